@@ -13,15 +13,16 @@ _LEAST = 4
 
 def importances(view: RunView) -> dict[str, Any]:
     """The shares by name, the most important first; or why there are none."""
+    metric = view.objective.metric
     try:
         from optuna.importance import get_param_importances
 
         from cerebro_elastic.search.study_journal import study_of
     except ImportError:
         return {"problem": "importances need optuna: pip install 'cerebro-elastic[search]'"}
-    finished = [row for row in view.results.values() if row.best is not None]
+    finished = [row for row in view.results.values() if row.best is not None and row.status != "live"]
     if len(finished) < _LEAST:
-        return {"problem": f"importances need {_LEAST} configs with a value of {view.objective.metric}"}
+        return {"problem": f"importances need {_LEAST} configs that have ended with a value of {metric}"}
     events = list(view.events)
     try:
         recipe = load_recipe(view.spec.recipe, root=view.spec.root)

@@ -16,9 +16,6 @@ from cerebro_elastic.explanations import shortened
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult, best_epoch
 
-_MOST_POINTS = 240
-"""A longer curve is shown by the ends of its epochs alone."""
-
 
 def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -> ConfigResult:
     """The config's best value so far, by the ends of its epochs."""
@@ -59,14 +56,13 @@ def config_row(
     }
 
 
-def curves_of(points: tuple[Point, ...], plan: Plan) -> dict[str, list[tuple[float, float]]]:
-    """A config's curves by metric: epochs and values."""
-    shown = points if len(points) <= _MOST_POINTS else [point for point in points if point.ends]
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for point in shown:
-        for name, value in point.metrics.items():
-            epoch = point.epochs if point.ends else point.units / plan.partitions
-            curves.setdefault(name, []).append((round(epoch, 4), value))
+def curves_of(points: tuple[Point, ...]) -> dict[str, list[tuple[int, float]]]:
+    """A config's curves by metric: epochs and the values at their ends."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for point in points:
+        if point.ends:
+            for name, value in point.metrics.items():
+                curves.setdefault(name, []).append((point.epochs, value))
     return curves
 
 

@@ -105,7 +105,7 @@ class RunView:
         result = self.results[config.id] = result_of(config, points, self.objective)
         self._board.put("configs", config.id, config_row(config, result, attempt, last, self.plan))
         if known is None or known[2] is not points:
-            self._board.put("curves", config.id, curves_of(points, self.plan))
+            self._board.put("curves", config.id, curves_of(points))
 
     def _publish_spans(self) -> None:
         for visit in self._unsent:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.data.manifest import Manifest
@@ -26,22 +24,13 @@ from cerebro_elastic.reporting.page.scale import Scale
 from cerebro_elastic.reporting.results import ConfigResult, leaderboard
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.reporting.timeline import timeline
-
-_BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+from support.browser import opened_browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's: playwright's own would be downloaded."""
-    program = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if program is None:
-        if "CI" in os.environ:
-            pytest.fail("CI has no browser: apt-get install chromium-headless-shell")
-        pytest.skip("no browser: apt-get install chromium-headless-shell")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+    with opened_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(params=["light", "dark"])

@@ -50,7 +50,7 @@ function scale(low, high, start, end, log) {
 function drawPanel(panel) {
   const { metric, svg, figure } = panel;
   const width = Math.max(240, figure.clientWidth - 24);
-  const height = Math.round(Math.min(340, Math.max(220, width * 0.5)));
+  const height = Math.round(Math.min(panels.length < 2 ? 560 : 340, Math.max(220, width * 0.5)));
   const log = $("log").checked;
   const weight = Number($("smoothing").value);
   const lines = shownConfigs().map((config) => [config, smooth(section("curves")[config]?.[metric] ?? [], weight)]).filter(([, points]) => points.length);
@@ -63,8 +63,7 @@ function drawPanel(panel) {
     return;
   }
   const xs = lines.flatMap(([, points]) => [points[0][0], points.at(-1)[0]]);
-  const whole = xs.every(Number.isInteger);
-  const [first, last] = [whole ? Math.min(1, ...xs) : 0, Math.max(1, ...xs)];
+  const [first, last] = [Math.min(1, ...xs), Math.max(2, ...xs)];
   const x = scale(first, last, LEFT, width - RIGHT, false);
   const y = scale(range[0], range[1], height - BOTTOM, TOP, log);
   panel.x = x; panel.y = y; panel.lines = lines;

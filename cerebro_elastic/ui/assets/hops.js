@@ -86,7 +86,7 @@ function draw() {
     const count = resting.get(name) ?? 0;
     const runs = [...places].filter(([, at]) => at.running && at.node === name).map(([config]) => config);
     const state = replay || !live() ? "" : unit?.stalled ? "stalled" : unit?.quarantined ? "quarantined" : unit?.leaving ? "leaving" : unit?.starting ? "starting" : "";
-    element.querySelector(".doing").textContent = [state, runs.length ? `trains ${runs.join(", ")}` : "idle", !few && count ? `${count} rest` : ""].filter(Boolean).join(" · ");
+    element.querySelector(".doing").textContent = [state, runs.length ? `trains ${runs.join(", ")}` : replay || live() ? "idle" : "", !few && count ? `${count} rest` : ""].filter(Boolean).join(" · ");
     element.classList.toggle("busy", runs.length > 0);
   }
   $("stage").setAttribute("aria-label", `${plural(box.size, "node")}; ${[...box].map(([name, element]) => `${name} ${element.querySelector(".doing").textContent}`).slice(0, 20).join("; ")}`);

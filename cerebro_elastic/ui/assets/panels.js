@@ -73,7 +73,7 @@ function nodeTable() {
     const parts = ["training", "hops", "profiling", "lost", "quarantined", "idle"];
     const bar = share && h("span", { class: "shares", role: "img", "aria-label": parts.map((part) => `${part} ${percent(share[part] / share.present)}`).join(", ") }, parts.slice(0, -1).map((part) => { const i = h("i", { class: part === "hops" ? "hopping" : part, "data-tip": `${name}: ${part} ${percent(share[part] / share.present)}` }); i.style.width = `${(100 * share[part]) / (share.present || 1)}%`; return i; }));
     return h("tr", { class: node?.stalled || node?.quarantined ? "fault" : null },
-      h("td", { class: "whole" }, name), h("td", {}, (node ?? share).host), h("td", {}, (node ?? share).hardware), there ? h("td", { class: "wide" }, doing, node?.saves ? h("small", {}, ` saves ${node.saves}`) : null) : null,
+      h("td", { class: "whole" }, name), h("td", { class: "whole" }, (node ?? share).host), h("td", { class: "whole" }, (node ?? share).hardware), there ? h("td", { class: "wide" }, doing, node?.saves ? h("small", {}, ` saves ${node.saves}`) : null) : null,
       h("td", { class: "n" }, share ? String(share.visits) : "–"), h("td", { class: "n" }, share ? percent(share.training / share.present) : "–"), h("td", { class: "n" }, share ? percent(share.idle / share.present) : "–"), h("td", {}, bar), there ? h("td", {}, drain) : null);
   });
   $("node-table").replaceChildren(
@@ -92,7 +92,7 @@ function health() {
   ];
   const began = all.began ?? 0;
   const share = idle();
-  const forecast = found.gap && h("li", {}, `${all.live ? "By what is known so far the run will take" : "The run took"} ${clock(found.gap[0])}; no order of its units would have been done before ${clock(found.gap[1])}: an optimality gap of ${percent(found.gap[2])}.`);
+  const forecast = found.gap && h("li", {}, `${all.outcome ? "The run took" : "By what is known so far the run will take"} ${clock(found.gap[0])}; no order of its units would have been done before ${clock(found.gap[1])}: an optimality gap of ${percent(found.gap[2])}.`);
   $("health-body").replaceChildren(
     ...(trouble.length ? trouble : [h("p", { class: "good" }, found.faults ? "Nothing is wrong at this moment." : "Nothing has gone wrong.")]),
     h("ul", {},

@@ -1,0 +1,27 @@
+"""A real browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+_BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+
+
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    """Debian's: playwright's own would be downloaded."""
+    program = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if program is None:
+        if "CI" in os.environ:
+            pytest.fail("CI has no browser: apt-get install chromium-headless-shell")
+        pytest.skip("no browser: apt-get install chromium-headless-shell")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,0 +1,60 @@
+"""A run in a real etcd, and a browser that shows it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from cerebro_elastic import __version__
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.ui.places import Places
+from support.browser import opened_browser
+from support.ledger import Ledger
+from support.ui_server import HOSTILE, LiveRun
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def run(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[LiveRun]:
+    """Two configs on one node; the second has a hyper-parameter that would like to be HTML."""
+    name = f"ui-{uuid.uuid4().hex[:8]}"
+    space = {"lr": {"loguniform": [0.01, 1.0]}}
+    recipe = {"objective": {"metric": "val_acc", "mode": "max"}, "search": {"space": space}}
+    plan = Plan(name, 1, 4)
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, name, RunKey.from_env(os.environ))
+        ledger.open_run(Spec(plan, recipe, "", "", "", str(tmp_path), {}, "", __version__))
+        lease = store.grant(60)
+        leader = ledger.lead("a-leader", lease)
+        assert leader is not None
+        leader.create_config(Config("c0000", {"lr": 0.1, "act": "relu"}))
+        leader.create_config(Config("c0001", {"lr": 0.5, "act": HOSTILE}))
+        ledger.register(Node("node-a", "host"), lease)
+        leader.assign_homes({0: ("node-a",)})
+        live = LiveRun(ledger, leader, plan)
+        live.visit("c0000", 0.5)
+        yield live
+        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
+
+
+@pytest.fixture
+def places(etcd: EmbeddedEtcd, tmp_path: Path) -> Places:
+    return Places(tmp_path, store_at(f"127.0.0.1:{etcd.port}"))
