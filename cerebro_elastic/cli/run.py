@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +25,9 @@ from cerebro_elastic.cli.options import (
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.runs.start.imports import SharedImports
+
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.folder import RunFolder
 
 
 def run(
@@ -45,6 +50,9 @@ def run(
     grace: Grace = GRACE,
     verbose: Verbose = False,
     as_json: Json = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the live page beside the run (see `cerebro ui`).")
+    ] = False,
 ) -> None:
     """Run a recipe on this machine, or continue an unfinished run of it.
 
@@ -72,7 +80,7 @@ def run(
                 checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace
             )
             view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
-            with stopped_as_by_ctrl_c(), view:
+            with stopped_as_by_ctrl_c(), _page(launch.folder) if ui else nullcontext(), view:
                 result = launch(view.watcher, imports)
     except KeyboardInterrupt:
         echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
@@ -84,3 +92,14 @@ def run(
         show_outcome(result)
     if in_vain(result):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _page(folder: RunFolder) -> Iterator[None]:
+    """Serve the live page, in a thread."""
+    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.ui.serve import served
+
+    with served(Places(folder.path.parent), folder.run) as address:
+        echo(f"live page: {address}", err=True)
+        yield

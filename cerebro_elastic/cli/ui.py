@@ -50,8 +50,9 @@ def ui(
 
     Example: cerebro ui digits
     """
-    from cerebro_elastic.ui.serve import address, check_host, make_server, open_socket
+    from cerebro_elastic.ui.serve import address, check_host, check_installed, make_server, open_socket
 
+    check_installed()
     check_host(host, token=token, trust_header=trust_header)
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise RunError(f"the token has {len(token)} characters: give {_SHORTEST_TOKEN} or more")
@@ -76,6 +77,12 @@ def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Place
         where = Places(home or default_home(), store)
         return where, where.place(run).run if run else None
     if run is None:
-        return Places(home or default_home()), None
+        folder_of_runs = home or default_home()
+        if not folder_of_runs.is_dir():
+            raise RunError(
+                f"there is no folder of runs at {folder_of_runs.resolve()}: name one with --home, or an etcd with "
+                "--etcd; `cerebro run` makes one"
+            )
+        return Places(folder_of_runs), None
     folder = find_run(run, home)
     return Places(folder.path.parent), folder.run

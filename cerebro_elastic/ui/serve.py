@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cerebro_elastic.addresses import is_loopback
+from cerebro_elastic.addresses import LOOPBACK, is_loopback
 from cerebro_elastic.errors import MissingExtra, RunError
 
 if TYPE_CHECKING:
@@ -44,16 +47,18 @@ def address(listener: socket.socket, host: str, run: str | None, access: Access)
     return f"http://{shown}:{listener.getsockname()[1]}/{path}{token}"
 
 
-def make_server(places: Places, access: Access) -> uvicorn.Server:
-    """The server, which ``run(sockets=[...])`` starts. Raises ``MissingExtra`` without the extra ``ui``."""
-    try:
-        import uvicorn
+def check_installed() -> None:
+    """Raise ``MissingExtra`` without the extra ``ui``."""
+    if not (find_spec("starlette") and find_spec("uvicorn")):
+        raise MissingExtra("the live page needs starlette and uvicorn: pip install 'cerebro-elastic[ui]'")
 
-        from cerebro_elastic.ui.app import Server
-    except ImportError as exc:
-        raise MissingExtra(
-            "the live page needs starlette and uvicorn: pip install 'cerebro-elastic[ui]'"
-        ) from exc
+
+def make_server(places: Places, access: Access) -> uvicorn.Server:
+    """The server, which ``run(sockets=[...])`` starts."""
+    import uvicorn
+
+    from cerebro_elastic.ui.app import Server
+
     ends: list[Callable[[], bool]] = []
     app = Server(places, access, ended=lambda: any(end() for end in ends)).app
     config = uvicorn.Config(
@@ -66,6 +71,24 @@ def make_server(places: Places, access: Access) -> uvicorn.Server:
     server = uvicorn.Server(config)
     ends.append(lambda: server.should_exit)
     return server
+
+
+@contextmanager
+def served(places: Places, run: str) -> Iterator[str]:
+    """Serve on this machine alone, in a thread; the address of the run's page."""
+    check_installed()
+    from cerebro_elastic.ui.access import Access, kept_token
+
+    access = Access(kept_token(places.home))
+    server = make_server(places, access)
+    with open_socket(LOOPBACK, None) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="live page")
+        thread.start()
+        try:
+            yield address(listener, LOOPBACK, run, access)
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def check_host(host: str, *, token: str | None, trust_header: str | None) -> None:

@@ -50,7 +50,7 @@ function scale(low, high, start, end, log) {
 function drawPanel(panel) {
   const { metric, svg, figure } = panel;
   const width = Math.max(240, figure.clientWidth - 24);
-  const height = Math.round(Math.min(panels.length < 2 ? 560 : 340, Math.max(220, width * 0.5)));
+  const height = Math.round(Math.min([560, 560, 420][panels.length] ?? 340, Math.max(220, width * 0.5)));
   const log = $("log").checked;
   const weight = Number($("smoothing").value);
   const lines = shownConfigs().map((config) => [config, smooth(section("curves")[config]?.[metric] ?? [], weight)]).filter(([, points]) => points.length);
@@ -71,6 +71,7 @@ function drawPanel(panel) {
   const across = ticks(first, last, false, Math.min(8, width / 60)).filter(Number.isInteger).map((v) => s("text", { x: x(v), y: height - BOTTOM + 17, class: "mid" }, String(v)));
   const order = [...lines].sort(([a], [b]) => (place(b) ?? Infinity) - (place(a) ?? Infinity) || 0);
   const drawn = order.map(([config, points]) => curve(config, points, x, y));
+  svg.classList.toggle("crowd", drawn.length > 100);
   panel.front = s("g");
   svg.replaceChildren(...grid.flat(), ...across, s("text", { x: (LEFT + width - RIGHT) / 2, y: height - 4, class: "mid" }, "epoch"), ...drawn, panel.front);
   bringOut(panel);

@@ -15,6 +15,7 @@ let columns = [];
 let body = null;
 let frame = null;
 let current = 0;
+let rendered = new Map(); // the rows in sight by their place, until something changes
 
 // What a row's filter, sorting and grouping see under a name.
 function value(name, row, key) {
@@ -110,6 +111,7 @@ function arrange() {
     });
   }
   const left = all.length - rows.length;
+  rendered = new Map();
   $("shown").textContent = all.length ? `${plural(rows.length, "config")}${left ? ` of ${all.length}` : ""}` : "";
   draw();
 }
@@ -185,9 +187,21 @@ function draw() {
   const until = Math.min(items.length, Math.ceil((frame.scrollTop + height) / ROW) + 6);
   const active = document.activeElement?.closest?.("tr[data-config]")?.dataset.config;
   const space = (count) => { const row = h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: columns.length })); row.style.height = `${count * ROW}px`; return row; };
-  body.replaceChildren(space(first), ...items.slice(first, until).map((item, index) => line(item, first + index)), space(items.length - until));
+  body.replaceChildren(space(first), ...lines(first, until), space(items.length - until));
   body.parentNode.setAttribute("aria-rowcount", String(items.length + 1));
   if (active !== undefined) [...body.rows].find((row) => row.dataset.config === active)?.focus({ preventScroll: true });
+}
+
+// Rows that were in sight before are kept: scrolling makes only new ones.
+function lines(first, until) {
+  const rows = new Map();
+  for (let index = first; index < until; index += 1) {
+    const row = rendered.get(index) ?? line(items[index], index);
+    if (row.dataset.config !== undefined) row.tabIndex = index === current ? 0 : -1;
+    rows.set(index, row);
+  }
+  rendered = rows;
+  return [...rows.values()];
 }
 
 function move(to) {

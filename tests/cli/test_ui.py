@@ -1,0 +1,41 @@
+"""``cerebro ui``, up to where it would serve."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cerebro = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 lets other machines reach the page: give a secret of yours"),
+        (["--token", "short"], "the token has 5 characters: give 12 or more"),
+        (["digit"], "there is no run 'digit' in"),
+        (["recipe.yaml"], "recipe.yaml is a recipe, and this command takes a run"),
+        (["--port", "70000"], "less than or equal to 65535"),
+        (["--home", "nowhere"], "there is no folder of runs"),
+        (["--etcd", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    project: Path, cerebro: Cerebro, words: list[str], message: str
+) -> None:
+    said = cerebro("ui", *words)
+    assert said.code in (1, 2)
+    assert message in " ".join(said.err.replace("│", " ").split())
+    assert not (project / "runs").exists()
+
+
+def test_a_port_that_is_taken(project: Path, cerebro: Cerebro) -> None:
+    (project / "runs").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = cerebro("ui", "--port", port)
+    assert (said.code, f"cannot listen on port {port} of 127.0.0.1" in said.err) == (1, True)
