@@ -80,8 +80,8 @@ def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Place
         folder_of_runs = home or default_home()
         if not folder_of_runs.is_dir():
             raise RunError(
-                f"there is no folder of runs at {folder_of_runs.resolve()}: name one with --home, or an etcd with "
-                "--etcd; `cerebro run` makes one"
+                f"there is no folder of runs at {folder_of_runs.resolve()}: name one with --home, or an etcd "
+                "with --etcd; `cerebro run` makes one"
             )
         return Places(folder_of_runs), None
     folder = find_run(run, home)

@@ -39,6 +39,7 @@ class Feed:
         """What is known of the run; ``None`` until its record was read."""
         self._closed = threading.Event()
         self._details_due = 0.0
+        self._detailed = 0
         self._manifest: tuple[str, Manifest | None] | None = None
         self._thread = threading.Thread(target=self._follow, name=f"page of {place.run}", daemon=True)
         self._thread.start()
@@ -60,7 +61,7 @@ class Feed:
                 afresh = False
             except (IllegalEvent, Compacted):
                 afresh = True  # another history than the record's: begin with the state that is there
-            except (CerebroError, OSError) as error:
+            except Exception as error:  # whatever it is, the page says it, and the next try may succeed
                 self._lost(error)
             self._closed.wait(_REST)
 
@@ -134,8 +135,6 @@ class Feed:
         if self._manifest is None or self._manifest[0] != view.spec.data:
             self._manifest = (view.spec.data, manifest_of(view.spec))
         return self._manifest[1]
-
-    _detailed = 0
 
 
 def _soon(stream: EventStream) -> list[Event]:

@@ -84,7 +84,7 @@ class Feeds:
                 view = self.of(place.run).view
                 return {"run": place.run, "reading": True} if view is None else view.summary(live=True)
             return self._of_record(place)
-        except (CerebroError, OSError) as error:
+        except Exception as error:  # one damaged run does not hide the others
             return {"run": place.run, "problem": str(error)}
 
     def _of_record(self, place: RunPlace) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import { openConfig } from "./dialogs.js";
 
 const MOST_AT_REST = 40;
 const MOST_SQUARES = 64;
-const PLAY_SECONDS = 40;
+const UNIT_SECONDS = 1.2;
+const [SHORTEST, LONGEST] = [20, 600];
 let nodes = [];
 let visits = [];
 let discs = new Map();
@@ -128,6 +129,13 @@ function collect() {
 
 const bounds = () => [visits[0].begin, visits.reduce((end, visit) => Math.max(end, visit.end), 0)];
 
+// So many seconds that a usual unit can be followed by eye.
+function playSeconds() {
+  const [begin, end] = bounds();
+  const usual = visits.map((visit) => visit.end - visit.begin).sort((a, b) => a - b)[visits.length >> 1] || 1;
+  return Math.min(LONGEST, Math.max(SHORTEST, (UNIT_SECONDS * (end - begin)) / usual));
+}
+
 function seek(share) {
   const [begin, end] = bounds();
   moment = share >= 1 ? null : begin + share * (end - begin);
@@ -145,10 +153,11 @@ function stop() {
 function play() {
   if (playing) return stop();
   const at = Number($("moment").value) / 1000;
-  playing = { since: performance.now() - 1000 * PLAY_SECONDS * (at >= 1 ? 0 : at), frame: 0 };
+  const seconds = playSeconds();
+  playing = { since: performance.now() - 1000 * seconds * (at >= 1 ? 0 : at), frame: 0 };
   $("play").textContent = "Pause";
   const step = () => {
-    const share = (performance.now() - playing.since) / (1000 * PLAY_SECONDS);
+    const share = (performance.now() - playing.since) / (1000 * seconds);
     seek(Math.min(1, share));
     if (share < 1) playing.frame = requestAnimationFrame(step);
     else stop();

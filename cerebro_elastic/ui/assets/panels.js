@@ -50,7 +50,7 @@ function notice() {
   const connection = section("run").connection;
   const all = summary();
   const element = $("notice");
-  const text = connection?.state === "lost" ? `The run's store is out of reach: ${connection.why}. What is shown is as old as that.`
+  const text = connection?.state === "lost" ? `The run cannot be read at this moment: ${connection.why}. What is shown is what was known before.`
     : all && !all.live && !all.outcome ? `The run is not running here. The same \`cerebro run\` goes on from where it stopped.`
     : all?.live && !all.leader ? "No controller leads the run at this moment. Units go on; the next one takes over."
     : "";
