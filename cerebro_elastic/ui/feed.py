@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, StoreError
+from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
 from cerebro_elastic.runs.attach import known_spec
 from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import EventStream, Record
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.details import publish_details
@@ -95,7 +97,8 @@ class Feed:
 
     def _beginning(self, record: Record) -> Sequence[Event]:
         """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
-        recorded = list(RecordReader(self.place.folder.history).new_events())
+        history = self.place.folder.history
+        recorded = read_journal(history) if history.exists() else []
         if recorded and recorded[-1].revision <= record.now():
             return recorded
         try:
@@ -109,7 +112,10 @@ class Feed:
         reader = RecordReader(folder.history)
         view = RunView(self.board, folder.read_spec())
         while not self._closed.is_set():
-            view.take(reader.new_events())
+            try:
+                view.take(reader.new_events())
+            except UnreadableValue as exc:
+                raise RunError(f"{folder.history}: the history is damaged: {exc}") from exc
             self._show(view, live=False)
             self.board.put("run", "connection", {"state": "record", "why": ""})
             if folder.endpoint.exists() and folder.is_locked():

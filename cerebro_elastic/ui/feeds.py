@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.runs.record_reader import RecordReader
+from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.feed import Feed
 from cerebro_elastic.ui.places import Places, RunPlace
@@ -82,8 +82,10 @@ class Feeds:
         try:
             if place.etcd is not None or (place.folder.endpoint.exists() and place.folder.is_locked()):
                 view = self.of(place.run).view
-                return {"run": place.run, "reading": True} if view is None else view.summary(live=True)
-            return self._of_record(place)
+                known = {"reading": True} if view is None else view.summary(live=True)
+            else:
+                known = self._of_record(place)
+            return {**known, "run": place.run}  # a folder may have another name than its run
         except Exception as error:  # one damaged run does not hide the others
             return {"run": place.run, "problem": str(error)}
 
@@ -95,7 +97,7 @@ class Feeds:
         known = self._ended.get(place.run)
         if known is None or known[0] != mark:
             view = RunView(Board(), place.folder.read_spec())
-            view.take(RecordReader(history).new_events())
+            view.take(read_journal(history) if stat is not None else ())
             view.publish(live=False)
             known = self._ended[place.run] = (mark, view.summary(live=False))
         return known[1]

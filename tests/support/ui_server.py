@@ -58,6 +58,7 @@ class LiveRun:
     ledger: Ledger
     leader: LeaderLedger
     plan: Plan
+    leader_lease: int
 
     @property
     def name(self) -> str:

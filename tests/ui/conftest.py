@@ -43,13 +43,14 @@ def run(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[LiveRun]:
         ledger = Ledger(store, name, RunKey.from_env(os.environ))
         ledger.open_run(Spec(plan, recipe, "", "", "", str(tmp_path), {}, "", __version__))
         lease = store.grant(60)
-        leader = ledger.lead("a-leader", lease)
+        leader_lease = store.grant(60)
+        leader = ledger.lead("a-leader", leader_lease)
         assert leader is not None
         leader.create_config(Config("c0000", {"lr": 0.1, "act": "relu"}))
         leader.create_config(Config("c0001", {"lr": 0.5, "act": HOSTILE}))
         ledger.register(Node("node-a", "host"), lease)
         leader.assign_homes({0: ("node-a",)})
-        live = LiveRun(ledger, leader, plan)
+        live = LiveRun(ledger, leader, plan, leader_lease)
         live.visit("c0000", 0.5)
         yield live
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])

@@ -103,6 +103,12 @@ def test_the_page_comes_back_with_its_server(run: LiveRun, places: Places, brows
         with served(places, port=page.port):
             expect(tab.locator("#tiles")).to_contain_text("c0001", timeout=10_000)
             expect(tab.locator("#connection")).to_be_hidden()
+            run.ledger.store.revoke(run.leader_lease)
+            expect(tab.locator("#notice")).to_contain_text("No controller leads the run at this moment.")
+            run.ledger.lead("another", run.ledger.store.grant(60))
+            expect(tab.locator("#notice")).to_be_hidden()
+            tab.locator("#health-body").scroll_into_view_if_needed()
+            expect(tab.locator("#health-body")).to_contain_text("another leads the run.")
 
 
 @pytest.fixture
@@ -188,9 +194,14 @@ def test_a_thousand_configs_of_a_record(tmp_path: Path, browser: Browser) -> Non
         journal.append([event])
     spec = Spec(plan, {}, "", "", "", str(tmp_path), {}, "", "0")
     (folder / "spec.json").write_text(encode(spec))
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "spec.json").write_text(encode(spec))
+    (damaged / "history.jsonl").write_text("nonsense\n")
     with served(Places(tmp_path)) as page, tab_of(browser) as (tab, errors, _):
         tab.goto(page.url())
-        expect(tab.locator(".card")).to_contain_text("1000 live")
+        expect(tab.locator(".card").get_by_text("1000 live")).to_be_visible()
+        expect(tab.locator(".card").get_by_text("history.jsonl:1: the history is damaged")).to_be_visible()
         tab.get_by_role("link", name="many").click()
         rows = tab.locator("#board tr[data-config]")
         expect(rows.first).to_contain_text("c0000")

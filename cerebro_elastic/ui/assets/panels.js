@@ -173,12 +173,12 @@ function recipe() {
 
 const copy = (text) => h("button", { type: "button", onclick: async (event) => { try { await navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } catch { event.target.textContent = "Select and copy it"; } } }, "Copy");
 
-// Draw at once where it is in sight, else when it comes into sight.
-function lazily(id, sections, draw, pause = 0) {
+// Draw soon what is in sight, and now and then what is not: people search the page, and readers read it aloud.
+function lazily(id, sections, draw, pause = 0, away = 4000) {
   let [seen, stale, due] = [false, true, 0];
-  const go = () => { due = 0; if (seen && stale) { stale = false; draw(); } };
-  new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; go(); }, { rootMargin: "300px" }).observe($(id));
-  on(sections, () => { stale = true; if (!due) due = setTimeout(go, pause); });
+  const go = () => { clearTimeout(due); due = 0; if (stale) { stale = false; draw(); } };
+  new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; if (seen) go(); }, { rootMargin: "300px" }).observe($(id));
+  on(sections, () => { stale = true; if (!due && (seen || away)) due = setTimeout(go, seen ? pause : away); });
 }
 
 export function start() {
@@ -187,7 +187,7 @@ export function start() {
   lazily("node-table", "nodes shares", nodeTable, 200);
   lazily("health", "run nodes shares", health, 500);
   lazily("space", "run paths selection", space, 500);
-  lazily("importances", "configs", importances, 3000);
+  lazily("importances", "configs", importances, 3000, 0);
   lazily("traffic", "run", traffic, 500);
   lazily("recipe", "run", recipe);
   on("focus", () => {
