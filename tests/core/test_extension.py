@@ -24,11 +24,11 @@ from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.search.methods import random
 from cerebro_elastic.search.procedure import Procedure
 from cerebro_elastic.simulation import redecide
-from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.search.methods import random
 from support.world import FixedSearch, World
 
 POLICY = LongestRemaining()
@@ -56,7 +56,11 @@ def test_an_extended_run_goes_on_to_its_new_end_and_again() -> None:
         "c0001": (3, Status.FINISHED),
     }
     resumed = [event for event in world.events if isinstance(event, ConfigResumed)]
-    assert [(event.config, event.extension) for event in resumed] == [("c0000", 1), ("c0001", 1), ("c0000", 2)]
+    assert [(event.config, event.extension) for event in resumed] == [
+        ("c0000", 1),
+        ("c0001", 1),
+        ("c0000", 2),
+    ]
     again = redecide(world.events, POLICY, world.search)
     assert again.explanation is None
     assert again.matched == again.total
@@ -164,7 +168,9 @@ def test_the_specs_of_before_follow_from_the_last_one() -> None:
     )
     assert (between.plan.epochs, between.recipe_digest, between.extensions) == (4, "d4", (first,))
     assert now == last
-    assert changed(before.recipe, {"epochs": 4, "search": {"num": 9, "method": "random"}}) == first.recipe_before
+    assert (
+        changed(before.recipe, {"epochs": 4, "search": {"num": 9, "method": "random"}}) == first.recipe_before
+    )
 
 
 def test_a_visit_is_repeated_with_the_epochs_that_its_config_had() -> None:
@@ -173,7 +179,9 @@ def test_a_visit_is_repeated_with_the_epochs_that_its_config_had() -> None:
     extended = spec(6, first, second)
     assert [extended.epochs_of("c0", epoch) for epoch in range(4)] == [2, 2, 4, 4]
     assert [extended.epochs_of("c1", epoch) for epoch in range(6)] == [2, 2, 6, 6, 6, 6]
-    assert [extended.epochs_of("c2", epoch) for epoch in range(6)] == [4, 4, 4, 4, 6, 6], "of the first's search"
+    assert [extended.epochs_of("c2", epoch) for epoch in range(6)] == [4, 4, 4, 4, 6, 6], (
+        "of the first's search"
+    )
     assert extended.epochs_of("c3", 0) == 6
     assert spec(2).epochs_of("c0", 1) == 2
 

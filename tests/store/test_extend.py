@@ -22,7 +22,9 @@ SPEC = Spec(Plan("r", 1, 1), {"epochs": 1}, "d1", "", "", "", {"a.py": "1"}, "",
 
 def longer(spec: Spec, epochs: int) -> Spec:
     number = len(spec.extensions) + 1
-    extension = Extension(number, epochs, {}, (), ("c0",), spec.plan.epochs, {"epochs": spec.plan.epochs}, "d1")
+    extension = Extension(
+        number, epochs, {}, (), ("c0",), spec.plan.epochs, {"epochs": spec.plan.epochs}, "d1"
+    )
     plan = replace(spec.plan, epochs=epochs)
     return replace(spec, plan=plan, recipe={"epochs": epochs}, extensions=(*spec.extensions, extension))
 
@@ -49,7 +51,7 @@ class Stage:
         return [event for event in self.ledger.history() if isinstance(event, RunExtended)]
 
 
-@pytest.mark.parametrize("faults", product((None, Lost.REQUEST, Lost.ANSWER), repeat=2))
+@pytest.mark.parametrize("faults", list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=2)))
 def test_it_takes_effect_once_whatever_is_lost(faults: tuple[Lost | None, ...]) -> None:
     stage = Stage(list(faults))
     assert stage.ledger.extend_run(SPEC, longer(SPEC, 3))
