@@ -129,8 +129,8 @@ class Candidate:
         self.state = read.state
         if self._extended not in (None, read.state.extended):
             raise RunError(
-                f"run {self._record.keys.run!r} has ended and was extended while this process could not follow "
-                "it, which knows the recipe of before: start it again with the same command"
+                f"run {self._record.keys.run!r} has ended and was extended, which this process did "
+                "not see: it knows the recipe of before. Start it again with the same command"
             )
         self._extended = read.state.extended
         if before and read.revision < before:

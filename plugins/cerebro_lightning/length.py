@@ -1,7 +1,7 @@
 """Which parts of a LightningModule's training depend on the number of epochs, by what they read.
 
-The trainer's properties that follow from ``max_epochs`` note their reader meanwhile, if that is the user's code
-or a callback: Lightning's own loops read them all the time.
+The trainer's properties that follow from ``max_epochs`` note their reader meanwhile, if that is the user's
+code or a callback: Lightning's own loops read them all the time.
 """
 
 from __future__ import annotations

@@ -44,12 +44,12 @@ class KillsANode(RunCallback):
         self.epochs: list[tuple[str, int]] = []
         self.killed = 0
 
-    def on_unit_end(self, visit: Visit) -> None:
+    def on_unit_end(self, _visit: Visit) -> None:
         if not self.killed:
             self.killed = ranks(self.run)[0]
             os.kill(self.killed, signal.SIGKILL)
 
-    def on_epoch_end(self, config: str, epoch: int, metrics: Mapping[str, float]) -> None:
+    def on_epoch_end(self, config: str, epoch: int, _metrics: Mapping[str, float]) -> None:
         self.epochs.append((config, epoch))
 
 

@@ -155,8 +155,8 @@ def _chosen(
         may = best[: wish.top]
     if wish.epochs is not None and not may and epochs > result.spec.plan.epochs and wish.num is None:
         raise RunError(
-            f"no config of run {result.run!r} has come to its last epoch by itself: name those that are to go "
-            "on by --config"
+            f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
+            "to go on by --config"
         )
     return may
 
@@ -191,6 +191,6 @@ def _check_search(spec: Spec, recipe: Recipe, state: State) -> None:
         refusal := why_not_longer(search, recipe, context, recipe.epochs)
     ):
         raise RunError(
-            f"run {spec.plan.run!r} cannot be extended to {counted(recipe.epochs, 'epoch')}: {refusal}. Start "
-            f"a run of that length: cerebro run RECIPE --epochs {recipe.epochs} --run-id NAME"
+            f"run {spec.plan.run!r} cannot be extended to {counted(recipe.epochs, 'epoch')}: {refusal}. "
+            f"Start a run of that length: cerebro run RECIPE --epochs {recipe.epochs} --run-id NAME"
         )

@@ -67,9 +67,10 @@ def extend(
             message names what, and what would have been different.
 
     Example:
-        >>> result = extend("long", epochs=2)
-        >>> {len(row.curve) for row in result.leaderboard}
-        {2}
+        >>> short = run("sweep.yaml", run_id="short", epochs=1)
+        >>> result = extend("short", epochs=2)
+        >>> [(len(row.curve), row.status.value) for row in result.leaderboard]
+        [(2, 'finished'), (2, 'finished')]
     """
     watcher = watcher or Watcher()
     result = open_run(run, home=home, store=store)

@@ -89,8 +89,8 @@ def extend_folder(folder: RunFolder, extended: Spec) -> Spec:
 
 
 def extend_in_store(record: Record, extended: Spec) -> Spec:
-    """Extend the run of ``record``, which has ended, unless that was done. Returns the spec with the code that
-    the run had last. Raises ``RunError`` if somebody else has extended the run meanwhile."""
+    """Extend the run of ``record``, which has ended, unless that was done. Returns the spec, with the code
+    that the run had last. Raises ``RunError`` if somebody else has extended the run meanwhile."""
     present = record.spec()
     if present is not None:
         extended = replace(extended, code=present.code)
@@ -107,8 +107,8 @@ _EXTENDED = (
 
 
 def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
-    """The spec of the run in this folder, which has ended by its history, if an operator has extended it in its
-    store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
+    """The spec of the run in this folder, which has ended by its history, if an operator has extended it in
+    its store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
     with suppress(CerebroError), closing(EtcdStore(replace(settings, patience=_PATIENCE))) as store:
         record = Record(store, folder.run, settings.run_key)
         record.check_signed(settings.trusted)

@@ -1,4 +1,4 @@
-"""A config goes on after its last epoch as if that had not been the last one; what would be another is named."""
+"""A config goes on after its last epoch as if that had not been the last; what would be another is named."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def test_it_goes_on_as_if_it_had_been_longer_from_the_start(name: str) -> None:
     assert longer.metrics == extended.metrics
 
 
+ACTED = "has acted at the end of epoch 2, which would not have been the last one"
 NAMED = {
     "a schedule over all steps": (
         Plain("OneCycle"),
@@ -66,11 +67,11 @@ NAMED = {
     ),
     "an average at the end": (
         Plain("Net", callbacks=["EMAWeightAveraging"]),
-        "EMAWeightAveraging.on_train_end has acted at the end of epoch 2, which would not have been the last one",
+        f"EMAWeightAveraging.on_train_end {ACTED}",
     ),
     "its own last act": (
         Plain("length_zoo:Finale"),
-        "Finale.on_train_end has acted at the end of epoch 2, which would not have been the last one",
+        f"Finale.on_train_end {ACTED}",
     ),
 }
 
