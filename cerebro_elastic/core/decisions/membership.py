@@ -30,7 +30,7 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     its trouble is not its own (as a full disk is).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
-    staying = [n for n in nodes if n.registration > state.extended and n.drain is None and n.stalled is None]
+    staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
     trusted = [n for n in staying if n.name not in state.quarantined]
     return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
 

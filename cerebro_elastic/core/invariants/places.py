@@ -93,7 +93,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitAssigned(attempt=assigned):
                 attempts[event.revision] = assigned
                 for member in assigned.members:
-                    if member.registration <= roster.extended:
+                    if member.registration < roster.extended:
                         yield f"{member.node} got {in_words(assigned.unit)}, and knows the plan of before"
             case UnitTrained(node=name, token=token):
                 trained = attempts.get(token)
