@@ -65,6 +65,6 @@ def test_a_process_that_did_not_see_the_end_does_not_go_on_by_its_old_recipe(
     candidate = Candidate(
         world.ledger, world.policy, world.search, Journal(tmp_path / "history.jsonl"), Host(pause=pause)
     )
-    with pytest.raises(RunError, match="start it again with the same command"):
+    with pytest.raises(RunError, match="Start it again with the same command"):
         candidate.run()
     assert not candidate.leads
