@@ -3,7 +3,8 @@
 ``run`` trains the configs of a recipe and returns a ``RunResult``. All public names are imported on use:
 torch loads this package in every process that knows rendezvous backends.
 
-Start and control: ``run``, ``join``, ``stop``, ``resume``, ``clone``, ``RunHandle``, ``RunCallback``.
+Start and control: ``run``, ``extend``, ``join``, ``stop``, ``resume``, ``clone``, ``RunHandle``,
+``RunCallback``.
 Before a run: ``Recipe``, ``load_recipe``, ``prepare``, ``plan``, ``simulate``.
 Results: ``open_run``, ``RunResult``, ``ConfigResult``, ``verify``, ``replay``, ``export``.
 Errors: all derive from ``CerebroError``.
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.results.result import RunResult, open_run
     from cerebro_elastic.runs.results.verify import verify
     from cerebro_elastic.runs.start.datasets import prepare
+    from cerebro_elastic.runs.start.extend import extend
     from cerebro_elastic.runs.start.handle import RunHandle
     from cerebro_elastic.runs.start.join import join
     from cerebro_elastic.runs.start.run import run
@@ -66,6 +68,7 @@ __all__ = [
     "TaskError",
     "clone",
     "export",
+    "extend",
     "join",
     "load_recipe",
     "open_run",
@@ -93,6 +96,7 @@ _MODULES = {
     "runs.results.result": ["RunResult", "open_run"],
     "runs.results.verify": ["verify"],
     "runs.start.datasets": ["prepare"],
+    "runs.start.extend": ["extend"],
     "runs.start.handle": ["RunHandle"],
     "runs.start.join": ["join"],
     "runs.start.run": ["run"],

@@ -27,6 +27,7 @@ _MODULES = {
     "stop": "control",
     "resume": "control",
     "clone": "control",
+    "extend": "extend",
     "verify": "verify",
     "replay": "verify",
     "export": "results",

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead
 from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
@@ -78,6 +78,7 @@ class Candidate:
         self._foreign: Mapping[str, int] = {}
         self._known: State | None = None
         self._spec: bytes | None = None
+        self._extended: int | None = None
         self.state = State()
 
     @property
@@ -126,6 +127,12 @@ class Candidate:
         since = self._journal.resume(read, afresh=self._afresh)
         self._afresh = False
         self.state = read.state
+        if self._extended not in (None, read.state.extended):
+            raise RunError(
+                f"run {self._record.keys.run!r} has ended and was extended, which this process did "
+                "not see: it knows the recipe of before. Start it again with the same command"
+            )
+        self._extended = read.state.extended
         if before and read.revision < before:
             self._host.say(
                 f"the store is at revision {read.revision}, it was at {before}: it was restored from a "

@@ -181,8 +181,8 @@ class Controller:
                 return self._ledger.create_config(config, parent)
             case EndConfig(config, status, reason):
                 return self._ledger.end_config(config, status, reason)
-            case ResumeConfig(config, reason):
-                return self._ledger.resume_config(config, reason)
+            case ResumeConfig(config, reason, extension, by_hand):
+                return self._ledger.resume_config(config, reason, extension, by_hand=by_hand)
             case AssignHomes(homes):
                 return self._ledger.assign_homes(homes)
             case Assign(attempt):

@@ -21,6 +21,7 @@ from cerebro_elastic.core.model.events import (
     Ordered,
     ProfileDone,
     RunEnded,
+    RunExtended,
     StateRead,
     UnitCommitted,
 )
@@ -80,6 +81,7 @@ class Mending:
         wanted = [keys.spec, *map(keys.config, state.configs)]
         wanted += [*map(keys.assign, state.attempts), *map(keys.saving, state.saving)]
         wanted += [keys.homes] if state.homes else []
+        wanted += [keys.extended] if state.extension else []
         absent = {key for key in wanted if key not in items}
         wrong = (
             item.key for item in items.values() if keys.is_known(item.key) and self._is_wrong(state, item)
@@ -138,6 +140,8 @@ class Mending:
                 value = Ordered(0, state.order)
             case "outcome" if state.outcome is not None:
                 value = RunEnded(0, state.outcome)
+            case "extended" if state.extension is not None:
+                value = RunExtended(state.extended, state.extension)
             case "quarantined_for" if name in state.quarantined_for:
                 value = NodeQuarantined(
                     0, name, state.quarantined.get(name, ""), state.quarantined_for[name], 0.0

@@ -150,13 +150,14 @@ def _configs_table(
     best = best_so_far(state, objective)
     lead = _leader(best, objective) if best else None
     for config in configs:
+        finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done = total - units_left(config, plan) if config.status is Status.LIVE else total
         value = config.metrics.get(objective.metric)
         behind = "" if lead is None or config.id not in best else f"{abs(best[config.id] - best[lead]):.4f}"
         table.add_row(
             config.id,
             ProgressBar(total=total, completed=done, width=12),
-            f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
+            f"{config.epoch if finished else min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
             "best" if config.id == lead else behind,
             Text(_doing(state, config, waiting), STYLES[config.status]),

@@ -29,6 +29,7 @@ from cerebro_elastic.core.model.events import (
     NodeReleased,
     ProfileDone,
     RunEnded,
+    RunExtended,
     StateRead,
     UnitAssigned,
     UnitCommitted,
@@ -36,7 +37,9 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.words import counted
 
 Interval: TypeAlias = tuple[float, float]
 """Two moments of wall-clock time."""
@@ -377,18 +380,31 @@ def _share(
     return Share(node, present, training, hopping, profiling, lost, quarantined, len(visits))
 
 
+def _extended_text(extension: Extension) -> str:
+    more = extension.epochs > extension.epochs_before
+    length = f" to {extension.epochs} epochs" if more else ""
+    return f"the run was extended{length}: {counted(len(extension.configs), 'config')} to go on"
+
+
 def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
-    """Events that deserve a mark. Nodes that come and go before the first assignment, or after the run's end,
-    do not."""
+    """Events that deserve a mark. Nodes that come and go before the first assignment, or after the run's end
+    until it is extended, do not."""
     leaving: set[str] = set()
     configs: dict[int, str] = {}
+    ended = False
     for index, event in enumerate(events):
         at = clock.at(index)
         match event:
+            case RunExtended(extension=extension):
+                ended = False
+                yield Mark(at, _extended_text(extension), fault=False)
+            case RunEnded():
+                ended = True
+                configs.clear()
+            case _ if ended:
+                continue
             case UnitAssigned(revision=token, attempt=attempt):
                 configs[token] = attempt.unit.config
-            case RunEnded():
-                return
             case NodeDraining(node=name, grace=grace):
                 leaving.add(name)
                 yield Mark(at, f"{name} was asked to leave within {grace:g} s", name, fault=False)

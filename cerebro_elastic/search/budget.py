@@ -8,6 +8,9 @@ from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.search.criterion import Criterion
 
+USED_UP = "the search's budget is used up"
+"""With this begins the reason of a config that the search has stopped for its budget."""
+
 
 def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
     """The reason why the search ends now, or ``None`` if it goes on.
@@ -24,7 +27,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
     }
     for name, (used, limit) in limits.items():
         if limit is not None and used >= limit:
-            return f"the search's budget is used up: {name} {limit:g}"
+            return f"{USED_UP}: {name} {limit:g}"
     if budget.target is not None:
         goal = criterion.sign * budget.target
         for view in context.configs:

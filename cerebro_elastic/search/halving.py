@@ -49,7 +49,8 @@ class Halving(Procedure):
         self._factor = section.reduction_factor
         self._resource = Resource(section.resource)
         self._plan = plan
-        self._synchronous = synchronous
+        self.synchronous = synchronous
+        """A rung decides when all configs of its bracket have reached it."""
         if recipe.data.url is None:
             self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
@@ -106,7 +107,7 @@ class Halving(Procedure):
     ) -> Iterator[tuple[int, Sequence[ConfigView] | None]]:
         """The rungs, each with the configs that it waits for, or ``None`` if it does not wait."""
         awaited: Sequence[ConfigView] | None = None
-        if self._synchronous:
+        if self.synchronous:
             awaited = (
                 [*members, ConfigView("to come", {})] if self._grows(bracket, members, context) else members
             )

@@ -34,8 +34,8 @@ def effect(action: Action, revision: int) -> Event:
             return ConfigCreated(revision, config)
         case EndConfig(config, status, reason):
             return ConfigEnded(revision, config.id, status, reason)
-        case ResumeConfig(config, reason):
-            return ConfigResumed(revision, config.id, reason)
+        case ResumeConfig(config, reason, extension, by_hand):
+            return ConfigResumed(revision, config.id, reason, by_hand, extension)
         case AssignHomes(homes):
             return HomesAssigned(revision, homes)
         case Assign(attempt):

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.actions import Action
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -53,6 +54,7 @@ def redecide(
     policy: Policy,
     search: Search,
     enough: Callable[[], bool] = lambda: False,
+    former: Sequence[Search] = (),
 ) -> Redecision:
     """Decide a history again, from its beginning.
 
@@ -66,17 +68,24 @@ def redecide(
         policy: What decided then: which node takes which unit.
         search: What decided then: which configs there are.
         enough: Asked after each decision; the rest of the history is left out once it returns true.
+        former: What decided before each extension of the run which configs there are, if that is another.
     """
+    searches = [*former, search]
+
+    def decided_in(state: State) -> list[Action]:
+        number = state.extension.number if state.extension is not None else 0
+        return decide(state, policy, searches[min(number, len(searches) - 1)])
+
     states = list(accumulate(events, fold, initial=State()))
     decided = [index for index, event in enumerate(events) if _decided(event, states[index])]
     since, total = 0, len(decided)
     while decided and not enough():
         first = decided[0]
         explained = max(
-            _explained(events, states, decided, states[at], policy, search) for at in range(since, first + 1)
+            _explained(events, states, decided, decided_in(states[at])) for at in range(since, first + 1)
         )
         if not explained:
-            proposed = [effect(action, 0) for action in decide(states[first], policy, search)]
+            proposed = [effect(action, 0) for action in decided_in(states[first])]
             explanation = (
                 f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
             )
@@ -87,17 +96,11 @@ def redecide(
 
 
 def _explained(
-    events: Sequence[Event],
-    states: Sequence[State],
-    decided: Sequence[int],
-    shown: State,
-    policy: Policy,
-    search: Search,
+    events: Sequence[Event], states: Sequence[State], decided: Sequence[int], actions: Sequence[Action]
 ) -> int:
-    """How many of the next ``decided`` events (indices) are what a controller decides that is ``shown``
-    this state."""
+    """How many of the next ``decided`` events (indices) are the ``actions`` that a controller decides."""
     explained = 0
-    for action in decide(shown, policy, search):
+    for action in actions:
         if explained == len(decided):
             break
         index = decided[explained]
@@ -114,8 +117,10 @@ def _decided(event: Event, before: State) -> bool:
     match event:
         case ConfigCreated(config=config):
             return not config.by_hand
-        case ConfigEnded(by_hand=by_hand) | ConfigResumed(by_hand=by_hand):
+        case ConfigEnded(by_hand=by_hand):
             return not by_hand
+        case ConfigResumed(by_hand=by_hand, extension=extension):
+            return bool(extension) or not by_hand
         case UnitWithdrawn(node=node, token=token):
             attempt = before.attempt(node, token)
             return attempt is None or not before.stands(attempt)

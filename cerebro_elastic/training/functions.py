@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.function_unit import FunctionUnit, begun
+from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
+from cerebro_elastic.training.length import differences
 from cerebro_elastic.training.loss_weights import check_per_row, refused_by
 from cerebro_elastic.training.task import (
     GENERATORS,
@@ -119,6 +121,22 @@ class FunctionTask:
                 whole=whole,
                 not_finite=unit.not_finite(row, state) if whole else None,
             )
+
+    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
+        """``model_fn`` makes the same for either number of epochs, or takes neither ``epochs`` nor
+        ``steps``."""
+        names = self._user.takes_length
+        if not names:
+            return ()
+        before = replace(jobs[0], rows=tuple(rows))
+        short, long = (self._made(job) for job in (before, replace(before, epochs=epochs)))
+        taken = " and ".join(names)
+        return [f"{self._section.model_fn} takes {taken}: {text}" for text in differences(short, long)]
+
+    def _made(self, job: UnitJob) -> Parts:
+        rng.seed_all(job.seed)
+        with self._user.files.borrowed():
+            return self._user.make_parts(job.hparams, training_budget(job))
 
     @contextmanager
     def observed(self, observe: Observe) -> Iterator[None]:

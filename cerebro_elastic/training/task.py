@@ -202,6 +202,24 @@ class WeighsLosses(Protocol):
         """Raise ``TaskError`` if the loss cannot be weighted, or by none of the ``strategies``."""
 
 
+@runtime_checkable
+class ReadsLength(Protocol):
+    """A task that can say whether a config's training depends on its number of epochs. Runs of another are
+    not extended."""
+
+    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
+        """What would have been different so far if the config had had more epochs from the start, by name.
+
+        Args:
+            jobs: The units of the config's first epoch, on a few rows each.
+            rows: The rows of each partition of the whole data.
+            epochs: The greater number of epochs.
+
+        Returns:
+            A sentence for each, without a full stop; none if nothing depends on the number.
+        """
+
+
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
 """What no exported model carries."""
 

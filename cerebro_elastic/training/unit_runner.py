@@ -46,6 +46,7 @@ class UnitRunner:
 
     def __init__(self, spec: Spec, cache: Path, device: str = "cpu", cache_bytes: int | None = None) -> None:
         self.recipe = load_recipe(spec.recipe, root=spec.root)
+        self._spec = spec
         self._plan = spec.plan
         self._task = make_task(self.recipe)
         self._url = spec.data
@@ -104,7 +105,7 @@ class UnitRunner:
             unit=unit,
             hparams=task_hparams(self._task, self._loader.dataset, config.hparams),
             seed=self._plan.seed,
-            epochs=self._plan.epochs,
+            epochs=self._spec.epochs_of(config.id, unit.epoch),
             visited=config.visited,
             rows=rows,
             partition=self.fetch(unit.phase, unit.partition, beat),

@@ -109,6 +109,12 @@ class UserFunctions:
         """The arguments of ``model_fn``."""
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
 
+    @property
+    def takes_length(self) -> tuple[str, ...]:
+        """Those of ``FOR_MODEL`` that ``model_fn`` takes."""
+        names = arguments.accepted(self._model_fn)
+        return tuple(sorted(FOR_MODEL if names is None else FOR_MODEL & names))
+
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
         """Apply ``input_fn``, if there is one, to batches of the loader."""
         function = self._input_fn

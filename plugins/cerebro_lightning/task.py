@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from cerebro_lightning.data_module import attached, data_module
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.inherit import with_own_attributes
+from cerebro_lightning.length import acts_at_end, readers
 from cerebro_lightning.observed import observed
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.ordinary_fit import ordinary_fit
@@ -152,6 +154,21 @@ class LightningTask:
             module = self._build(first.hparams, first.seed)
             callbacks = make_callbacks(self._section.callbacks, self._root)
             return ordinary_fit(module, self._section.trainer, callbacks, jobs, observe)
+
+    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
+        """By what the config's code reads in the first epoch, on a few rows, and by the hooks at its end."""
+        del rows
+        state, before = None, jobs[0].epochs
+        with readers(before, epochs) as noted:
+            for job in jobs:
+                state = self.train(replace(job, state=state)).state
+        with self._files.borrowed(), unit_process(torch.device("cpu")):
+            module = self._build(jobs[0].hparams, jobs[0].seed)
+            callbacks = make_callbacks(self._section.callbacks, self._root)
+            if type(module).configure_callbacks is not pl.LightningModule.configure_callbacks:
+                own = module.configure_callbacks()
+                callbacks = [*callbacks, *(own if isinstance(own, Sequence) else [own])]
+            return [*noted, *acts_at_end(module, callbacks, before)]
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         raise TaskError(

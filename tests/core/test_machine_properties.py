@@ -183,6 +183,18 @@ class RunUnderFaults(RuleBasedStateMachine):
     def ask(self, which: int, what: str) -> None:
         getattr(self.world, what)(which)
 
+    @rule(epochs=st.integers(0, 2), which=which, events=st.integers(0, 3), forgets=st.booleans())
+    def extend(self, epochs: int, which: int, events: int, forgets: bool) -> None:
+        """The run goes on to its end, and is extended; its nodes come back, and some that do not yet know get
+        nothing. The leader may change at once, or may have read nothing of the extension."""
+        if self.world.finish(["a", "b"], 200):
+            self.world.extend(epochs, which)
+            if forgets:
+                self.world.forget(events)
+            elif events % 2:
+                self.world.elect()
+            self.world.join("a")
+
     # Trouble.
 
     @rule(which=which, kind=kinds)

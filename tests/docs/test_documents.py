@@ -48,6 +48,7 @@ LIVE = (
     "stop",
     "resume",
     "clone",
+    "extend",
     "etcd",
     "host",
     "report",

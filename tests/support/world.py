@@ -30,7 +30,7 @@ from cerebro_elastic.core.model.interfaces import (
     Stop,
 )
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, Phase
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
@@ -173,6 +173,28 @@ class World:
         if self.ids and len(self.ids) < 8:
             with suppress(RunError):
                 self.ledger.clone(self.ids[which % len(self.ids)], {"lr": 0.7})
+
+    def extend(self, epochs: int, which: int) -> None:
+        """A person extends the run, if it has ended: all configs that may go on do so, or all but one."""
+        state, before = self.ledger.state(), self.ledger.spec()
+        assert before is not None
+        if state.outcome is None or state.plan is None:
+            return
+        number, longer = len(before.extensions) + 1, state.plan.epochs + epochs
+        left_out = self.ids[which % len(self.ids)] if which % 2 and self.ids else ""
+        going_on = {
+            config.id: config.epoch
+            for config in state.configs.values()
+            if config.status in (Status.FINISHED, Status.STOPPED) and config.epoch < longer
+            if config.id != left_out
+        }
+        others = tuple(name for name in state.configs if name not in going_on)
+        extension = Extension(number, longer, going_on, (), others, state.plan.epochs)
+        plan = replace(before.plan, epochs=longer)
+        after = replace(before, plan=plan, extensions=(*before.extensions, extension))
+        assert self.ledger.extend_run(before, after)
+        assert not self.ledger.extend_run(before, after)  # of two people one wins
+        self.plan = plan
 
     @property
     def ids(self) -> list[str]:

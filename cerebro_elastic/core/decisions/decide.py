@@ -15,7 +15,7 @@ from cerebro_elastic.core.decisions.membership import quarantines, used_nodes, w
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.strategies import chooses, counts, infeasible
 from cerebro_elastic.core.history.estimates import speed_factors
-from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
+from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.model.actions import (
@@ -59,7 +59,7 @@ def decide(state: State, policy: Policy, search: Search) -> list[Action]:
         *withdrawals(state),
         *failures(state, plan),
         *quarantines(state),
-        *searches(state, plan, search),
+        *(list(continuations(state)) or searches(state, plan, search)),
         *home_changes(state, plan),
     ]
     if repairs:
@@ -87,6 +87,16 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield EndConfig(config, Status.FAILED, reason)
+
+
+def continuations(state: State) -> Iterator[ResumeConfig]:
+    """Configs that the last extension lets go on. The search decides when it sees all of them."""
+    extension = state.extension
+    if extension is not None and extension.configs:
+        for config in in_order(state.configs.values()):
+            if may_go_on(config, extension):
+                reason = f"the run was extended to {counted(extension.epochs, 'epoch')}"
+                yield ResumeConfig(config, reason, extension.number, config.id in extension.by_hand)
 
 
 def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:

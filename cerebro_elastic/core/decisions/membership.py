@@ -23,13 +23,14 @@ LONGEST_COOLDOWN = 3600.0
 
 
 def used_nodes(state: State, plan: Plan) -> list[Node]:
-    """The nodes that get units: those longest registered, at most ``plan.max_nodes``.
+    """The nodes that get units: those longest registered since the run was last extended, at most
+    ``plan.max_nodes``.
 
     A draining or stalled node gets none. A quarantined node gets units only if no other node is left, and if
     its trouble is not its own (as a full disk is).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
-    staying = [n for n in nodes if n.drain is None and n.stalled is None]
+    staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
     trusted = [n for n in staying if n.name not in state.quarantined]
     return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.history.guards import Handler, require
-from cerebro_elastic.core.history.lineage import born, edge_from, may_end, with_status
+from cerebro_elastic.core.history.lineage import born, edge_from, may_end, may_go_on, with_status
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -40,8 +40,14 @@ def _config_ended(state: State, event: ConfigEnded) -> State:
 
 def _config_resumed(state: State, event: ConfigResumed) -> State:
     config = _config(state, event.config, event)
-    require(config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
-    return _with_config(state, replace(with_status(config, event), revision=event.revision), event.by_hand)
+    if event.extension:
+        number = state.extension.number if state.extension is not None else 0
+        goes_on = event.extension == number and may_go_on(config, state.extension)
+        require(goes_on, event, f"extension {number} of the run does not let {config} go on")
+    else:
+        require(config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
+    asked = event.by_hand and not event.extension
+    return _with_config(state, replace(with_status(config, event), revision=event.revision), asked)
 
 
 def _config(state: State, name: str, event: Event) -> Config:

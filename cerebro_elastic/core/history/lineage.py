@@ -11,7 +11,7 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Parent, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
-from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 
 
@@ -59,10 +59,23 @@ def may_end(config: Config, event: ConfigEnded) -> bool:
     return config.status is Status.LIVE or (rests and event.by_hand)
 
 
+def may_go_on(config: Config, extension: Extension | None) -> bool:
+    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet."""
+    return (
+        extension is not None
+        and config.id in extension.configs
+        and config.extension < extension.number
+        and config.status in (Status.FINISHED, Status.STOPPED)
+    )
+
+
 def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
     """The config after it was ended or resumed (the store sets its ``revision``)."""
-    status = event.status if isinstance(event, ConfigEnded) else Status.LIVE
-    return replace(config, status=status, reason=event.reason, by_hand=config.by_hand or event.by_hand)
+    by_hand = config.by_hand or event.by_hand
+    if isinstance(event, ConfigEnded):
+        return replace(config, status=event.status, reason=event.reason, by_hand=by_hand)
+    extension = event.extension or config.extension
+    return replace(config, status=Status.LIVE, reason=event.reason, by_hand=by_hand, extension=extension)
 
 
 def in_order(configs: Iterable[Config]) -> list[Config]:

@@ -18,16 +18,22 @@ event            possible if                                     afterwards
 RunOpened        no plan is known                                the plan is known
 LeaderChanged    always                                          a controller leads, or none
 RunEnded         no config is live                               the run has ended
+RunExtended      the run has ended; it is the next extension;    the plan has these epochs, the run goes on;
+                 it has no fewer epochs; each config that is to  only nodes that register from now on get
+                 go on has finished before the last epoch, or    units
+                 is stopped
 RecordMended     the plan is known                               restored configs are at this revision,
                                                                  restored nodes neither registered nor
                                                                  quarantined, withdrawn attempts over
-StateRead        no plan is known, or it has the same plan       the state is the one that was read
+StateRead        no plan is known, or it has the same plan, or   the state is the one that was read
+                 was extended
 ConfigCreated    its id is new; it begins at the beginning,      it is live
                  where its parent stands, or at the plan's
                  checkpoint from outside the run
 ConfigEnded      it is live; or a person stops what the search   it is stopped or failed
                  has stopped
-ConfigResumed    it is stopped                                   it is live, where it was
+ConfigResumed    it is stopped; or the last extension lets it    it is live, where it was
+                 go on, and it does not yet
 NodeJoined       no node of its name is registered               it is registered
 NodeLeft         always                                          it is not registered; its attempt stays, and
                                                                  can only be withdrawn
@@ -42,7 +48,8 @@ NodeReleased     always                                          it is not quara
 HomesAssigned    every partition has a home, none a node twice   partitions have these homes
 Ordered          a controller leads                              the policy is shown this order
 UnitAssigned     its nodes are registered as the attempt says,   the nodes are busy with the attempt
-                 idle, and as many as its strategy takes; the
+                 since the last extension, idle, and as many
+                 as its strategy takes; the
                  config is live, idle and at the attempt's
                  revision; the unit (or the unit that it
                  profiles) is one of its next; skip is what
@@ -103,6 +110,7 @@ from cerebro_elastic.core.model.events import (
     Ordered,
     RecordMended,
     RunEnded,
+    RunExtended,
     RunOpened,
     StateRead,
 )
@@ -141,6 +149,30 @@ def _run_ended(state: State, event: RunEnded) -> State:
     return replace(state, outcome=event.outcome)
 
 
+def _run_extended(state: State, event: RunExtended) -> State:
+    assert state.plan is not None
+    extension, epochs = event.extension, event.extension.epochs
+    number = state.extension.number + 1 if state.extension is not None else 1
+    require(state.outcome is not None, event, "the run has not ended")
+    require(extension.number == number, event, f"the next extension is number {number}")
+    require(epochs >= state.plan.epochs, event, f"configs have {state.plan.epochs} epochs already")
+    require(
+        set(state.configs) == {*extension.configs, *extension.others}, event, "each config goes on, or not"
+    )
+    for name, behind in extension.configs.items():
+        config = state.configs[name]
+        ended = config.status in (Status.FINISHED, Status.STOPPED)
+        right = ended and config.epoch == behind < epochs
+        require(right, event, f"{config} cannot go on after {behind} epochs (completeness)")
+    return replace(
+        state,
+        plan=replace(state.plan, epochs=epochs),
+        outcome=None,
+        extension=extension,
+        extended=event.revision,
+    )
+
+
 def _record_mended(state: State, event: RecordMended) -> State:
     mended = {
         name: replace(state.configs[name], revision=event.revision)
@@ -160,7 +192,10 @@ def _record_mended(state: State, event: RecordMended) -> State:
 
 
 def _state_read(state: State, event: StateRead) -> State:
-    require(state.plan in (None, event.state.plan), event, f"the plan is {state.plan}")
+    known, read = state.plan, event.state.plan
+    extended = known is not None and read is not None and replace(known, epochs=read.epochs) == read
+    goes_on = extended and event.state.extension is not None
+    require(known in (None, read) or goes_on, event, f"the plan is {state.plan}")
     return event.state
 
 
@@ -194,6 +229,7 @@ _RUN_EVENTS: Mapping[type[Event], Handler] = {
     RunOpened: _run_opened,
     LeaderChanged: _leader_changed,
     RunEnded: _run_ended,
+    RunExtended: _run_extended,
     RecordMended: _record_mended,
     StateRead: _state_read,
     HomesAssigned: _homes_assigned,

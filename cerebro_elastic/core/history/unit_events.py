@@ -32,6 +32,8 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
     require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
+    late = all(member.registration >= state.extended for member in attempt.members)
+    require(late, event, "a node of it knows the plan from before the extension (fencing)")
     config = state.configs[attempt.unit.config]
     require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
     require(attempt.strategy in state.plan.strategies, event, "the plan has no such strategy")

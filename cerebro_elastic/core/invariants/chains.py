@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.events import (
     ProfileDone,
     RecordMended,
     RunEnded,
+    RunExtended,
     StateRead,
     UnitAssigned,
     UnitCommitted,
@@ -45,7 +46,8 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once.
 
     - A config begins no epoch before the last one is complete.
-    - When the run ends, every config has done all its epochs or was ended.
+    - When the run ends, every config has done all its epochs or was ended. After an extension, so has every
+      config that was to go on.
     - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
     - A config with a parent continues from where the parent was.
@@ -53,7 +55,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     plan = plan_of(read.state, events)
     if plan is None:
         return
-    whole = _units(plan)
+    whole, epochs = _units(plan), plan.epochs
     progress = {name: _began(config) for name, config in read.state.configs.items()}
     ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], Visit] = {}
@@ -76,11 +78,14 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from _wrong_size(sizes, visit)
                 if visit.done and set(epoch.done) == whole:
                     ended.add(visit.unit.config)
+            case RunExtended(extension=extension):
+                epochs = extension.epochs
+                ended = set(progress).difference(extension.configs)
             case RunEnded():
                 for name, epoch in progress.items():
                     complete = epoch.number + (set(epoch.done) == whole)
-                    if complete < plan.epochs and name not in ended:
-                        yield f"config {name} has completed {complete} epochs of {plan.epochs}"
+                    if complete < epochs and name not in ended:
+                        yield f"config {name} has completed {complete} epochs of {epochs}"
 
 
 def isolation(read: StateRead, events: Trace) -> Iterator[str]:

@@ -81,7 +81,8 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
 
 def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     """An attempt cannot report anything once it was withdrawn or one of its nodes has lost its registration:
-    no visit, no failure, no profile, and not that it is trained."""
+    no visit, no failure, no profile, and not that it is trained. Nodes that know the plan from before an
+    extension get no units."""
     attempts = {attempt.token: attempt for attempt in read.state.underway()}
     roster = NodeRoster(read.state)
     for event in events:
@@ -91,6 +92,9 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
         match event:
             case UnitAssigned(attempt=assigned):
                 attempts[event.revision] = assigned
+                for member in assigned.members:
+                    if member.registration < roster.extended:
+                        yield f"{member.node} got {in_words(assigned.unit)}, and knows the plan of before"
             case UnitTrained(node=name, token=token):
                 trained = attempts.get(token)
                 if trained is None or not roster.stands(trained):

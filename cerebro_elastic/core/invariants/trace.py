@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.events import (
     NodeReleased,
     NodeStalled,
     RecordMended,
+    RunExtended,
     RunOpened,
     StateRead,
 )
@@ -54,6 +55,7 @@ class NodeRoster:
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
         self.quarantined = set(start.quarantined)
+        self.extended = start.extended
 
     def read(self, event: Event) -> None:
         """Take in the next event."""
@@ -77,6 +79,8 @@ class NodeRoster:
                 self.quarantined.add(name)
             case NodeReleased(node=name):
                 self.quarantined.discard(name)
+            case RunExtended(revision=revision):
+                self.extended = revision
 
     def _left(self, name: str) -> None:
         self.since.pop(name, None)
@@ -90,7 +94,7 @@ class NodeRoster:
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of the nodes that get units: at most ``most``, those longest registered."""
         out = self.leaving | self.quarantined | self.stalled
-        free = [(name, at) for name, at in self.since.items() if name not in out]
+        free = [(name, at) for name, at in self.since.items() if name not in out and at >= self.extended]
         return set(sorted(free, key=lambda item: item[1])[:most])
 
 

@@ -34,12 +34,17 @@ class EndConfig:
 
 @dataclass(frozen=True, slots=True)
 class ResumeConfig:
-    """Continue a stopped config, provided that it is still at ``config.revision``."""
+    """Continue a stopped config, or one that an extension lets go on, provided that it is still at
+    ``config.revision``."""
 
     config: Config
     """The config before the action."""
     reason: str
     """Why, for people."""
+    extension: int = 0
+    """``Extension.number`` of the extension that lets it go on; 0 if it is stopped."""
+    by_hand: bool = False
+    """A person has named it for the extension."""
 
 
 @dataclass(frozen=True, slots=True)

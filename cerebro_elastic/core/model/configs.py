@@ -89,5 +89,7 @@ class Config:
     """JSON values that the search noted with its proposal; ``BY_HAND`` for a person's config."""
     by_hand: bool = False
     """A person has created, stopped or resumed it. The search leaves it as it is."""
+    extension: int = 0
+    """``Extension.number`` of the extension by which it last went on; 0 without one."""
     revision: int = 0
     """The store's revision of this value. Every commit compares it."""

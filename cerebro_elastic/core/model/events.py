@@ -13,7 +13,7 @@ from typing import TypeAlias
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.run import Basis, Plan
+from cerebro_elastic.core.model.run import Basis, Extension, Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, RecordHead
 
@@ -29,7 +29,7 @@ class RunOpened(_Event):
     """The run exists."""
 
     plan: Plan
-    """The run's plan, which never changes."""
+    """The run's plan. Only an extension changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,16 @@ class ConfigEnded(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResumed(_Event):
-    """A stopped config continues from its head."""
+    """A stopped config, or one that an extension lets go on, continues from its head."""
 
     config: str
     """The config's id."""
     reason: str
     """Why, for people."""
     by_hand: bool = False
-    """A person resumed it, not the search."""
+    """A person resumed it, or has named it for the extension, not the search."""
+    extension: int = 0
+    """``Extension.number`` of the extension that lets it go on; 0 if it was stopped, and is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,14 @@ class RunEnded(_Event):
     """How it ended, in a word: "finished"."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunExtended(_Event):
+    """An operator lets a run that has ended go on: with more epochs, or with more configs."""
+
+    extension: Extension
+    """What changes."""
+
+
 Event: TypeAlias = (
     RunOpened
     | LeaderChanged
@@ -296,6 +306,7 @@ Event: TypeAlias = (
     | ProfileDone
     | UnitWithdrawn
     | RunEnded
+    | RunExtended
 )
 
 KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}

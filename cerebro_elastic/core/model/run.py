@@ -1,9 +1,9 @@
-"""What is fixed for the whole run? Its plan, and what it is made from."""
+"""What is fixed for the whole run, until it is extended? Its plan, and what it is made from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -24,7 +24,7 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the decisions need to know of the recipe. It never changes in a run."""
+    """What the decisions need to know of the recipe. Only an extension changes it: its ``epochs``."""
 
     run: str
     """The run's id."""
@@ -57,8 +57,30 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Extension:
+    """What an operator has changed when a run that had ended was to go on further."""
+
+    number: int
+    """It is the run's first extension (1), its second, ..."""
+    epochs: int
+    """The number of epochs of each config from then on."""
+    configs: Mapping[str, int] = field(default_factory=dict)
+    """The ids of the configs that go on, and how many full epochs each of them has behind it."""
+    by_hand: tuple[str, ...] = ()
+    """Those of them that had been stopped, and that a person has named. The search leaves them alone."""
+    others: tuple[str, ...] = ()
+    """The ids of the configs that stay as they are."""
+    epochs_before: int = 0
+    """The number of epochs of each config until then."""
+    recipe_before: Mapping[str, Any] = field(default_factory=dict)
+    """The keys of the recipe that have changed, with dots, and their values until then."""
+    digest_before: str = ""
+    """``Spec.recipe_digest`` until then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run is made from; written once."""
+    """What a run is made from; written when it is opened, and when it is extended."""
 
     plan: Plan
     """The plan."""
@@ -79,6 +101,18 @@ class Spec:
     """The URL of checkpoints and logs."""
     version: str
     """The version of cerebro-elastic."""
+    extensions: tuple[Extension, ...] = ()
+    """How the run was extended, in order."""
+
+    def epochs_of(self, config: str, epoch: int) -> int:
+        """The number of epochs that the config had, or has, when it trains this ``epoch``."""
+        epochs = self.extensions[0].epochs_before if self.extensions else self.plan.epochs
+        for extension in self.extensions:
+            if epoch < extension.configs.get(config, 0):
+                return epochs
+            if config not in extension.others:
+                epochs = extension.epochs
+        return epochs
 
 
 @dataclass(frozen=True, slots=True)

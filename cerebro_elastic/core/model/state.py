@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.units import Order, Strategy
 
 
@@ -158,6 +158,11 @@ class State:
     """The seconds for which the last units waited whose partition had to be fetched."""
     order: Order = ()
     """The last order that a planner proposed."""
+    extension: Extension | None = None
+    """The last extension; ``None`` if the run was not extended."""
+    extended: int = 0
+    """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
+    units."""
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, or being saved."""

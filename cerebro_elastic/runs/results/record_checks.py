@@ -21,11 +21,13 @@ from cerebro_elastic.core.model.events import (
     LeaderChanged,
     ProfileDone,
     RunEnded,
+    RunExtended,
     RunOpened,
     StateRead,
     UnitAssigned,
     UnitCommitted,
 )
+from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.model.run import Basis, Plan, Spec
 from cerebro_elastic.core.model.units import Phase
@@ -33,7 +35,7 @@ from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.files import content, locate
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import batches_in, plan_of
@@ -49,20 +51,16 @@ class Note:
 
 
 def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
-    """Check the spec against the history and itself: the plan follows from the recipe, and each leader has
-    led by this very spec."""
-    for plan in _plans(events):
-        yield from _differ("spec", "the plan in the spec and the one in the history", spec.plan, plan)
-    follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
-    if recipe.parallelism == AUTO:  # as installed then
-        follows = replace(follows, strategies=spec.plan.strategies)
-    if recipe.progress is None:  # as the default was then
-        follows = replace(follows, progress=spec.plan.progress)
-    yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
-    has_warm_start = recipe.search.start is not None or recipe.search.known
-    digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
-    if not has_warm_start and spec.recipe_digest not in ("", digest):
-        yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
+    """Check the spec against the history and itself: the plan follows from the recipe, each leader has led by
+    this very spec, or by that of before an extension, and each extension is in the history."""
+    specs = specs_of(spec)
+    for plan, number in _plans(events):
+        if number < len(specs):
+            what = "the plan in the spec and the one in the history"
+            yield from _differ("spec", what, specs[number].plan, plan)
+    yield from _check_extensions(spec, events)
+    for each in specs:
+        yield from _check_recipe(each, recipe if each is spec else load_recipe(each.recipe, root=recipe.root))
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
     if not leaders:
         yield Note("the record does not say by which spec its leaders led: it is of an earlier version")
@@ -73,11 +71,52 @@ def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[
         yield Violation("spec", "the users' code in the spec is not that by which anybody led the run")
     for event in leaders:
         assert event.basis is not None
-        if replace(event.basis, code=ours.code) != ours:
+        right = replace(basis_of(specs[_extended_by(events, event.revision, spec)]), code=ours.code)
+        if replace(event.basis, code=ours.code) != right:
             yield Violation(
                 "spec",
-                f"{event.leader} led by {_of(event.basis)} at revision {event.revision}, not {_of(ours)}",
+                f"{event.leader} led by {_of(event.basis)} at revision {event.revision}, not {_of(right)}",
             )
+
+
+def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
+    """Check that plan and digest of a spec follow from its recipe."""
+    follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
+    if recipe.parallelism == AUTO:  # as installed then
+        follows = replace(follows, strategies=spec.plan.strategies)
+    if recipe.progress is None:  # as the default was then
+        follows = replace(follows, progress=spec.plan.progress)
+    yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
+    has_warm_start = recipe.search.start is not None or recipe.search.known
+    digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
+    if not has_warm_start and spec.recipe_digest not in ("", digest):
+        yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
+
+
+def _check_extensions(spec: Spec, events: Sequence[Event]) -> Iterator[Violation | Note]:
+    """Check that the extensions in the spec are those in the history. The last one may be still to come."""
+    known = [event.extension for event in events if isinstance(event, RunExtended)]
+    known += [e.state.extension for e in events if isinstance(e, StateRead) and e.state.extension is not None]
+    for extension in known:
+        if extension not in spec.extensions:
+            yield Violation(
+                "spec", f"it does not have the extension of the history to {extension.epochs} epochs"
+            )
+    last = max((extension.number for extension in known), default=0)
+    if last < len(spec.extensions):
+        yield Note(f"the run is to go on to {counted(spec.plan.epochs, 'epoch')}, and has not begun to")
+
+
+def _extended_by(events: Sequence[Event], revision: int, spec: Spec) -> int:
+    """How often the run was extended before this revision."""
+    number = 0
+    for event in events:
+        match event:
+            case RunExtended(extension=extension) if event.revision < revision:
+                number = extension.number
+            case StateRead(state=state) if state.extension is not None and state.extended < revision:
+                number = state.extension.number
+    return min(number, len(spec.extensions))
 
 
 def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
@@ -101,7 +140,7 @@ def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
                 visits[_key(visit)] = visit
         if ended and isinstance(event, _OVER):
             yield Violation("history", f"line {number}: {type(event).__name__} comes after the run's end")
-        ended = ended or isinstance(event, RunEnded)
+        ended = (ended or isinstance(event, RunEnded)) and not isinstance(event, RunExtended)
 
 
 _OVER = (
@@ -183,8 +222,8 @@ def check_origins(
     assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
     silent = made_again = 0
     prefix = f"{spec.storage}/checkpoints/"
-    basis = basis_of(spec)
-    known = {basis.code, *_codes(events)}
+    bases = [basis_of(each) for each in specs_of(spec)]
+    known = {bases[-1].code, *_codes(events)}
     for visit in chain.from_iterable(visits.values()):
         name = visit.output.url.removeprefix(prefix)
         if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
@@ -199,6 +238,9 @@ def check_origins(
             continue
         made_again += visit.attempt in assigned and origin.record is None
         hparams = state.configs[visit.unit.config].hparams
+        basis = bases[_extended_by(events, visit.attempt, spec)]
+        if origin.record is None and origin.basis.spec in [later.spec for later in bases]:
+            basis = origin.basis  # it was made again, perhaps after an extension
         expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
         if origin.basis.code not in known:
             yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
@@ -217,13 +259,14 @@ def _codes(events: Sequence[Event]) -> set[str]:
     return {e.basis.code for e in events if isinstance(e, LeaderChanged) and e.basis is not None}
 
 
-def _plans(events: Sequence[Event]) -> Iterator[Plan]:
+def _plans(events: Sequence[Event]) -> Iterator[tuple[Plan, int]]:
+    """The plans in the history, and how often the run had been extended then."""
     for event in events:
         match event:
             case RunOpened(plan=plan):
-                yield plan
+                yield plan, 0
             case StateRead(state=state) if state.plan is not None:
-                yield state.plan
+                yield state.plan, state.extension.number if state.extension is not None else 0
 
 
 def _of(basis: Basis) -> str:

@@ -12,6 +12,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
+from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
@@ -25,6 +26,7 @@ from cerebro_elastic.errors import (
     SearchError,
     TaskError,
 )
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.reporting.results import gather
@@ -92,7 +94,8 @@ def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
         return None
     try:
         policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
-        return redecide(events, policy, make_search(result.recipe), lambda: time.monotonic() > until)
+        searches = [make_search(load_recipe(s.recipe, root=s.root)) for s in specs_of(result.spec)]
+        return redecide(events, policy, searches[-1], lambda: time.monotonic() > until, searches[:-1])
     except (MissingExtra, RecipeError, SearchError, TaskError):
         return None
 

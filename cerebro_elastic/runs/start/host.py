@@ -30,7 +30,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.preflight import preflight
-from cerebro_elastic.runs.start.prepare_run import ended_in, new_spec
+from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
 from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -42,7 +42,10 @@ from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 
 _ANOTHER = "choose another --run-id (by torchx: --run_id)"
-_ENDED = "run {run!r} has ended; to run the recipe again: another --run-id (by torchx: --run_id)"
+_ENDED = (
+    "run {run!r} has ended; to go on with it: cerebro extend; to run the recipe again: another --run-id (by "
+    "torchx: --run_id)"
+)
 _LEASE_SECONDS = 60.0
 """Of a host's presence: long, because a host that was busy or suspended for a while is still one."""
 _REPORT_SECONDS = 10.0
@@ -94,7 +97,7 @@ def host(
         except CerebroError:
             _report_end(store, folder, home, ended=False)
             raise
-        if ended:
+        if ended and gone_on(folder, with_key(store, folder.run, home)) is None:
             watcher.say(_ENDED.format(run=folder.run))
             _report_end(store, folder, home, ended=True)
             return RunResult(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
@@ -177,6 +178,7 @@ def _folder(spec: Spec, name: str, home: str | Path | None) -> RunFolder:
 
 def _keep(folder: RunFolder, spec: Spec) -> None:
     """Make ``folder`` one of the run's."""
-    if folder.spec.exists() and replace(folder.read_spec(), code=spec.code) != spec:
+    known = [replace(each, code={}) for each in specs_of(spec)]
+    if folder.spec.exists() and replace(folder.read_spec(), code={}) not in known:
         raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
     write_spec(folder, spec)

@@ -19,7 +19,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
@@ -33,6 +33,9 @@ from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_store,
     ended_in,
+    extend_folder,
+    extend_in_store,
+    gone_on,
     new_spec,
     old_spec,
     recheck,
@@ -65,6 +68,8 @@ class Launch:
     """They are called when a unit, an epoch and the run have ended."""
     study: Any
     """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
+    extended: Spec | None = None
+    """The spec of the run, which has ended, after an extension that is to be made; ``None`` without one."""
 
     @classmethod
     def of(
@@ -108,9 +113,17 @@ class Launch:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
         spec = None if self.fresh else old_spec(folder, self.recipe)
-        if spec is not None and ended_in(folder):
-            watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
-            return CallbackCaller(self.callbacks, folder.history)
+        if self.extended is not None:
+            spec = extend_folder(folder, self.extended)
+        elif spec is not None and ended_in(folder):
+            home = folder.path.parent
+            spec = gone_on(folder, with_key(self.store, folder.run, home)) if self.store is not None else None
+            if spec is None:
+                watcher.say(
+                    f"run {folder.run!r} has ended before; to go on with it: cerebro extend {folder.run}; to "
+                    "run it again: --fresh, or another --run-id"
+                )
+                return CallbackCaller(self.callbacks, folder.history)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
         if self.fresh:
@@ -154,6 +167,8 @@ class Launch:
             record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
             if key is not None and key.file == folder.new_key:
                 settings = replace(settings, run_key=_sign(folder, record, journal))
+            if spec.extensions:
+                spec = extend_in_store(record, spec)
             if _open(record, spec, journal):
                 watcher.say(f"starting {counted(recipe.nodes.min, 'node')}")
             else:

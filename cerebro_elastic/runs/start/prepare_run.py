@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
+from cerebro_elastic.core.model.events import Event, RunEnded, RunExtended, StateRead
+from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import DataError, RunError
+from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
@@ -25,9 +28,13 @@ from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import changes, resolve_warm_start
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
 from cerebro_elastic.words import counted
+
+_PATIENCE = 2.0
+"""Seconds for which a store is waited for that may be gone with its run."""
 
 
 class Preflight(Protocol):
@@ -53,19 +60,63 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    return folder.history.exists() and has_ended(read_journal(folder.history))
+    return folder.history.exists() and has_ended(read_journal(folder.history), folder.read_spec())
 
 
-def has_ended(events: Iterable[Event]) -> bool:
-    """Whether the run of these events has ended."""
-    ended = False
+def has_ended(events: Iterable[Event], spec: Spec) -> bool:
+    """Whether the run of these events has ended, and its ``spec`` has no extension that is still to come."""
+    ended, number = False, 0
     for event in events:
         match event:
             case RunEnded():
                 ended = True
+            case RunExtended(extension=extension):
+                ended, number = False, extension.number
             case StateRead(state=state):
                 ended = state.outcome is not None
-    return ended
+                number = state.extension.number if state.extension is not None else 0
+    return ended and number == len(spec.extensions)
+
+
+def extend_folder(folder: RunFolder, extended: Spec) -> Spec:
+    """Write the spec of a run that is to be extended to its folder. Whoever starts the run goes on with it.
+    Raises ``RunError`` if the run was extended, or has gone on, since ``extended`` was made."""
+    known = folder.read_spec()
+    if known != specs_of(extended)[-2] or not ended_in(folder):
+        raise RunError(_EXTENDED.format(run=folder.run))
+    write_spec(folder, extended)
+    return extended
+
+
+def extend_in_store(record: Record, extended: Spec) -> Spec:
+    """Extend the run of ``record``, which has ended, unless that was done. Returns the spec, with the code
+    that the run had last. Raises ``RunError`` if somebody else has extended the run meanwhile."""
+    present = record.spec()
+    if present is not None:
+        extended = replace(extended, code=present.code)
+        before = specs_of(extended)[-2]
+        if present == extended or (present == before and OperatorLedger(record).extend_run(before, extended)):
+            return extended
+    raise RunError(_EXTENDED.format(run=record.keys.run))
+
+
+_EXTENDED = (
+    "run {run!r} has been extended by somebody else meanwhile, or goes on: see `cerebro status {run}`, and "
+    "extend it again once it has ended"
+)
+
+
+def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
+    """The spec of the run in this folder, which has ended by its history, if an operator has extended it in
+    its store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
+    with suppress(CerebroError), closing(EtcdStore(replace(settings, patience=_PATIENCE))) as store:
+        record = Record(store, folder.run, settings.run_key)
+        record.check_signed(settings.trusted)
+        spec = record.spec()
+        if spec is not None and spec.extensions and not record.ended():
+            write_spec(folder, spec)
+            return spec
+    return None
 
 
 def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
@@ -141,8 +192,11 @@ def recheck(
     """The spec with which a run continues: the same data, and the present code. (A node repairs a checkpoint
     that was damaged meanwhile, when it needs it.)"""
     watcher.say("checking the module and the data")
-    live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    checked = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)
+    configs = state.configs.values()
+    live = [c.hparams for c in configs if c.status is Status.LIVE or may_go_on(c, state.extension)]
+    if state.extension is not None and not live:  # the search is to have more
+        live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
+    checked = preflight(recipe, live, spec.data, prepare=False)
     if checked.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {checked.data_digest}, the run began with "

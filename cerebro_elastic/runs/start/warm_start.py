@@ -37,8 +37,9 @@ def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
 
 
 def changes(spec: Spec, recipe: Recipe) -> list[str]:
-    """How ``recipe`` differs from the one of the run ``spec``, apart from what a warm start has replaced."""
-    if spec.recipe_digest == recipe.digest:
+    """How ``recipe`` differs from the one of the run ``spec``, apart from what a warm start has replaced. The
+    recipe from before an extension is the run's, too."""
+    if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return []
     lines = differences(spec.recipe, recipe.resolved())
     return [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines

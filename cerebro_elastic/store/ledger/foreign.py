@@ -34,6 +34,7 @@ from cerebro_elastic.core.model.events import (
     ProfileDone,
     RecordMended,
     RunEnded,
+    RunExtended,
     RunOpened,
     UnitAssigned,
     UnitCommitted,
@@ -72,6 +73,7 @@ _KINDS_OF_EVENT: Mapping[type[Event], frozenset[str]] = {
     UnitWithdrawn: frozenset(),
     ProfileDone: frozenset({"profiles"}),
     RunEnded: frozenset({"outcome"}),
+    RunExtended: frozenset({"spec", "outcome", "extended"}),
     RecordMended: frozenset({"mended"}),
 }
 """The kinds of keys that change with each event."""

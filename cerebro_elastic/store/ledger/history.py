@@ -27,6 +27,7 @@ from cerebro_elastic.core.model.events import (
     NodeReleased,
     Ordered,
     RunEnded,
+    RunExtended,
 )
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import State
@@ -90,8 +91,8 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     for item in snapshot.items:
         kind, rest = keys.split(item.key)
         kinds.setdefault(kind, {})[rest] = item
-    named = ("spec", "homes", "order", "outcome", "leader")
-    spec, homes, order, outcome, leader = (kinds.get(kind, {}).get("") for kind in named)
+    named = ("spec", "homes", "order", "outcome", "leader", "extended")
+    spec, homes, order, outcome, leader, extended = (kinds.get(kind, {}).get("") for kind in named)
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
     attempts = {name: attempt_of(item) for name, item in kinds.get("assign", {}).items()}
     saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
@@ -103,6 +104,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     )
     profiles = [value_in(item, ProfileResult) for item in kinds.get("profiles", {}).values()]
     asked = kinds.get("control", {}).get("last")
+    extension = extension_of(extended) if extended else None
     state = State(
         plan=spec_in(spec, keys).plan if spec else None,
         configs=configs,
@@ -116,6 +118,8 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         asked=asked.mod_revision if asked else 0,
         leader=leader_in(leader) if leader and leader.lease else None,
         outcome=outcome_of(outcome) if outcome else None,
+        extension=extension.extension if extension else None,
+        extended=extension.revision if extension else 0,
         revision=snapshot.revision,
     )
     return derive(state, visits, profiles)
@@ -160,6 +164,13 @@ def outcome_of(item: KeyValue) -> str:
     return value_in(item, RunEnded).outcome
 
 
+def extension_of(item: KeyValue) -> RunExtended:
+    """The last extension. The value of one that was put back has the revision at which it was written
+    first."""
+    event = value_in(item, RunExtended)
+    return event if event.revision else replace(event, revision=item.mod_revision)
+
+
 def leader_in(item: KeyValue) -> str:
     """The name of who leads."""
     return item.value.decode(errors="replace")
@@ -176,6 +187,8 @@ def check(item: KeyValue, keys: Keys) -> None:
             value_in(item, Ordered)
         case "outcome":
             outcome_of(item)
+        case "extended":
+            extension_of(item)
         case "configs":
             config_of(item)
         case "nodes":

@@ -9,7 +9,7 @@ from cerebro_elastic.core.model.units import Unit
 ROOT = "/cerebro/"
 """The prefix of all runs."""
 
-_SINGLE = frozenset({"spec", "event", "leader", "homes", "order", "outcome", "opening", "mended"})
+_SINGLE = frozenset({"spec", "event", "leader", "homes", "order", "outcome", "opening", "mended", "extended"})
 """The kinds of keys of which a run has one."""
 
 _NAMED = frozenset(
@@ -47,7 +47,7 @@ class Keys:
     @property
     def spec(self) -> str:
         """``Spec``: plan, resolved recipe, digests of code and data. Written once, by the host that opens the
-        run; again by ``cerebro run`` if the run goes on with changed code."""
+        run; again by ``cerebro run`` if the run goes on with changed code, and by ``cerebro extend``."""
         return self.prefix + "spec"
 
     @property
@@ -72,8 +72,13 @@ class Keys:
 
     @property
     def outcome(self) -> str:
-        """``RunEnded``: how the run has ended. Written by the leader."""
+        """``RunEnded``: how the run has ended. Written by the leader; deleted when the run is extended."""
         return self.prefix + "outcome"
+
+    @property
+    def extended(self) -> str:
+        """``RunExtended``: the last extension of the run. Written by an operator, who deletes ``outcome``."""
+        return self.prefix + "extended"
 
     @property
     def opening(self) -> str:

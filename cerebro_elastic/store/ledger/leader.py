@@ -121,10 +121,12 @@ class LeaderLedger:
         event = ConfigEnded(0, config.id, status, reason)
         return self._transact(*config_change(self.record.keys, config, event))
 
-    def resume_config(self, config: Config, reason: str) -> int | None:
-        """Let a stopped config go on. Guard: it is at the revision that was read. Event:
-        ``ConfigResumed``."""
-        event = ConfigResumed(0, config.id, reason)
+    def resume_config(
+        self, config: Config, reason: str, extension: int = 0, *, by_hand: bool = False
+    ) -> int | None:
+        """Let a config go on that is stopped, or that the ``extension`` of this number lets go on. Guard: it
+        is at the revision that was read. Event: ``ConfigResumed``."""
+        event = ConfigResumed(0, config.id, reason, by_hand, extension)
         return self._transact(*config_change(self.record.keys, config, event))
 
     def assign_homes(self, homes: Mapping[int, tuple[str, ...]]) -> int | None:

@@ -1,4 +1,5 @@
-"""What operators write to a run's record: they open the run, and stop, resume and clone configs."""
+"""What operators write to a run's record: they open the run and extend it, and stop, resume and clone
+configs."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_end
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
-from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunOpened
+from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunExtended, RunOpened
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
-from cerebro_elastic.store.client.base import Compare, Op, Put, absent, at_revision
+from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision
+from cerebro_elastic.store.ledger.foreign import spec_in
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import config_change, config_creation, transact, value_of
 from cerebro_elastic.words import counted
@@ -40,6 +42,33 @@ class OperatorLedger:
         while (known := store.get(key)) is not None and known.value != value:
             with suppress(TxnUnknown):
                 store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
+
+    def extend_run(self, before: Spec, after: Spec) -> bool:
+        """Let a run that has ended go on by the spec ``after``, whose last extension says what changes.
+
+        Guard: the run has ended, and its spec is ``before``. Event: ``RunExtended``.
+
+        Returns:
+            ``False`` if the run has not ended, or was extended meanwhile.
+        """
+        store, keys, extension = self.record.store, self.record.keys, after.extensions[-1]
+        tried = False
+        while True:
+            spec, outcome = store.get(keys.spec), store.get(keys.outcome)
+            known = spec_in(spec, keys) if spec is not None else None
+            if spec is None or outcome is None or known != before:
+                return tried and known == after
+            event = RunExtended(0, extension)
+            guard = [
+                at_revision(keys.spec, spec.mod_revision),
+                at_revision(keys.outcome, outcome.mod_revision),
+            ]
+            puts = [Put(keys.spec, value_of(after)), Put(keys.extended, value_of(event))]
+            try:
+                if transact(self.record, guard, [*puts, Delete(keys.outcome)], event) is not None:
+                    return True
+            except TxnUnknown:
+                tried = True
 
     def sign_all(self) -> None:
         """Sign the values of a run that was opened by a version without keys, in the order in which they were

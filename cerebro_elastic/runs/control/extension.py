@@ -1,0 +1,196 @@
+"""What an extension of a run would be: its configs, its new spec, and what the search says to it. Pure, apart
+from what the run's history says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.extensions import changed
+from cerebro_elastic.core.model.run import Extension, Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.runs.from_recipe import make_search
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.search.budget import USED_UP
+from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
+from cerebro_elastic.words import counted
+
+_BUDGETS = sorted(Budget.model_fields.keys() - {"target"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks of a run that has ended."""
+
+    epochs: int | None = None
+    """The number of epochs of each config; ``None``: as many as it had."""
+    num: int | None = None
+    """The number of configs that the search may propose in all; ``None``: as many as it had."""
+    budget: Mapping[str, float] = field(default_factory=dict)
+    """Keys of the recipe's ``search.budget``, and their new values."""
+    configs: Sequence[str] = ()
+    """The configs that go on, by id."""
+    top: int | None = None
+    """Only so many of the best configs go on."""
+
+
+def extended(result: RunResult, wish: Wish) -> Spec:
+    """The spec of the run ``result`` after the extension, whose last ``extensions`` says what changes. Raises
+    ``RunError`` if the run cannot be extended so, with the reason."""
+    spec, (state, visits) = result.spec, gather(result.events)
+    _check_wish(wish)
+    recipe = _longer_recipe(spec, wish)
+    names = _chosen(result, state, visits, wish, recipe.epochs)
+    configs = {name: state.configs[name].epoch for name in names}
+    before = dict(spec.recipe)
+    if recipe.resolved() == before and not configs:
+        raise RunError(f"run {result.run!r} is as long already: nothing would change")
+    _check_search(spec, recipe, state)
+    stopped = [name for name in wish.configs if state.configs[name].status is Status.STOPPED]
+    extension = Extension(
+        number=len(spec.extensions) + 1,
+        epochs=recipe.epochs,
+        configs=configs,
+        by_hand=tuple(stopped),
+        others=tuple(config.id for config in in_order(state.configs.values()) if config.id not in configs),
+        epochs_before=spec.plan.epochs,
+        recipe_before=changed(before, recipe.resolved()),
+        digest_before=spec.recipe_digest,
+    )
+    return replace(
+        spec,
+        plan=replace(spec.plan, epochs=recipe.epochs),
+        recipe=recipe.resolved(),
+        recipe_digest=recipe.digest,
+        extensions=(*spec.extensions, extension),
+    )
+
+
+def _check_wish(wish: Wish) -> None:
+    if wish.epochs is None and wish.num is None and not wish.budget:
+        raise RunError(
+            "say by how much: --epochs, the epochs of each config in all; --num, the configs in all; or "
+            "--budget KEY=VALUE"
+        )
+    if wish.configs and wish.top is not None:
+        raise RunError("--config names configs, and --top chooses them: give one of them")
+    if wish.top is not None and wish.top < 1:
+        raise RunError(f"--top is {wish.top}: it is a number of configs, 1 or more")
+    if (wish.configs or wish.top is not None) and wish.epochs is None and not wish.budget:
+        raise RunError("--config and --top choose configs that get more epochs: give --epochs as well")
+    unknown = sorted(wish.budget.keys() - set(_BUDGETS))
+    if unknown:
+        raise RunError(f"--budget {unknown[0]}=...: {did_you_mean(unknown[0], _BUDGETS)}")
+
+
+def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
+    """The recipe after the extension. Raises ``RunError`` for what would be less than before."""
+    recipe = load_recipe(spec.recipe, root=spec.root)
+    values: dict[str, Any] = {}
+    search: dict[str, Any] = {}
+    if wish.epochs is not None:
+        if wish.epochs < recipe.epochs:
+            raise RunError(
+                f"--epochs is {wish.epochs}, and configs have {counted(recipe.epochs, 'epoch')} already: it "
+                f"is their number in all, so give more than {recipe.epochs}"
+            )
+        values["epochs"] = wish.epochs
+        if recipe.search.max_epochs is not None:
+            search["max_epochs"] = wish.epochs
+    if wish.num is not None:
+        search["num"] = _more_configs(recipe, wish.num)
+    if wish.budget:
+        known = recipe.search.budget.model_dump(exclude_none=True)
+        for key, value in wish.budget.items():
+            if key not in known:
+                had = ", ".join(sorted(known)) or "none at all"
+                raise RunError(f"--budget {key}=...: the run had no such bound (it had {had})")
+            if value <= known[key]:
+                raise RunError(
+                    f"--budget {key}={value:g}: the run had {known[key]:g}, and the bound is that of all "
+                    "together: give more"
+                )
+        search["budget"] = {**known, **{k: type(known[k])(v) for k, v in wish.budget.items()}}
+    return load_recipe(spec.recipe, root=spec.root, **values, **({"search": search} if search else {}))
+
+
+def _more_configs(recipe: Recipe, num: int) -> int:
+    if refusal := why_not_more(make_search(recipe), recipe):
+        raise RunError(f"--num {num}: {refusal}")
+    before = recipe.search.num
+    if before is None:
+        raise RunError(
+            f"--num {num}: the search had no number of configs; its budget ended it: give --budget"
+        )
+    if num <= before:
+        raise RunError(
+            f"--num is {num}, and the run has {counted(before, 'config')} already: it is their number in "
+            f"all, so give more than {before}"
+        )
+    return num
+
+
+def _chosen(
+    result: RunResult, state: State, visits: Mapping[str, Sequence[Visit]], wish: Wish, epochs: int
+) -> list[str]:
+    """The configs that go on."""
+    if wish.configs:
+        return [_named(result, state, name, epochs) for name in dict.fromkeys(wish.configs)]
+    may = [
+        config.id
+        for config in in_order(state.configs.values())
+        if config.epoch < epochs and _may_go_on(config, visits.get(config.id, ()), wish)
+    ]
+    if wish.top is not None:
+        best = [row.config for row in result.leaderboard if row.config in may and row.best is not None]
+        may = best[: wish.top]
+    if wish.epochs is not None and not may and epochs > result.spec.plan.epochs and wish.num is None:
+        raise RunError(
+            f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
+            "to go on by --config"
+        )
+    return may
+
+
+def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
+    """Whether the config goes on without being named: it has used up its epochs, or the budget has stopped
+    it."""
+    if config.status is Status.FINISHED:
+        return wish.epochs is not None and not (visits and visits[-1].done)
+    out_of_budget = config.status is Status.STOPPED and config.reason.startswith(USED_UP)
+    return bool(wish.budget) and out_of_budget and not config.by_hand
+
+
+def _named(result: RunResult, state: State, name: str, epochs: int) -> str:
+    if name not in state.configs:
+        raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, state.configs)}")
+    config = state.configs[name]
+    if config.status is Status.FAILED:
+        raise RunError(f"config {name} has failed, and would again: {config.reason}; name others")
+    if config.epoch >= epochs:
+        raise RunError(
+            f"config {name} has {counted(config.epoch, 'epoch')} behind it, and is to have {epochs} in all: "
+            "give more --epochs, or name others"
+        )
+    return name
+
+
+def _check_search(spec: Spec, recipe: Recipe, state: State) -> None:
+    search = make_search(recipe)
+    context = observe(state, spec.plan)
+    if recipe.epochs > spec.plan.epochs and (
+        refusal := why_not_longer(search, recipe, context, recipe.epochs)
+    ):
+        raise RunError(
+            f"run {spec.plan.run!r} cannot be extended to {counted(recipe.epochs, 'epoch')}: {refusal}. "
+            f"Start a run of that length: cerebro run RECIPE --epochs {recipe.epochs} --run-id NAME"
+        )

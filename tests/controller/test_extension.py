@@ -1,0 +1,70 @@
+"""Who leads or follows a run that is extended, and what others write into the key of an extension."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.controller import candidate as candidates
+from cerebro_elastic.controller.candidate import Candidate, Host
+from cerebro_elastic.core.model.events import RecordMended
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import Delete, Op, Put
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.journal import Journal
+from support.world import World
+
+
+def ended() -> World:
+    world = World(Plan("r", 2, 1), 2, LongestRemaining())
+    assert world.finish(["a"], 60)
+    return world
+
+
+@pytest.mark.parametrize("value", [b"hello", None])
+def test_what_others_write_into_the_key_is_put_back(value: bytes | None) -> None:
+    world = ended()
+    world.extend(1, 0)
+    world.elect()
+    world.join("a")
+    key = world.ledger.keys.extended
+    op: Op = Delete(key) if value is None else Put(key, value)
+    for _ in range(4):
+        world.control()
+    world.store.txn([], [op])
+    for _ in range(4):
+        world.control()
+    assert [e.keys for e in world.trace() if isinstance(e, RecordMended)] == [("extended",)]
+    world.check_fold()
+    assert world.finish(["a"], 60)
+    assert world.check() == []
+    assert {config.epoch for config in world.ledger.state().configs.values()} == {2}
+
+
+def test_a_process_that_did_not_see_the_end_does_not_go_on_by_its_old_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "_STEP", 0.01)
+    world = World(Plan("r", 2, 1), 1, LongestRemaining())
+    world.elect()
+    seen: list[State] = []
+
+    def pause(state: State) -> None:
+        seen.append(state)
+        if len(seen) == 1:  # all of it while this process is suspended
+            assert world.finish(["a"], 60)
+            world.extend(1, 0)
+            store = world.store
+            assert isinstance(store, MemoryStore)
+            store.compact(store.range("/").revision)
+
+    candidate = Candidate(
+        world.ledger, world.policy, world.search, Journal(tmp_path / "history.jsonl"), Host(pause=pause)
+    )
+    with pytest.raises(RunError, match="Start it again with the same command"):
+        candidate.run()
+    assert not candidate.leads

@@ -1,0 +1,209 @@
+"""A run that has ended is extended: what is possible, who goes on, and what a wrong history is caught by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.actions import ResumeConfig
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.events import (
+    ConfigResumed,
+    RunEnded,
+    RunExtended,
+    UnitAssigned,
+)
+from cerebro_elastic.core.model.extensions import changed, specs_of
+from cerebro_elastic.core.model.run import Extension, Plan, Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.errors import IllegalEvent
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.search.methods import random
+from cerebro_elastic.search.procedure import Procedure
+from cerebro_elastic.simulation import redecide
+from support.world import FixedSearch, World
+
+POLICY = LongestRemaining()
+
+
+def ended(configs: int = 2) -> World:
+    """A run of two partitions and one epoch that has come to its end."""
+    world = World(Plan("r", 2, 1), configs, POLICY)
+    assert world.finish(["a"], 60)
+    return world
+
+
+def test_an_extended_run_goes_on_to_its_new_end_and_again() -> None:
+    world = ended()
+    world.extend(2, 0)
+    assert world.finish(["a", "b"], 60)
+    assert {config.epoch for config in world.ledger.state().configs.values()} == {3}
+    world.extend(1, 1)  # without c0001
+    assert world.finish(["a"], 60)
+    assert world.check() == []
+    world.check_fold()
+    state = world.ledger.state()
+    assert {c.id: (c.epoch, c.status) for c in state.configs.values()} == {
+        "c0000": (4, Status.FINISHED),
+        "c0001": (3, Status.FINISHED),
+    }
+    resumed = [event for event in world.events if isinstance(event, ConfigResumed)]
+    assert [(event.config, event.extension) for event in resumed] == [
+        ("c0000", 1),
+        ("c0001", 1),
+        ("c0000", 2),
+    ]
+    again = redecide(world.events, POLICY, world.search)
+    assert again.explanation is None
+    assert again.matched == again.total
+
+
+def test_a_leader_that_dies_in_the_middle_leaves_the_rest_to_the_next() -> None:
+    world = ended(3)
+    world.extend(1, 0)
+    world.elect()
+    while sum(c.status is Status.LIVE for c in world.ledger.state().configs.values()) < 1:
+        world.control()
+    assert world.finish(["a"], 60)
+    assert world.check() == []
+    assert {config.epoch for config in world.ledger.state().configs.values()} == {2}
+
+
+def test_a_node_that_knows_the_plan_of_before_gets_nothing() -> None:
+    world = ended()
+    world.extend(1, 0)
+    state = world.ledger.state()
+    assert state.plan is not None
+    assert list(state.nodes) == ["a"]
+    assert used_nodes(state, state.plan) == []
+    revision = state.revision
+    for config in list(state.configs):
+        revision += 1
+        state = fold(state, ConfigResumed(revision, config, "", extension=1))
+    live = state.configs["c0000"]
+    attempt = Attempt(Unit("c0000", 1, 0), "a", state.nodes["a"].registration, live.revision, live.head)
+    with pytest.raises(IllegalEvent, match="plan from before the extension"):
+        fold(state, UnitAssigned(revision + 1, attempt))
+    assigned = UnitAssigned(revision + 1, attempt)
+    assert "fencing" in {violation.invariant for violation in check([*world.trace(), assigned])}
+    world.join("a")
+    state = world.ledger.state()
+    assert [node.name for node in used_nodes(state, world.plan)] == ["a"]
+
+
+def test_who_is_to_go_on_and_does_not_is_missed_at_the_end() -> None:
+    world = ended()
+    world.extend(1, 0)
+    events = world.trace()
+    found = check([*events, RunEnded(events[-1].revision + 1, "finished")])
+    assert [violation.invariant for violation in found] == ["completeness"] * 2
+    assert "has completed 1 epochs of 2" in found[0].story
+
+
+def test_the_search_waits_until_all_that_go_on_do() -> None:
+    world = ended()
+    world.extend(1, 0)
+    actions = decide(world.ledger.state(), POLICY, FixedSearch([{"lr": 1.0}] * 3))
+    assert [type(action) for action in actions if not isinstance(action, ResumeConfig)] == []
+    assert [a.config.id for a in actions if isinstance(a, ResumeConfig)] == ["c0000", "c0001"]
+
+
+def of(world: World) -> tuple[State, Extension]:
+    """The state at the end, and an extension that is possible there."""
+    return world.ledger.state(), Extension(1, 2, {"c0000": 1}, (), ("c0001",), 1)
+
+
+IMPOSSIBLE = {
+    "fewer epochs": {"epochs": 0},
+    "the second without a first": {"number": 2},
+    "from another epoch": {"configs": {"c0000": 0}},
+    "nothing left to do": {"epochs": 1},
+    "a config left out": {"others": ()},
+    "a config that is not there": {"others": ("c0001", "c9")},
+}
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+def test_what_cannot_be_raises(why: str) -> None:
+    state, extension = of(ended())
+    fold(state, RunExtended(state.revision + 1, extension))
+    with pytest.raises(IllegalEvent):
+        fold(state, RunExtended(state.revision + 1, replace(extension, **IMPOSSIBLE[why])))
+
+
+def test_a_run_that_goes_on_is_not_extended_and_nobody_goes_on_twice() -> None:
+    state, extension = of(ended())
+    after = fold(state, RunExtended(state.revision + 1, extension))
+    with pytest.raises(IllegalEvent, match="has not ended"):
+        fold(after, RunExtended(state.revision + 2, replace(extension, number=2)))
+    on = fold(after, ConfigResumed(state.revision + 2, "c0000", "", extension=1))
+    for config in ("c0000", "c0001"):
+        with pytest.raises(IllegalEvent, match="does not let"):
+            fold(on, ConfigResumed(state.revision + 3, config, "", extension=1))
+    assert on.asked == state.asked, "only requests to a live run keep it from ending"
+
+
+def spec(epochs: int, *extensions: Extension) -> Spec:
+    return Spec(Plan("r", 2, epochs), {"epochs": epochs}, f"d{epochs}", "", "", "", {}, "", "", extensions)
+
+
+def test_the_specs_of_before_follow_from_the_last_one() -> None:
+    first = Extension(1, 4, {"c0": 2}, (), ("c1",), 2, {"epochs": 2, "search.num": None}, "d2")
+    second = Extension(2, 6, {"c1": 2, "c2": 4}, (), ("c0",), 4, {"epochs": 4}, "d4")
+    last = replace(spec(6, first, second), recipe={"epochs": 6, "search": {"num": 9, "method": "random"}})
+    before, between, now = specs_of(last)
+    assert (before.plan.epochs, before.recipe, before.recipe_digest, before.extensions) == (
+        2,
+        {"epochs": 2, "search": {"method": "random"}},
+        "d2",
+        (),
+    )
+    assert (between.plan.epochs, between.recipe_digest, between.extensions) == (4, "d4", (first,))
+    assert now == last
+    assert (
+        changed(before.recipe, {"epochs": 4, "search": {"num": 9, "method": "random"}}) == first.recipe_before
+    )
+
+
+def test_a_visit_is_repeated_with_the_epochs_that_its_config_had() -> None:
+    first = Extension(1, 4, {"c0": 2}, (), ("c1",), 2)
+    second = Extension(2, 6, {"c1": 2, "c2": 4}, (), ("c0",), 4)
+    extended = spec(6, first, second)
+    assert [extended.epochs_of("c0", epoch) for epoch in range(4)] == [2, 2, 4, 4]
+    assert [extended.epochs_of("c1", epoch) for epoch in range(6)] == [2, 2, 6, 6, 6, 6]
+    assert [extended.epochs_of("c2", epoch) for epoch in range(6)] == [4, 4, 4, 4, 6, 6], (
+        "of the first's search"
+    )
+    assert extended.epochs_of("c3", 0) == 6
+    assert spec(2).epochs_of("c0", 1) == 2
+
+
+def test_more_configs_are_those_of_a_run_that_began_with_that_number() -> None:
+    def search(num: int) -> Procedure:
+        task = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
+        of_search = {"method": "random", "num": num, "space": {"lr": {"uniform": [0.0, 1.0]}}}
+        return random(load_recipe({"task": task, "data": {"source": "a:b"}, "search": of_search, "seed": 5}))
+
+    world = World(Plan("r", 2, 1), 2, POLICY)
+    world.search = search(2)
+    assert world.finish(["a"], 60)
+    world.extend(1, 0)
+    world.search = search(4)
+    assert world.finish(["a"], 60)
+    longer = World(Plan("r", 2, 2), 4, POLICY)
+    longer.search = search(4)
+    assert longer.finish(["a"], 60)
+    ours, theirs = world.ledger.state().configs, longer.ledger.state().configs
+    assert {c.id: (c.hparams, c.epoch) for c in ours.values()} == {
+        c.id: (c.hparams, c.epoch) for c in theirs.values()
+    }
+    assert redecide(world.trace(), POLICY, search(4), former=[search(2)]).explanation is None
+    assert redecide(world.trace(), POLICY, search(4)).explanation is not None

@@ -1,0 +1,139 @@
+"""A run that was extended is what it would have been, had it been so long from the start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_faults import ranks
+
+import cerebro_elastic
+from cerebro_elastic import RunCallback, RunError, RunResult
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.events import RunExtended
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.runs.control.extension import Wish
+from cerebro_elastic.runs.start.extend import planned
+from cerebro_elastic.worker.visit_replayer import VisitReplayer
+
+pytestmark = pytest.mark.cluster
+
+
+class Interrupted(Exception):
+    pass
+
+
+class InterruptsAtFirstUnit(RunCallback):
+    def on_unit_end(self, visit: Visit) -> None:
+        raise Interrupted(visit.unit.config)
+
+
+class KillsANode(RunCallback):
+    """At the first unit and at the third, a rank is killed, in the middle of a unit or between two."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.epochs: list[tuple[str, int]] = []
+        self.units = self.killed = 0
+
+    def on_unit_end(self, _visit: Visit) -> None:
+        self.units += 1
+        if self.units in (1, 3):
+            os.kill(ranks(self.run)[-1], signal.SIGKILL)
+            self.killed += 1
+
+    def on_epoch_end(self, config: str, epoch: int, _metrics: Mapping[str, float]) -> None:
+        self.epochs.append((config, epoch))
+
+
+def test_it_equals_a_run_of_that_length_from_the_start(project: Path) -> None:
+    name, recipe, home = "extended-run", project / "plain.yaml", project / "runs"
+    before = cerebro_elastic.run(recipe, run_id=name, home=home)
+    with pytest.raises(Interrupted):
+        cerebro_elastic.extend(
+            name, epochs=4, configs=["c0003", "c0001"], home=home, callbacks=[InterruptsAtFirstUnit()]
+        )
+    kills = KillsANode(name)
+    result = cerebro_elastic.run(recipe, run_id=name, home=home, callbacks=[kills])  # its recipe of before
+    assert kills.killed == 2
+    assert {config for config, _ in kills.epochs} == {"c0001", "c0003"}
+    assert {row.config: len(row.curve) for row in result.leaderboard} == {
+        "c0000": 2,
+        "c0001": 4,
+        "c0002": 2,
+        "c0003": 4,
+    }
+    assert all(row.status is Status.FINISHED for row in result.leaderboard)
+    for row in before.leaderboard:
+        assert list(result.config(row.config).curve[:2]) == list(row.curve)
+    assert sum(isinstance(event, RunExtended) for event in result.events) == 1
+    assert cerebro_elastic.verify(name, home=home) == []
+    _equals_one_from_the_start(result, "c0003", project / "replayed")
+    assert all(again.differences == () for again in cerebro_elastic.replay(result, "c0000"))
+
+    shutil.rmtree(result.config("c0002").checkpoint.url)
+    with pytest.raises(RunError, match=r"gone:\n  c0002"):
+        cerebro_elastic.extend(name, epochs=5, home=home)
+    with pytest.raises(RunError, match="c0001 has 4 epochs behind it, and is to have 4"):
+        cerebro_elastic.extend(name, epochs=4, configs=["c0001"], home=home)
+
+
+def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> None:
+    """Its visits, repeated in a run that had all its epochs from the start, lead to the same states."""
+    spec = replace(result.spec, extensions=())
+    row, head = result.config(config), None
+    at = born(gather(result.events)[0].configs[config])
+    with VisitReplayer(spec, result.folder.cache) as replayer:
+        for number, visit in enumerate(row.visits):
+            again = replayer(at, visit, head, str(folder / str(number)))
+            assert again.output.digest == visit.output.digest
+            assert again.metrics == visit.metrics
+            at, head = advance(at, visit, spec.plan), again.output
+    assert head is not None
+    assert head.digest == row.checkpoint.digest
+
+
+def test_what_reads_the_length_is_named_and_nothing_is_changed(finished: RunResult) -> None:
+    spec = finished.folder.spec.read_bytes()
+    with pytest.raises(RunError) as refused:
+        cerebro_elastic.extend(finished.folder.path, epochs=4)
+    assert "cannot be extended to 4 epochs" in str(refused.value)
+    assert "c0000: a_net:Net.configure_optimizers reads trainer.estimated_stepping_batches" in str(
+        refused.value
+    )
+    assert finished.folder.spec.read_bytes() == spec
+
+
+WRONG = {
+    "nothing": (Wish(), "say by how much"),
+    "fewer": (Wish(epochs=1), "configs have 2 epochs already"),
+    "as many": (Wish(epochs=2), "nothing would change"),
+    "an unknown config": (Wish(epochs=4, configs=("c9",)), "has no config 'c9'"),
+    "both choices": (Wish(epochs=4, configs=("c0000",), top=1), "give one of them"),
+    "the best none": (Wish(epochs=4, top=0), "1 or more"),
+    "a choice of nothing": (Wish(num=9, top=2), "give --epochs as well"),
+    "more of a grid": (Wish(num=9), "every point of its space"),
+    "a budget that was not there": (Wish(budget={"units": 9.0}), "no such bound"),
+    "an unknown budget": (Wish(budget={"minutes": 9.0}), "choices: epochs, node_seconds, timeout, units"),
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_what_cannot_be_is_refused_in_words(why: str, finished: RunResult) -> None:
+    wish, text = WRONG[why]
+    with pytest.raises(RunError, match=text):
+        planned(finished, wish)
+
+
+def test_a_run_that_has_not_ended_is_not_extended(finished: RunResult) -> None:
+    live = finished.upto(len(finished.lines) // 2)
+    with pytest.raises(RunError, match="has not ended"):
+        planned(live, Wish(epochs=4))

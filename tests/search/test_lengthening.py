@@ -1,0 +1,55 @@
+"""Which searches stay the same when a run gets longer, or more configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.model.interfaces import Search, SearchContext
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs.from_recipe import make_search
+from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
+
+TASK = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
+SPACE = {"lr": {"uniform": [0.0, 1.0]}}
+
+
+def recipe(epochs: int = 9, **search: Any) -> Recipe:
+    of_search = {"space": SPACE, **search}
+    return load_recipe({"task": TASK, "data": {"source": "a:b"}, "epochs": epochs, "search": of_search})
+
+
+SEARCHES: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
+    "grid": ({"method": "grid", "space": {"lr": [0.1, 0.2]}}, 27, None, "every point of its space"),
+    "random": ({"method": "random", "num": 4}, 27, None, None),
+    "median": ({"method": "median", "num": 4}, 27, None, None),
+    "tpe": ({"method": "tpe", "num": 4}, 27, None, None),
+    "asha": ({"method": "asha", "num": 27}, 27, None, None),
+    "hyperband": ({"method": "hyperband"}, 27, "rungs at 1-3, 3, none", "groups of a fixed size"),
+    "hyperband, no further rung": ({"method": "hyperband", "min_resource": 3}, 9, None, "groups of a"),
+    "pbt": ({"method": "pbt", "num": 4}, 27, "decides by the number of epochs", "groups of a fixed size"),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_says_what_would_be_another(name: str) -> None:
+    section, epochs, longer, more = SEARCHES[name]
+    before = recipe(8 if "further" in name else 9, **section)
+    after = recipe(epochs, **section)
+    context = SearchContext(partitions=4, epochs=before.epochs)
+    told = why_not_longer(make_search(after), after, context, after.epochs)
+    assert (told is None) == (longer is None), told
+    assert longer is None or longer in str(told)
+    told = why_not_more(make_search(after), after)
+    assert (told is None) == (more is None), told
+    assert more is None or more in str(told)
+
+
+def test_a_search_of_a_plugin_is_not_trusted_with_a_longer_run() -> None:
+    class Theirs(Search):
+        pass
+
+    after = recipe(27, method="random", num=4)
+    assert why_not_longer(Theirs(), after, SearchContext(epochs=9), 27) is not None
+    assert why_not_more(Theirs(), after) is not None
