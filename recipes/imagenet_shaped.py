@@ -10,10 +10,12 @@ from torch import nn
 
 def crop(jpeg, training, side=32):
     """A random crop for training, the middle for validation: (3, side, side)."""
-    picture = torch.from_numpy(np.array(Image.open(io.BytesIO(jpeg)).convert("RGB"))) / 255
-    room = torch.tensor(picture.shape[:2]) - side
+    picture = Image.open(io.BytesIO(jpeg)).convert("RGB")
+    picture = picture.resize([max(n, n * side // min(picture.size)) for n in picture.size])
+    pixels = torch.from_numpy(np.array(picture)) / 255
+    room = torch.tensor(pixels.shape[:2]) - side
     top, left = (torch.rand(2) * (room + 1)).long() if training else room // 2
-    return picture[top : top + side, left : left + side].permute(2, 0, 1)
+    return pixels[top : top + side, left : left + side].permute(2, 0, 1)
 
 
 class Residual(nn.Sequential):
