@@ -197,7 +197,7 @@ def test_what_cerebro_run_overrides(project: Path) -> None:
     parsed = cli.commands["host"].make_context("host", hosts.args[3:])
     assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
     component = set(inspect.signature(torchx_component.mop).parameters)
-    assert known["run"] - component == {"fresh", "as_json"}, "what is no override"
+    assert known["run"] - component == {"fresh", "as_json", "ui"}, "what is no override"
     assert project.exists()
 
 
@@ -362,7 +362,7 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     with started(project) as again:
         assert again.torchx.wait(DEADLINE) == 0
     said = again.log.read_text()
-    assert "run 'job' has ended; to run the recipe again: another --run-id (by torchx: --run_id)" in said
+    assert "run 'job' has ended; to go on with it: cerebro extend; to run the recipe again: another" in said
     assert checkpoint[0] in said
     assert "Leaderboard by" in said
 
@@ -383,7 +383,7 @@ def test_a_run_that_cerebro_run_has_ended_is_answered(project: Path) -> None:
         assert job.torchx.wait(DEADLINE) == 0, job.log.read_text()
         job.wait_for(Job.over, "everybody to end")
     said = job.log.read_text()
-    assert "run 'job' has ended; to run the recipe again: another --run-id (by torchx: --run_id)" in said
+    assert "run 'job' has ended; to go on with it: cerebro extend; to run the recipe again: another" in said
     assert "Leaderboard by" in said
     assert checkpoint in said
     assert f"report: {project / 'runs' / 'job' / 'report.html'}" in said

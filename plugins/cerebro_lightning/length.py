@@ -6,7 +6,7 @@ code or a callback: Lightning's own loops read them all the time.
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -32,7 +32,7 @@ def readers(epochs: int, longer: int) -> Iterator[list[str]]:
 
     def watched(name: str) -> property:
         def read(trainer: pl.Trainer) -> Any:
-            reader = _reader(sys._getframe(1))
+            reader = _reader(inspect.stack(0)[1].frame)
             values = f" ({epochs}, it would be {longer})" if name == "max_epochs" else ""
             text = f"{reader} reads trainer.{name}{values}"
             if reader and text not in noted:

@@ -139,7 +139,7 @@ def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cer
     opened.store.txn([], [Put(opened.keys.outcome, b"{}")])
     said = cerebro(*words_for(opened, etcd))
     assert said.code == 0
-    assert "has ended; to run the recipe again: another --run-id" in said.out
+    assert "to run the recipe again: another --run-id" in said.out
     assert "Leaderboard by" in said.out
     assert opened.store.range(opened.keys.hosts).items == ()
 

@@ -185,9 +185,9 @@ class RunUnderFaults(RuleBasedStateMachine):
 
     @rule(epochs=st.integers(0, 2), which=which, events=st.integers(0, 3), forgets=st.booleans())
     def extend(self, epochs: int, which: int, events: int, forgets: bool) -> None:
-        """The run goes on to its end, and is extended; its nodes come back, and some that do not yet know get
-        nothing. The leader may change at once, or may have read nothing of the extension."""
-        if self.world.finish(["a", "b"], 200):
+        """The run goes on to its end, if that is near, and is extended; its nodes come back, and some that do
+        not yet know get nothing. The leader may change at once, or may have read nothing of the extension."""
+        if self.world.finish(["a", "b"], 30):
             self.world.extend(epochs, which)
             if forgets:
                 self.world.forget(events)

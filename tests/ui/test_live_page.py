@@ -205,6 +205,7 @@ def test_a_thousand_configs_of_a_record(tmp_path: Path, browser: Browser) -> Non
         tab.get_by_role("link", name="many").click()
         rows = tab.locator("#board tr[data-config]")
         expect(rows.first).to_contain_text("c0000")
+        expect(tab.get_by_text(re.compile("^1,?000 configs$"))).to_be_visible()  # all rows are there
         assert rows.count() < 60
         rows.first.press("End")
         expect(rows.last).to_be_focused()

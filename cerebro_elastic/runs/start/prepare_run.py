@@ -60,7 +60,8 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    return folder.history.exists() and has_ended(read_journal(folder.history), folder.read_spec())
+    events = list(read_journal(folder.history)) if folder.history.exists() else []
+    return bool(events) and has_ended(events, folder.read_spec())
 
 
 def has_ended(events: Iterable[Event], spec: Spec) -> bool:
