@@ -9,6 +9,7 @@ import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from symtable import SymbolTable, symtable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -65,9 +66,9 @@ class _Source:
             self.add(own, name)
             self.parts.append(f"{name} = {own}")
         elif is_in_cell(value) and value.__name__ == name:
-            definition, text = _definition(value)
-            for used in _names(definition):
-                if used in self._namespace and used != name:
+            text = _definition(value)
+            for used in _globals(symtable(text, name, "exec")):
+                if used in self._namespace and used != name and not self._is_builtin(used):
                     self.add(used, name)
             self.parts.append(text)
         elif (origin := _origin(value)) is not None:
@@ -80,16 +81,21 @@ class _Source:
                 f"a file for the nodes: make it inside {user}, or give it as an argument"
             )
 
-
-def _names(definition: ast.AST) -> Iterator[str]:
-    """The names that a definition reads, those of builtins left out."""
-    for node in ast.walk(definition):
-        if isinstance(node, ast.Name) and not hasattr(builtins, node.id):
-            yield node.id
+    def _is_builtin(self, name: str) -> bool:
+        """Whether a name is that of a builtin which no cell defines. (IPython has an ``open`` of its own.)"""
+        return hasattr(builtins, name) and not is_in_cell(self._namespace[name])
 
 
-def _definition(thing: Any) -> tuple[ast.AST, str]:
-    """The syntax tree and the text of the last definition of a class or function in a cell."""
+def _globals(table: SymbolTable) -> Iterator[str]:
+    """The global names that a definition reads, as the compiler sees them."""
+    top = table.get_type() == "module"
+    yield from (s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global()))
+    for inner in table.get_children():
+        yield from _globals(inner)
+
+
+def _definition(thing: Any) -> str:
+    """The text of the last definition of a class or function in a cell."""
     for file in _files(thing):
         lines = linecache.getlines(file)
         try:
@@ -102,7 +108,7 @@ def _definition(thing: Any) -> tuple[ast.AST, str]:
                 and node.name == thing.__name__
             ):
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                return node, "".join(lines[first - 1 : node.end_lineno]).rstrip()
+                return "".join(lines[first - 1 : node.end_lineno]).rstrip()
     raise TaskError(
         f"the source of {thing.__name__} cannot be seen here: define it by `class` or `def` at the top level "
         "of a cell without magic commands, or in a .py file, and import it from there"

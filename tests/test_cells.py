@@ -70,6 +70,9 @@ def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None
     assert other.size == 7, "the last definition"
     assert other().late()[2] == {"a": [1.5, None]}
     assert not is_in_cell(Path)
+    cell("import numpy\nx = numpy.ones(3)\ndef max(*values): return 'ours'")
+    cell("def f(x=1):\n    size = [max(x, 2), open]\n    return size[0]")
+    assert imported(written(cell("f"), tmp_path), tmp_path).f() == "ours", "local names are no globals"
 
 
 @pytest.mark.parametrize(
