@@ -3,20 +3,20 @@
 const TOKEN = /\s*(?:(<=|>=|==|!=|=|<|>|~|\(|\))|`([^`]*)`|"([^"]*)"|'([^']*)'|([^\s<>=!~()`"']+))/y;
 
 function tokens(text) {
-  const found = [];
+  const list = [];
   TOKEN.lastIndex = 0;
   while (TOKEN.lastIndex < text.trimEnd().length) {
     const at = TOKEN.lastIndex;
     const match = TOKEN.exec(text);
     if (!match) throw new Error(`"${text.slice(at).trim()}" cannot be read`);
     const [, sign, name, double, single, word] = match;
-    if (sign) found.push({ sign: sign === "=" ? "==" : sign });
-    else if (name !== undefined) found.push({ name });
-    else if (word === undefined) found.push({ value: double ?? single });
-    else if (/^(and|or|not)$/i.test(word)) found.push({ sign: word.toLowerCase() });
-    else found.push({ word });
+    if (sign) list.push({ sign: sign === "=" ? "==" : sign });
+    else if (name !== undefined) list.push({ name });
+    else if (word === undefined) list.push({ value: double ?? single });
+    else if (/^(and|or|not)$/i.test(word)) list.push({ sign: word.toLowerCase() });
+    else list.push({ word });
   }
-  return found;
+  return list;
 }
 
 const COMPARE = {

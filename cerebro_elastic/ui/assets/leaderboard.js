@@ -22,13 +22,11 @@ function value(name, row, key) {
   if (key === "config") return name;
   if (Object.hasOwn(row.hparams, key)) return row.hparams[key];
   if (key === "epoch" || key === "epochs") return row.epoch;
-  if (key === "progress") return doneOf(row);
+  if (key === "progress") return row.done;
   if (key === "node") return row.on ?? row.last;
   if (["status", "best", "at", "parent", "reason"].includes(key)) return row[key];
   return row.metrics[key] ?? (key === summary()?.objective?.[0] ? row.best : undefined);
 }
-
-const doneOf = (row) => (row.done === null ? null : row.done);
 
 function names() {
   const known = new Set();
