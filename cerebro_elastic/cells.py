@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.files import make_folder, write_text
+from cerebro_elastic.files import make_folder, translated, write_text
 
 _MAIN = "__main__"
 
@@ -35,14 +35,15 @@ def written(thing: Any, folder: Path) -> str:
         The name of the module.
 
     Raises:
-        TaskError: Something that it uses cannot be written down; the message names it.
+        TaskError: Something that it uses cannot be written down; the message names it. Or the folder cannot.
     """
     source = _Source(vars(sys.modules[_MAIN]))
     source.add(thing.__name__, thing.__name__)
     text = '"""Written from the cells of a notebook."""\n\n' + "\n\n".join(source.parts) + "\n"
     name = f"cells_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    make_folder(folder)
-    write_text(folder / f"{name}.py", text)
+    with translated(TaskError, f"cannot write the cells to {folder}"):
+        make_folder(folder)
+        write_text(folder / f"{name}.py", text)
     return name
 
 
