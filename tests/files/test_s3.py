@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -185,7 +186,9 @@ def part_of(request: Request) -> int | None:
 
 
 def parts(s3: BadProxy) -> list[int]:
-    return [part for request in s3.requests if (part := part_of(request)) is not None]
+    """The numbers of the parts in the order of their requests, one for several in a row: who is asked again
+    may be busy."""
+    return [part for part, _ in groupby(map(part_of, s3.requests)) if part is not None]
 
 
 @pytest.fixture
@@ -195,10 +198,19 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_parts")
 def test_an_upload_that_was_cut_off_goes_on_from_that_part(s3: BadProxy, place: Place) -> None:
-    s3.plan = lambda request: Bad.BROKEN if part_of(request) == 3 and len(parts(s3)) <= 4 else None
+    refused: list[Request] = []
+
+    def plan(request: Request) -> Bad | None:
+        if part_of(request) != 3 or len(refused) == 2:
+            return None
+        refused.append(request)
+        return Bad.BROKEN
+
+    s3.plan = plan
     assert write(place, BIG) == digest(BIG)
     assert content(place) == digest(BIG)
-    assert parts(s3) == [1, 2, 3, 3, 3, 4]
+    assert parts(s3) == [1, 2, 3, 4]
+    assert len(refused) == 2
 
 
 def second_part(request: Request) -> bool:
@@ -212,7 +224,7 @@ def end(request: Request) -> bool:
 @pytest.mark.parametrize(
     ("bad", "where", "sent"),
     [
-        (Bad.LOST, second_part, [1, 2, 2, 3, 4]),
+        (Bad.LOST, second_part, [1, 2, 3, 4]),
         (Bad.LOST, end, [1, 2, 3, 4]),
         # The server has thrown the parts away, or forgotten that it has completed them.
         (Bad.CLEARED, second_part, [1, 2, 1, 2, 3, 4]),

@@ -20,10 +20,16 @@ _PACKAGES = {"gateway": "urllib3", "grpc": "etcd3"}
 
 
 @pytest.fixture(params=[driver for driver in DRIVERS if find_spec(_PACKAGES[driver])])
-def connect(request: pytest.FixtureRequest) -> Callable[[StoreSettings], EtcdStore]:
-    """Opens a store, in turn by each driver whose package is here: `make test` also runs the tests that use
-    this in an environment with ``etcd3``."""
-    return lambda settings: EtcdStore(replace(settings, driver=request.param))
+def driver(request: pytest.FixtureRequest) -> str:
+    """Each driver whose package is here: `make test` also runs the tests that use this in an environment with
+    ``etcd3``."""
+    return str(request.param)
+
+
+@pytest.fixture
+def connect(driver: str) -> Callable[[StoreSettings], EtcdStore]:
+    """Opens a store, in turn by each driver."""
+    return lambda settings: EtcdStore(replace(settings, driver=driver))
 
 
 class Proxy:

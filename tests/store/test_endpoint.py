@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +13,11 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd_errors import NoAnswer
+from cerebro_elastic.store.client.wire import range_json
 
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
 DRIVER = "cerebro_elastic.store.client.channel"
@@ -39,6 +45,17 @@ def test_a_protobuf_that_is_too_new_says_what_to_do(monkeypatch: pytest.MonkeyPa
         EtcdStore(GRPC)
     for module in ("grpc", "etcd3"):
         sys.modules.pop(module, None)
+
+
+def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> None:
+    """Who closes a watch does not know that its reader has just come to the end."""
+    (endpoint,) = open_endpoints(replace(etcd.settings, driver=driver))
+    with closing(endpoint):
+        request = {"create_request": range_json("/no-such-key")}
+        with closing(endpoint.stream("watch", request, seconds=0.2, token=None)) as stream:
+            with pytest.raises(NoAnswer):  # silent for too long
+                list(stream.messages())
+            stream.cut()
 
 
 @pytest.mark.skipif(find_spec("etcd3") is None, reason="needs etcd3: `make test` runs it with that")

@@ -46,7 +46,7 @@ def fill(store: Store, key: str) -> int:
 def test_a_full_store_says_what_to_do_and_goes_on_afterwards(connect: Connect, server: EtcdCluster) -> None:
     (endpoint,) = server.settings.endpoints
     with (
-        closing(connect(replace(server.settings, patience=0.3))) as store,
+        closing(connect(replace(server.settings, patience=1.0))) as store,
         # More patient: etcd 3.5.1 can crash when a watch that begins anew catches up while the file grows.
         closing(connect(server.settings)) as watching,
     ):
@@ -74,7 +74,7 @@ def test_a_full_store_says_what_to_do_and_goes_on_afterwards(connect: Connect, s
 
 def test_a_write_waits_for_room(connect: Connect, server: EtcdCluster) -> None:
     (endpoint,) = server.settings.endpoints
-    with closing(connect(replace(server.settings, patience=0.1))) as store:
+    with closing(connect(replace(server.settings, patience=1.0))) as store:
         last = fill(store, "/full")
     with closing(connect(server.settings)) as store, ThreadPoolExecutor(1) as pool:
         assert store.get("/x") is None

@@ -13,6 +13,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -128,6 +129,8 @@ class GatewayStream:
     def __init__(self, response: HTTPResponse, server: str) -> None:
         self._response = response
         self._server = server
+        # A duplicate: at its end the thread that reads closes the response's own, at any time.
+        self._socket = None if response.closed else socket.socket(fileno=os.dup(response.fileno()))
 
     def messages(self) -> Iterator[Json]:
         try:
@@ -150,14 +153,14 @@ class GatewayStream:
 
     def cut(self) -> None:
         # Closing it would not wake the thread that reads.
-        try:
-            with socket.socket(fileno=os.dup(self._response.fileno())) as duplicate:
-                duplicate.shutdown(socket.SHUT_RDWR)
-        except (OSError, ValueError, HTTPError):
-            pass
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._response.close()
+        if self._socket is not None:
+            self._socket.close()
 
 
 def from_response(status: int, body: bytes, server: str) -> Problem:
