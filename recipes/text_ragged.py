@@ -4,22 +4,11 @@ import importlib
 import inspect
 import re
 
-import lightning as L
 import numpy as np
-import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
-MODULES = (
-    "argparse",
-    "asyncio.base_events",
-    "decimal",
-    "statistics",
-    "tarfile",
-    "threading",
-    "unittest.mock",
-)
+MODULES = "argparse", "asyncio.base_events", "decimal", "statistics", "tarfile", "threading", "unittest.mock"
 
 
 def load():
@@ -36,29 +25,19 @@ def load():
     return {"text": text, "label": np.array(label)}
 
 
-class Sentences(L.LightningModule):
-    def __init__(self, lr, width):
+def to_input(batch):
+    text, lengths, label = batch
+    return (text.long(), lengths.cpu()), label
+
+
+class Sentences(nn.Module):
+    def __init__(self, width):
         super().__init__()
-        self.lr = lr
         self.letters = nn.Embedding(256, width)
         self.reader = nn.GRU(width, width, batch_first=True)
         self.module = nn.Linear(width, len(MODULES))
 
-    def forward(self, text, lengths):
-        packed = pack_padded_sequence(
-            self.letters(text.long()), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        return self.module(self.reader(packed)[1][-1])
-
-    def training_step(self, batch):
-        text, lengths, label = batch
-        loss = F.cross_entropy(self(text, lengths), label)
-        self.log("train_loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch):
-        text, lengths, label = batch
-        self.log("val_acc", (self(text, lengths).argmax(1) == label).float().mean())
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=self.lr)
+    def forward(self, x):
+        text, lengths = x
+        letters = pack_padded_sequence(self.letters(text), lengths, batch_first=True, enforce_sorted=False)
+        return self.module(self.reader(letters)[1][-1])

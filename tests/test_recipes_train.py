@@ -27,6 +27,7 @@ SMALLER = {
     "coco_shaped": {"range(1500)": "range(60)"},
     "criteo_shaped": {"40_000, 280": "900, 12"},
     "imagenet_shaped": {},
+    "text_ragged": {"[:200]": "[:40]"},
     "tabular": {'.zip")': '.zip", nrows=3000)'},
 }
 """By recipe: what is replaced in its module."""

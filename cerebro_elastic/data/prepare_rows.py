@@ -36,7 +36,8 @@ from cerebro_elastic.data.manifest import (
     read_manifest,
 )
 from cerebro_elastic.data.ragged import Varying
-from cerebro_elastic.data.row_function import REPORT, SAMPLE, BadRow, Rows, check_alike
+from cerebro_elastic.data.row_columns import check_not_empty, common
+from cerebro_elastic.data.row_function import REPORT, SAMPLE, BadRow, Rows
 from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
 from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
 from cerebro_elastic.data.sources import Source
@@ -134,15 +135,17 @@ class ChunkRecords:
     def columns(self) -> Sequence[Column]:
         """The columns of all chunks. Raises ``DataError`` unless they agree."""
         kinds = [
-            (record["first"], [Column(c["name"], c["dtype"], tuple(c["shape"])) for c in record["columns"]])
+            (record["first"], [Column(**{**c, "shape": tuple(c["shape"])}) for c in record["columns"]])
             for _, record in sorted(self.chunks.items())
             if record["good"]
         ]
         if not kinds:
             raise DataError("no row is good: see the row function and the source")
-        for first, columns in kinds[1:]:
-            check_alike(kinds[0][1], kinds[0][0], columns, first)
-        return kinds[0][1]
+        first, columns = kinds[0][0], tuple(kinds[0][1])
+        for row, others in kinds[1:]:
+            columns = common(columns, first, others, row)
+        check_not_empty(columns)
+        return columns
 
 
 def prepare_rows(

@@ -210,5 +210,10 @@ def as_ragged(column: NDArray[Any] | Varying) -> Varying:
     """The column as one of varying lengths, for data beside others whose rows vary."""
     if isinstance(column, Varying) or column.ndim < 2:
         return column  # type: ignore[return-value]  # which the comparison with the others refuses
-    rows, width = column.shape[:2]
-    return Ragged(column.reshape(-1, *column.shape[2:]), np.arange(rows + 1, dtype=np.int64) * width)
+    return of_one_length(column)
+
+
+def of_one_length(rows: NDArray[Any]) -> Ragged:
+    """Rows of shape ``(rows, length, ...)`` as sequences."""
+    count, length = rows.shape[:2]
+    return Ragged(rows.reshape(-1, *rows.shape[2:]), np.arange(count + 1, dtype=np.int64) * length)

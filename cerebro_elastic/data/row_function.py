@@ -2,8 +2,9 @@
 
 ``function(row, split) -> columns`` (Cerebro's ETL; thesis, section 3.2.2): ``row`` has the source's values
 by column, ``split`` is ``train``, ``valid`` or ``test``, and ``columns`` has the dataset's values by
-column, each a number or an array. Python's and numpy's generators are seeded for each row: the result is
-the same wherever, and after whichever rows, a row is made.
+column: each a number, an array, whose first axis may vary in length from row to row, or ``bytes``. Python's
+and numpy's generators are seeded for each row: the result is the same wherever, and after whichever rows, a
+row is made.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import check_columns, columns_of, not_finite
+from cerebro_elastic.data.column_checks import not_finite
 from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.ragged import Ragged
+from cerebro_elastic.data.row_columns import Value, columns_of_row, common, stacked, value_of
 from cerebro_elastic.data.sources import Arrays
-from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import redacted
 from cerebro_elastic.registry import place_in
 
@@ -64,8 +66,10 @@ class BadRow:
 class MadeRows:
     """What the function made of some rows."""
 
-    columns: Arrays
+    columns: Mapping[str, NDArray[Any] | Ragged]
     """The columns of the good rows, in order."""
+    kinds: tuple[Column, ...]
+    """What they are; a column of sequences that are all empty has ``rows`` of shape ``(0, ...)``."""
     bad: tuple[BadRow, ...]
     """The bad rows."""
     first: int | None
@@ -75,21 +79,30 @@ class MadeRows:
 def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: int, root: str) -> MadeRows:
     """Apply ``function``. A row for which it raises, or that has a NaN or infinite value, is bad
     (``labels``: only these columns are looked at); rows that differ in
-    columns, types or shapes are a ``DataError``. ``root`` is the folder of the user's code, for messages."""
-    good: list[tuple[int, Arrays]] = []
+    columns, types or more than lengths are a ``DataError``. ``root`` is the folder of the user's code, for
+    messages."""
+    good: list[tuple[int, Mapping[str, Value]]] = []
     bad: list[BadRow] = []
     for at, number in enumerate(rows.numbers):
         _seed(seed, rows.split, number)
         try:
             values = function({name: column[at] for name, column in rows.columns.items()}, rows.split)
-            columns = {name: np.asarray(value) for name, value in dict(values).items()}
+            columns: dict[str, Value] = {name: value_of(value) for name, value in dict(values).items()}
             _check_finite(columns, labels)
         except (Exception, SystemExit) as exc:
             why = f"{type(exc).__name__}: {exc} (at {place_in(root, exc)})"
             bad.append(BadRow(rows.split, number, redacted(why)))
         else:
             good.append((number, columns))
-    return MadeRows(_stacked(good), tuple(bad), good[0][0] if good else None)
+    if not good:
+        return MadeRows({}, (), tuple(bad), None)
+    first, like = good[0]
+    kinds = columns_of_row(like)
+    for number, row in good:
+        kinds = common(kinds, first, columns_of_row(row), number)
+    what = f"row {first} as the row function makes it"
+    columns_made = {name: stacked([row[name] for _, row in good], name, what) for name in like}
+    return MadeRows(columns_made, kinds, tuple(bad), first)
 
 
 def _seed(seed: int, split: Split, number: int) -> None:
@@ -98,39 +111,8 @@ def _seed(seed: int, split: Split, number: int) -> None:
     np.random.seed(int.from_bytes(digest[:4]))
 
 
-def _check_finite(columns: Arrays, labels: Sequence[str]) -> None:
+def _check_finite(columns: Mapping[str, Value], labels: Sequence[str]) -> None:
     for name in labels or columns:
-        if len(not_finite(columns[name][np.newaxis])):
+        value = columns[name]
+        if not isinstance(value, bytes) and len(not_finite(value[np.newaxis])):
             raise ValueError(f"{name!r} is NaN or infinite")
-
-
-def _stacked(rows: Sequence[tuple[int, Arrays]]) -> Arrays:
-    if not rows:
-        return {}
-    first, like = rows[0]
-    kind = kind_of_row(like)
-    for number, columns in rows:
-        check_alike(kind, first, kind_of_row(columns), number)
-    stacked: dict[str, NDArray[Any]] = {
-        name: np.stack([columns[name] for _, columns in rows]) for name in like
-    }
-    check_columns(stacked, f"row {first} as the row function makes it")
-    return stacked
-
-
-def kind_of_row(columns: Arrays) -> tuple[Column, ...]:
-    """Names, types and shapes of one row."""
-    return columns_of({name: value[np.newaxis] for name, value in columns.items()})
-
-
-def check_alike(kind: Sequence[Column], row: int, other: Sequence[Column], other_row: int) -> None:
-    """Raise ``DataError`` unless two rows have the same columns, types and shapes."""
-    if tuple(kind) != tuple(other):
-        kinds = [
-            ", ".join(f"{c.name} {c.dtype}{list(c.shape)}" for c in columns) or "nothing"
-            for columns in (kind, other)
-        ]
-        raise DataError(
-            f"the row function makes {kinds[0]} of row {row}, and {kinds[1]} of row {other_row}: it must "
-            "make columns of the same names, types and shapes of all rows"
-        )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import columns_of
-from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.manifest import Column, ColumnFile, Split
 from cerebro_elastic.data.partition import column_path, npy_header
+from cerebro_elastic.data.ragged import OFFSETS, Ragged, of_one_length, offsets_of
 from cerebro_elastic.data.row_function import RowFunction, Rows, make_rows
 from cerebro_elastic.data.shared_jobs import JobRecord, record_of
 from cerebro_elastic.errors import DataError
@@ -48,14 +49,12 @@ def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: 
     rows_made = make_rows(_user.function, rows, labels, seed, _user.root)
     good = len(rows.numbers) - len(rows_made.bad)
     data = io.BytesIO()
-    np.savez(
-        data, allow_pickle=False, **{str(at): column for at, column in enumerate(rows_made.columns.values())}
-    )
+    np.savez(data, allow_pickle=False, **dict(_arrays(rows_made.columns)))
     record = {
         "good": good,
         "bad": [asdict(row) for row in rows_made.bad],
         "first": rows_made.first,
-        "columns": [asdict(column) for column in columns_of(rows_made.columns)],
+        "columns": [asdict(column) for column in rows_made.kinds],
     }
     with translated(DataError, f"cannot write {name}"):
         place = locate(folder)
@@ -79,30 +78,80 @@ def join_chunks(
     files = []
     with translated(DataError, f"cannot write {split} partition {index} of {url}"):
         for at, column in enumerate(columns):
-            path = column_path(split, index, column.name)
-            kept = write(locate(url) / path, _Joined(locate(folder), names, at, column, rows))
-            files.append({"path": path, "bytes": kept.bytes, "sha256": kept.sha256})
+            joined = _Joined(locate(folder), names, at, column)
+            for part, file, length in joined.files(rows):
+                path = column_path(split, index, column.name, part)
+                kept = write(locate(url) / path, file)
+                files.append(asdict(ColumnFile(path, kept.bytes, kept.sha256, length)))
         record = {"rows": rows, "files": files}
         write(record_of(locate(folder), f"{split}-{index:05d}"), [json.dumps(record).encode()])
     return record
 
 
+def _arrays(columns: Mapping[str, NDArray[Any] | Ragged]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays of a chunk's file, by name: one of a column, two of one whose rows vary."""
+    for at, column in enumerate(columns.values()):
+        if isinstance(column, Ragged):
+            yield f"{at} offsets", column.offsets
+            yield f"{at} values", column.values
+        else:
+            yield str(at), column
+
+
 @dataclass(frozen=True)
 class _Joined:
-    """The ``.npy`` file of a column in several chunks, made anew each time it is asked for."""
+    """A column in several chunks."""
 
     folder: Place
     chunks: Sequence[str]
     at: int
     column: Column
-    rows: int
+
+    def files(self, rows: int) -> Iterator[tuple[str, Iterable[Chunk], int | None]]:
+        """The column's files in a partition of so many rows: which part of the column each is, its chunks,
+        and its length if the manifest has to say it."""
+        if self.column.kind == "rows":
+            yield "", _Npy(self.column, rows, self._rows), None
+            return
+        offsets = offsets_of(np.concatenate([sequences.lengths for sequences in self._sequences()]))
+        length = int(offsets[-1])
+        yield "offsets", [npy_header(np.dtype(OFFSETS), offsets.shape), offsets.astype(OFFSETS).data], None
+        yield "values", _Npy(self.column, length, self._values), length
+
+    def _rows(self) -> Iterator[NDArray[Any]]:
+        for archive in self._archives():
+            yield archive[str(self.at)]
+
+    def _values(self) -> Iterator[NDArray[Any]]:
+        return (sequences.values for sequences in self._sequences())
+
+    def _sequences(self) -> Iterator[Ragged]:
+        """The column in each chunk. The rows of some chunks may have one length by chance."""
+        for archive in self._archives():
+            if str(self.at) in archive:
+                yield of_one_length(archive[str(self.at)])
+            else:
+                yield Ragged(archive[f"{self.at} values"], archive[f"{self.at} offsets"])
+
+    def _archives(self) -> Iterator[Any]:
+        for name in self.chunks:
+            with _opened(self.folder / f"{name}.npz") as archive:
+                yield archive
+
+
+@dataclass(frozen=True)
+class _Npy:
+    """The ``.npy`` file of so many values of a column, made anew each time it is asked for."""
+
+    column: Column
+    length: int
+    parts: Callable[[], Iterator[NDArray[Any]]]
 
     def __iter__(self) -> Iterator[Chunk]:
         dtype = np.dtype(self.column.dtype)
-        yield npy_header(dtype, (self.rows, *self.column.shape))
-        for name in self.chunks:
-            with _opened(self.folder / f"{name}.npz") as archive:
-                yield np.ascontiguousarray(archive[str(self.at)], dtype=dtype).reshape(-1).view(np.uint8).data
+        yield npy_header(dtype, (self.length, *self.column.shape))
+        for values in self.parts():
+            yield np.ascontiguousarray(values, dtype=dtype).reshape(-1).view(np.uint8).data
 
 
 @contextmanager

@@ -17,7 +17,8 @@ import pytest
 
 from cerebro_elastic.cli.prepare import progress_text
 from cerebro_elastic.data import prepare_rows as module
-from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.shared_jobs import MachineShare
@@ -68,8 +69,18 @@ def dies(row, split):
     os._exit(3)
 
 
-def ragged(row, split):
-    return {"x": np.zeros(1 + (row["n"] == 9), np.int64)}
+def varied(row, split):
+    n = row["n"]
+    tokens = [] if n < 30 else np.arange(n % 5)  # as lists are: float64 where empty
+    return {"tokens": tokens, "boxes": np.full((n // 40, 4), n, np.float32), "page": str(n).encode(), "n": n}
+
+
+def empty(row, split):
+    return {"x": []}
+
+
+def shapes(row, split):
+    return {"x": np.zeros((1, 1 + (row["n"] == 9)), np.int64)}
 
 
 def words(row, split):
@@ -262,15 +273,43 @@ def test_rows_that_were_out_of_reach_are_tried_again(root: Path) -> None:
     assert ROWS <= len(calls(root)) < ROWS + 3 * 8, "only what was under way is made again"
 
 
+def test_rows_of_varying_lengths_and_bytes(root: Path) -> None:
+    """Some rows, and all rows of some chunks, have one length by chance."""
+    manifest = make(root, "varied", url="one")
+    assert make(root, "varied", url="two", workers=3).digest == manifest.digest
+    assert [(c.name, c.dtype, c.shape, c.kind) for c in manifest.columns] == [
+        ("tokens", "<i8", (), "ragged"),
+        ("boxes", "<f4", (4,), "ragged"),
+        ("page", "|u1", (), "bytes"),
+        ("n", "<i8", (), "rows"),
+    ]
+    cache = PartitionCache(root / "cache")
+    seen = []
+    for split in SPLITS:
+        for index in range(len(manifest.split(split))):
+            partition = cache.fetch(str(root / "one"), manifest, split, index)
+            columns = [partition.columns[name] for name in ("tokens", "boxes", "page")]
+            rows = np.arange(partition.rows)
+            for tokens, boxes, page, n in zip(
+                *(column.take(rows) for column in columns), partition.columns["n"], strict=True
+            ):
+                assert tokens.tolist() == ([] if n < 30 else list(range(n % 5)))
+                assert boxes.tolist() == [[n] * 4] * (n // 40)
+                assert page == str(n).encode()
+                seen.append(int(n))
+    assert sorted(seen) == list(range(ROWS))
+
+
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "raises": ("picky", {}, r"of all 60 may be"),
     "dies": ("dies", {}, "a process that makes rows died without a word.*fewer --workers"),
     "shapes": (
-        "ragged",
+        "shapes",
         {"valid": 0, "test": 0},
-        r"makes x <i8\[\d\] of row \d+, and x <i8\[\d\] of row \d+",
+        r"makes x <i8\[1, \d\] of row \d+, and x <i8\[1, \d\] of row \d+.*first axis only",
     ),
-    "text": ("words", {}, "column 'x' of row .* as the row function makes it has text"),
+    "text": ("words", {}, r"column 'x' of row .* as the row function makes it has text: .*text\.encode\(\)"),
+    "empty": ("empty", {}, "empty sequences of all rows for column 'x'"),
     "no mapping": ("number", {}, "TypeError: 'int' object is not iterable"),
     "split": ("square", {"valid": 0.6, "test": 0.4}, "test takes the last of 60 rows"),
     "partitions": ("square", {"partitions": 99}, "42 training rows for 99 partitions"),
