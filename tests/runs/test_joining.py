@@ -41,7 +41,7 @@ RUN = "joined"
 
 RECIPE = """
 seed: 5
-epochs: 40
+epochs: 12
 nodes: "1:4"
 task: {kind: torch, model_fn: "a_slow_model:model", loss: cross_entropy, optimizer: SGD,
        metrics: {accuracy: accuracy}}
@@ -62,7 +62,7 @@ SLOWLY = Path(__file__).with_name("slowly")
 class Net(nn.Sequential):
     def forward(self, x):
         if SLOWLY.exists():
-            time.sleep(0.06)
+            time.sleep(0.2)
         return super().forward(x)
 
 
@@ -188,7 +188,7 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
     run, data = "two-replicas", "s3://bucket/data"
     prepare(noise, data, partitions=4, seed=5, valid=0.2)
     (project / "a_slow_model.py").write_text(MODEL)
-    recipe = RECIPE.replace("epochs: 40", "epochs: 12").replace('"1:4"', '"1:2"\nreplicas: 2')
+    recipe = RECIPE.replace("epochs: 12", "epochs: 5").replace('"1:4"', '"1:2"\nreplicas: 2')
     recipe = recipe.replace('source: "a_dataset:load", partitions: 4, valid: 0.2', f'url: "{data}"')
     (project / "replicas.yaml").write_text(recipe)
     (project / "slowly").touch()
