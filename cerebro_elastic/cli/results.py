@@ -67,3 +67,26 @@ def export(
     echo("training on from there goes on without:")
     for name in exported.not_carried:
         echo(f"  {name}")
+
+
+def track(
+    run: Run,
+    to: Annotated[
+        str | None,
+        typer.Option(help="mlflow or wandb.", show_default="those that the run's recipe names"),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder that `cerebro export` wrote, for MLflow; may be given again."),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Send a run's record to a tracker after the run: MLflow or Weights & Biases.
+
+    MLflow gets what it lacks, such as what a run could not send while the server was away.
+
+    Example: cerebro track digits --to mlflow
+    """
+    from cerebro_elastic.runs.logging.track import track as send
+
+    echo(f"{run} is in {', '.join(send(run, home=home, to=to, models=model or (), say=echo))}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -31,6 +31,12 @@ class Logged:
     """The visit's number among those of the config, from 1. A visit without rows is counted, not logged."""
     parent: str = ""
     """The config from which it was cloned; "" for one that began at the beginning."""
+
+    def timed_rows(self) -> Iterator[tuple[float, int, dict[str, float]]]:
+        """Of each row: about when it was logged, its step, and its metrics without the step."""
+        for number, row in enumerate(self.rows, start=1):
+            time = self.start + (self.end - self.start) * number / len(self.rows)
+            yield time, int(row["step"]), {name: value for name, value in row.items() if name != "step"}
 
 
 @dataclass(frozen=True, slots=True)

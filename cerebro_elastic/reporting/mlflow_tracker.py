@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from cerebro_elastic.core.model.configs import HParams
@@ -42,15 +42,6 @@ _STATUS_OF: Mapping[EndStatus, str] = {
 _METRICS_AT_ONCE, _PARAMS_AT_ONCE = 1000, 100
 _LONGEST_NAME, _LONGEST_TAG = 250, 5000
 """MLflow's limits."""
-_SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-"""Settings of MLflow's client where the environment has no others. It gives up soon, because the record keeps
-what was not sent."""
 
 
 @dataclass
@@ -78,6 +69,16 @@ class MlflowTracker:
         experiment: The experiment's name.
     """
 
+    environment: ClassVar[Mapping[str, str]] = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }
+    """What its process has in its environment, unless that has other values. MLflow's client is to give up
+    soon, because the record keeps what was not sent."""
+
     def __init__(
         self,
         run: str,
@@ -86,8 +87,6 @@ class MlflowTracker:
         tracking_uri: str | None = None,
         experiment: str | None = None,
     ) -> None:
-        for name, value in _SETTINGS.items():
-            os.environ.setdefault(name, value)
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/mlflow.db"
         self._uri = _without_login(uri)
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
@@ -98,7 +97,8 @@ class MlflowTracker:
 
     def written(self) -> dict[str, int]:
         """How far MLflow has come, by config, and of the ends of configs by ``CONFIG/end``."""
-        self._find()
+        self._opened = None
+        self._client()
         ends = {f"{name}/end": child.end for name, child in self._children.items() if child.end is not None}
         return {name: child.visits for name, child in self._children.items()} | ends
 
@@ -141,12 +141,14 @@ class MlflowTracker:
         """Nothing is open between two calls."""
 
     def _client(self) -> tuple[MlflowClient, str]:
-        """MLflow's client, and the id of the experiment."""
+        """MLflow's client, and the id of the experiment, whose runs of this run are known then."""
         if self._opened is None:
             from mlflow import MlflowClient
 
             client = MlflowClient(self._uri)
-            self._opened = client, self._experiment_id(client)
+            experiment = self._experiment_id(client)
+            self._find(client, experiment)
+            self._opened = client, experiment
         return self._opened
 
     def _experiment_id(self, client: MlflowClient) -> str:
@@ -162,11 +164,12 @@ class MlflowTracker:
         found: str = known.experiment_id
         return found
 
-    def _find(self) -> None:
+    def _find(self, client: MlflowClient, experiment: str) -> None:
         """Look for this run's runs. Of two for the same config the elder counts: a leader that was suspended
         may have made the other."""
-        self._opened, self._parent, self._children = None, None, {}
-        for run in sorted(self._own(), key=lambda run: (run.info.start_time, run.info.run_id)):
+        self._parent, self._children = None, {}
+        found = self._own(client, experiment)
+        for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
             tags = run.data.tags
             tracked = _Tracked(
                 run.info.run_id,
@@ -179,8 +182,7 @@ class MlflowTracker:
             else:
                 self._children.setdefault(config, tracked)
 
-    def _own(self) -> Iterator[Run]:
-        client, experiment = self._client()
+    def _own(self, client: MlflowClient, experiment: str) -> Iterator[Run]:
         query, page = f"tags.`{_IDENTITY}` = '{self._tags[_IDENTITY]}'", None
         while True:
             runs = client.search_runs([experiment], query, page_token=page)
@@ -225,7 +227,7 @@ class MlflowTracker:
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
-        self._client()[0].log_batch(run_id, tags=[RunTag(k, v[:_LONGEST_TAG]) for k, v in tags.items()])
+        self._client()[0].log_batch(run_id, tags=[RunTag(k, v[:_LONGEST_TAG]) for k, v in tags.items() if v])
 
 
 def allowed_name(name: str) -> str:
@@ -239,14 +241,12 @@ def allowed_name(name: str) -> str:
 
 
 def _metrics(logged: Logged) -> Iterator[Metric]:
-    """The values of all rows. Times are spread over the visit."""
+    """The values of all rows."""
     from mlflow.entities import Metric
 
-    for index, row in enumerate(logged.rows, start=1):
-        at = _milliseconds(logged.start + (logged.end - logged.start) * index / len(logged.rows))
-        for name, value in row.items():
-            if name != "step":
-                yield Metric(allowed_name(name), value, at, int(row["step"]))
+    for at, step, metrics in logged.timed_rows():
+        for name, value in metrics.items():
+            yield Metric(allowed_name(name), value, _milliseconds(at), step)
 
 
 def _text(value: Any) -> str:

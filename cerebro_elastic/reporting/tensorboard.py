@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from time import time as now
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -35,18 +35,15 @@ class TensorBoard:
 
     def write(self, logged: Logged) -> None:
         writer = self._writer(logged.config, logged.hparams, logged.start)
-        for index, row in enumerate(logged.rows, start=1):
-            values = [
-                Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"
-            ]
-            at = logged.start + (logged.end - logged.start) * index / len(logged.rows)
-            writer.add_event(Event(wall_time=at, step=int(row["step"]), summary=Summary(value=values)))
+        for time, step, metrics in logged.timed_rows():
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+            writer.add_event(Event(wall_time=time, step=step, summary=Summary(value=values)))
         writer.flush()
 
     def end(self, end: ConfigEnd) -> None:
         if end.status not in _STATUS:
             return
-        at = end.time if end.time is not None else time.time()
+        at = end.time if end.time is not None else now()
         info = SessionEndInfo(status=_STATUS[end.status], end_time_secs=at)
         metadata = create_summary_metadata(HParamsPluginData(session_end_info=info))
         summary = Summary(value=[Summary.Value(tag=SESSION_END_INFO_TAG, metadata=metadata)])

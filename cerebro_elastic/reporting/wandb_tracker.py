@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import RecipeError
@@ -32,6 +33,9 @@ class WandbTracker:
         RecipeError: The client has no login, and is not offline.
     """
 
+    environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false", "DO_NOT_TRACK": "true"}
+    """What its process has in its environment, unless that has other values."""
+
     def __init__(
         self,
         run: str,
@@ -39,22 +43,22 @@ class WandbTracker:
         folder: str,
         project: str | None = None,
         entity: str | None = None,
-        mode: str | None = None,
+        mode: Literal["online", "offline"] | None = None,
     ) -> None:
         self._run = run
         self._identity = identity
         self._folder = Path(folder)
         self._project = project or os.environ.get("WANDB_PROJECT") or PROJECT
         self._entity = entity
-        self._mode = mode or os.environ.get("WANDB_MODE") or "online"
+        self._mode = mode
         self._runs: dict[str, wandb.Run] = {}
         self._check_login()
 
     def write(self, logged: Logged) -> None:
         """Write a visit's rows. W&B joins rows of the same step, and drops rows of steps that are over."""
         run = self._run_of(logged.config, logged.hparams, logged.parent)
-        for row in logged.rows:
-            run.log({name: value for name, value in row.items() if name != "step"}, step=int(row["step"]))
+        for time, step, metrics in logged.timed_rows():
+            run.log({**metrics, "_timestamp": time}, step=step)
 
     def end(self, end: ConfigEnd) -> None:
         """Note that a config has ended. W&B calls it failed or finished."""
@@ -73,10 +77,11 @@ class WandbTracker:
     def _check_login(self) -> None:
         import wandb
 
-        if self._mode == "online" and not wandb.login(prompt=False, verify=False):
+        online = (self._mode or os.environ.get("WANDB_MODE") or "online") == "online"
+        if online and not wandb.login(prompt=False, verify=False):
             raise RecipeError(
-                "loggers: wandb has no login on this machine: use `wandb login` or set WANDB_API_KEY; or give "
-                "wandb the argument `mode: offline`, and upload its files with `wandb sync` later"
+                "loggers: wandb has no login on this machine: use `wandb login` or set WANDB_API_KEY; or "
+                "give wandb the argument `mode: offline`, and upload its files with `wandb sync` later"
             )
 
     def _run_of(self, config: str, hparams: HParams, parent: str) -> wandb.Run:
@@ -85,7 +90,9 @@ class WandbTracker:
 
         if config not in self._runs:
             self._folder.mkdir(parents=True, exist_ok=True)  # or W&B takes another
-            origin = {"cerebro.run": self._run, "cerebro.config": config, "cerebro.parent": parent}
+            origin = {"cerebro.run": self._run, "cerebro.config": config}
+            if parent:
+                origin["cerebro.parent"] = parent
             self._runs[config] = wandb.init(
                 id=f"{self._identity}-{config}",
                 name=f"{self._run}-{config}",

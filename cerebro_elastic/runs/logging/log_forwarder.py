@@ -70,7 +70,8 @@ class FileLogPosition:
 
 class LogForwarder:
     """Follows the record ``history`` and writes to a ``logger`` while ``position`` says that this machine
-    writes. When the run has ended and all is written, ``finish`` is called.
+    writes. When the run has ended and all is written, ``finish`` is called. A logger that ``buffers`` may
+    lose rows of a config until the config ends, or the logger is closed: only then the position is noted.
 
     A logger that fails gets no more rows. A tracker that is away (``TrackerAway``) gets them from the record
     when it is back. ``say`` is called then."""
@@ -83,6 +84,8 @@ class LogForwarder:
         position: LogPosition,
         say: Callable[[str], None],
         finish: Callable[[], None] | None = None,
+        *,
+        buffers: bool = False,
     ) -> None:
         self._history = history
         self._name = name
@@ -90,6 +93,8 @@ class LogForwarder:
         self._position = position
         self._say = say
         self._finish = finish
+        self._buffers = buffers
+        self._buffered: dict[str, int] = {}
         self._tries = 0
         self._written: dict[str, int] | None = None
         self._rewind()
@@ -110,9 +115,8 @@ class LogForwarder:
         ended = False
         try:
             while not ended:
-                ended = self._ended.wait(
-                    _PAUSES[min(self._tries, len(_PAUSES) - 1)]
-                )  # what came before is still written
+                pause = _PAUSES[min(self._tries, len(_PAUSES) - 1)]
+                ended = self._ended.wait(pause)  # what came before is still written
                 self._try(ended)
             self._leave()
         except Exception as error:  # a logger is somebody else's code
@@ -129,6 +133,7 @@ class LogForwarder:
         except StoreError:  # it is away: unknown which machine writes
             self._rewind()
         except TrackerAway as error:
+            self._buffered.clear()
             self._leave()
             self._tries += 1
             if self._tries == 1:
@@ -167,6 +172,8 @@ class LogForwarder:
     def _leave(self) -> None:
         """Let another machine write. When this one writes again, the position says from where on."""
         self._logger.close()
+        for name in list(self._buffered):
+            self._note(name)
         self._rewind()
 
     def _rewind(self) -> None:
@@ -188,7 +195,9 @@ class LogForwarder:
             config = self._states.configs[name]
             times = (visit.started, visit.ended)
             self._logger.write(Logged(name, config.hparams, rows, *times, number, parent_of(config)))
-        self._note(written, name, number)
+        written[name] = self._buffered[name] = number
+        if not self._buffers:
+            self._note(name)
         return True
 
     def _write_ends(self, written: dict[str, int]) -> None:
@@ -199,12 +208,14 @@ class LogForwarder:
                     self._leave()
                     return
                 self._logger.end(end)
-                self._note(written, end_of(end.config), end.revision)
+                written[end_of(end.config)] = self._buffered[end_of(end.config)] = end.revision
+                for name in (end.config, end_of(end.config)):
+                    self._note(name)
 
-    def _note(self, written: dict[str, int], name: str, number: int) -> None:
-        written[name] = number
-        with suppress(StoreError):  # the config's next visit is noted, too
-            self._position.write(name, number)
+    def _note(self, name: str) -> None:
+        if name in self._buffered:
+            with suppress(StoreError):  # the config's next visit is noted, too
+                self._position.write(name, self._buffered.pop(name))
 
     def _rows(self, url: str) -> list[dict[str, float]]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -142,7 +143,9 @@ def make_tracker(
     storage = locate(spec.storage)
     runs = Path(storage.path).parent if storage.local else folder.path.parent
     settings = {"run": spec.plan.run, "identity": _identity(spec, folder), "folder": str(runs), **arguments}
-    return RemoteTracker(name, settings, _log(folder), env)
+    defaults: Mapping[str, str] = load("cerebro.loggers", name).environment
+    given = {key: value for key, value in defaults.items() if key not in os.environ}
+    return RemoteTracker(name, settings, _log(folder), {**given, **(env or {})})
 
 
 def forwarder(
@@ -156,7 +159,7 @@ def forwarder(
     """What sends the record in ``folder`` to a tracker, and with the run's end its report and these exported
     ``models`` (by config). Only MLflow knows how far it has come, and takes files."""
     if name != "mlflow":
-        return LogForwarder(folder.history, name, tracker, position, say)
+        return LogForwarder(folder.history, name, tracker, position, say, buffers=True)
     own = TrackerPosition(tracker, position.ours)
     finish: Callable[[], None] = lambda: tracker.end_run(_run_end(folder, models or {}))  # noqa: E731
     return LogForwarder(folder.history, name, tracker, own, say, finish)

@@ -24,7 +24,7 @@ from cerebro_elastic.files import as_its_folder, redacted
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
 
-_END_SECONDS = 10.0
+_END_SECONDS = 30.0
 _NICENESS = 10
 """Where cores are scarce, training goes first."""
 _ARGUMENTS: Mapping[str, type] = {"write": Logged, "end": ConfigEnd, "end_run": RunEnd}
@@ -54,8 +54,8 @@ class RemoteLogger:
 
     def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            process.end()
+        if process is not None and not process.end():
+            raise self.error(f"its process did not end in time (what it printed is in {self._log})")
 
     def _call(self, method: str, argument: Any = None) -> Any:
         if self._process is None:
@@ -116,8 +116,8 @@ class _Process:
     def wait(self) -> int:
         return self._process.wait()
 
-    def end(self) -> None:
-        """Let it close the loggers; kill it if that takes too long."""
+    def end(self) -> bool:
+        """Let it close the loggers; kill it if that takes too long. Returns whether it has ended itself."""
         with suppress(BrokenPipeError), self._answers:
             self._requests.close()
         try:
@@ -125,6 +125,8 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+            return False
+        return True
 
 
 class _Redacted(io.TextIOBase):
@@ -150,6 +152,8 @@ def _main() -> None:
     os.dup2(2, 1)
     sys.stdout, sys.stderr = _Redacted(sys.stdout), _Redacted(sys.stderr)
     os.nice(_NICENESS)
+    mode = os.fstat(2).st_mode  # the run's folder decides who may read: what they write, too
+    os.umask(0o777 & ~(mode | (mode & 0o444) >> 2))
     logger: Any = None
     for request in map(json.loads, sys.stdin):
         try:

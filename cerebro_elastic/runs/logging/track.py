@@ -11,6 +11,7 @@ from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes.loggers import TRACKERS, tracker_arguments
 from cerebro_elastic.registry import missing
 from cerebro_elastic.runs.logging.loggers import forwarder, make_tracker
+from cerebro_elastic.runs.results.export import RECORD
 from cerebro_elastic.runs.results.result import RunResult, open_run
 
 
@@ -83,7 +84,7 @@ def _models(result: RunResult, folders: Sequence[str | Path]) -> dict[str, str]:
 
 def _config_of(result: RunResult, folder: Path) -> str:
     try:
-        record = json.loads((folder / "record.json").read_text())
+        record = json.loads((folder / RECORD).read_text())
         run, config = record["run"], record["config"]
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise RunError(f"{folder} is no exported model: give a folder that `cerebro export` wrote") from exc
