@@ -71,10 +71,7 @@ def export(
 
 def track(
     run: Run,
-    to: Annotated[
-        str | None,
-        typer.Option(help="mlflow or wandb.", show_default="those that the run's recipe names"),
-    ] = None,
+    to: Annotated[str, typer.Option(help="mlflow or wandb.")],
     model: Annotated[
         list[Path] | None,
         typer.Option(help="A folder that `cerebro export` wrote, for MLflow; may be given again."),
@@ -83,10 +80,11 @@ def track(
 ) -> None:
     """Send a run's record to a tracker after the run: MLflow or Weights & Biases.
 
-    MLflow gets what it lacks, such as what a run could not send while the server was away.
+    MLflow gets what it lacks, such as what a run could not send while the server was away; W&B gets all.
 
     Example: cerebro track digits --to mlflow
     """
     from cerebro_elastic.runs.logging.track import track as send
 
-    echo(f"{run} is in {', '.join(send(run, home=home, to=to, models=model or (), say=echo))}")
+    send(run, to, home=home, models=model or (), say=echo)
+    echo(f"{to} has all of run {run}")

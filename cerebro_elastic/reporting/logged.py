@@ -50,7 +50,7 @@ class ConfigEnd:
     status: EndStatus
     """How it ended."""
     reason: str
-    """Why it was stopped, pruned or has failed; empty otherwise."""
+    """Why it has this status, for people; empty if there is nothing to say."""
     time: float | None
     """When its last visit ended, in seconds of wall-clock time; ``None`` without a visit."""
     revision: int
@@ -71,6 +71,8 @@ class RunEnd:
     """The objective's name."""
     value: float | None
     """The objective's best value."""
+    time: float
+    """When the last visit ended, in seconds of wall-clock time."""
     files: Sequence[str]
     """Paths of the run's report and results on this machine."""
     models: Mapping[str, str] = field(default_factory=dict)

@@ -126,15 +126,18 @@ class MlflowTracker:
 
     def end_run(self, end: RunEnd) -> None:
         """Note that the run has ended; store its report and its exported models."""
-        client, parent = self._client()[0], self._parent_run(time.time())
+        from mlflow.entities import Metric
+
+        client, parent = self._client()[0], self._parent_run(end.time)
         for file in end.files:
             client.log_artifact(parent.run_id, file)
         for config, folder in end.models.items():
             client.log_artifacts(self._children[config].run_id, folder, "model")
         if end.value is not None:
-            client.log_metric(parent.run_id, allowed_name(f"best {end.metric}"), end.value)
+            name, at = allowed_name(f"best {end.metric}"), _milliseconds(end.time)
+            client.log_batch(parent.run_id, metrics=[Metric(name, end.value, at, 0)])
             self._tag(parent.run_id, {_BEST: end.best, _OBJECTIVE: end.metric})
-        client.set_terminated(parent.run_id, "FINISHED")
+        client.set_terminated(parent.run_id, "FINISHED", _milliseconds(end.time))
         parent.running = False
 
     def close(self) -> None:

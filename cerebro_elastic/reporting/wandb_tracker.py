@@ -52,7 +52,7 @@ class WandbTracker:
         self._entity = entity
         self._mode = mode
         self._runs: dict[str, wandb.Run] = {}
-        self._check_login()
+        self._begin()
 
     def write(self, logged: Logged) -> None:
         """Write a visit's rows. W&B joins rows of the same step, and drops rows of steps that are over."""
@@ -74,9 +74,11 @@ class WandbTracker:
             run.finish()
         self._runs.clear()
 
-    def _check_login(self) -> None:
+    def _begin(self) -> None:
+        """Tell the client how it works, and check that it has a login."""
         import wandb
 
+        wandb.setup(wandb.Settings(**({} if self._mode is None else {"mode": self._mode})))
         online = (self._mode or os.environ.get("WANDB_MODE") or "online") == "online"
         if online and not wandb.login(prompt=False, verify=False):
             raise RecipeError(

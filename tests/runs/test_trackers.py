@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_run
 import wandb
 from logged_run import HPARAMS, Election, Record
 from mlflow import MlflowClient
@@ -19,7 +20,7 @@ from wandb.proto import wandb_internal_pb2
 from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
 from cerebro_elastic.reporting.mlflow_tracker import MlflowTracker
@@ -27,6 +28,9 @@ from cerebro_elastic.reporting.wandb_tracker import WandbTracker
 from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
+from cerebro_elastic.runs.logging.track import track
+from cerebro_elastic.runs.results.export import export
+from cerebro_elastic.runs.results.result import open_run
 from cerebro_elastic.store.client.memory import MemoryStore
 
 
@@ -36,6 +40,12 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
     MlflowTracker("r", "none", str(folder)).written()
     return folder / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def finished_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose recipe names no logger."""
+    return recorded_run.record(tmp_path_factory.mktemp("elsewhere"), loggers=[]).folder.path
 
 
 @pytest.fixture
@@ -122,7 +132,7 @@ def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowCl
     model = tmp_path / "exported"
     model.mkdir()
     (model / "model.safetensors").touch()
-    to.end_run(RunEnd("c0000", "val/acc", 0.5, [str(report)], {"c0000": str(model)}))
+    to.end_run(RunEnd("c0000", "val/acc", 0.5, 1001.0, [str(report)], {"c0000": str(model)}))
     found = runs(mlflow)
     assert {name: run.info.status for name, run in found.items()} == {
         "r": "FINISHED",
@@ -189,7 +199,9 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     first, second = record.said
     assert first.startswith("mlflow gets nothing for now: ")
     assert "127.0.0.1" in first
-    assert second == f"mlflow lacks what came since then; to send it: cerebro track {tmp_path.name}"
+    assert (
+        second == f"mlflow lacks what came since then; to send it: cerebro track {tmp_path.name} --to mlflow"
+    )
     assert "s3cret" not in f"{first} {log.read_text()}"
     record.commit("c0000", 1)
     send_to("")
@@ -283,6 +295,44 @@ def test_what_wandb_has_only_in_memory_is_not_noted(record: Record, tmp_path: Pa
     to.end(ConfigEnd("c0000", {}, "failed", "why", None, 9))
     (_, records), *_ = wandb_records(tmp_path)
     assert [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"] == [1]
+
+
+def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -> None:
+    """Also one whose recipe names no tracker; and again, with an exported model."""
+    from mlflow import MlflowClient
+
+    result = open_run(finished_elsewhere)
+    exported = tmp_path / "exported"
+    export(result, exported)
+    for models in ([], [exported]):
+        track(result.folder.path, "mlflow", models=models)
+    client = MlflowClient(f"sqlite:///{finished_elsewhere.parent}/mlflow.db")
+    experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
+    found = {run.info.run_name: run for run in client.search_runs([experiment])}
+    assert {name: run.info.status for name, run in found.items()} == dict.fromkeys(
+        ["recorded", "c0000", "c0001"], "FINISHED"
+    )
+    of_run = client.list_artifacts(found["recorded"].info.run_id)
+    assert {file.path for file in of_run} == {"metrics.csv", "report.html"}
+    best = found[result.best.config]
+    assert found["recorded"].data.metrics == {"best val_loss": result.best.best}
+    assert best.data.metrics["val_loss"] == result.best.curve[-1]["val_loss"]
+    assert len(curve(client, found["recorded"], "best val_loss")) == 1
+    models = client.list_artifacts(best.info.run_id, "model")
+    assert "model/model.safetensors" in {file.path for file in models}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mlfow",), "did you mean 'mlflow'"),
+        (("wandb", "."), "wandb takes no exported models"),
+        (("mlflow", "."), "is no exported model: give a folder that"),
+    ],
+)
+def test_what_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere: Path) -> None:
+    with pytest.raises(RunError, match=message):
+        track(finished_elsewhere, arguments[0], models=arguments[1:])
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,10 @@ class LogForwarder:
                 self._say(f"{self._name} gets nothing for now: {error}; the run goes on")
             if ended:
                 run = self._history.parent.name
-                self._say(f"{self._name} lacks what came since then; to send it: cerebro track {run}")
+                self._say(
+                    f"{self._name} lacks what came since then; to send it: cerebro track {run} --to "
+                    f"{self._name}"
+                )
         else:
             if self._tries and self._written is not None:
                 self._say(f"{self._name} has all again")

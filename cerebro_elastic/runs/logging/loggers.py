@@ -173,8 +173,9 @@ def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
     best = result.leaderboard[0] if result.leaderboard else None
     value = None if best is None else best.best
     name = best.config if best is not None and value is not None else ""
+    time = max((visit.ended for row in result.leaderboard for visit in row.visits), default=0.0)
     files = [str(folder.report), str(folder.curves)]
-    return RunEnd(name, result.recipe.objective.metric, value, files, models)
+    return RunEnd(name, result.recipe.objective.metric, value, time, files, models)
 
 
 def _identity(spec: Spec, folder: RunFolder) -> str:

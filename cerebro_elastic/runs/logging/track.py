@@ -30,51 +30,39 @@ class _FromTheBeginning:
 
 def track(
     run: str | Path,
+    to: str,
     *,
     home: str | Path | None = None,
-    to: str | None = None,
     models: Sequence[str | Path] = (),
     say: Callable[[str], None] = print,
-) -> list[str]:
-    """Send the record of a run to trackers: what they lack, or all of a run that named none.
+) -> None:
+    """Send the record of a run to a tracker: MLflow gets what it lacks, W&B gets all.
 
     Args:
         run: The run's id, or its folder.
+        to: ``mlflow`` or ``wandb``, with the arguments that the run's recipe gives it.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        to: ``mlflow`` or ``wandb``; by default those that the run's recipe names.
         models: Folders that ``export`` has written. MLflow stores them with their configs.
         say: Gets a sentence about rows that cannot be read.
 
-    Returns:
-        The trackers.
-
     Raises:
-        RunError: There is no such run here, it goes on, or it names no tracker.
+        RunError: There is no such run here, or it goes on; or there is no such tracker.
         MissingExtra: The tracker's package is not installed.
         TrackerAway: The tracker cannot be reached, or refuses.
     """
+    if to not in TRACKERS:
+        raise RunError(f"there is no tracker {to!r}; {did_you_mean(to, TRACKERS)}")
+    if models and to != "mlflow":
+        raise RunError(f"{to} takes no exported models: give them to mlflow")
+    if remedy := missing("cerebro.loggers", to):
+        raise MissingExtra(f"{to} is not installed: {remedy}")
     result = open_run(run, home=home)
     if result.folder.is_locked():
         raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
-    named = tracker_arguments(result.recipe.loggers)
-    names = [to] if to is not None else list(named)
-    if not names:
-        raise RunError(
-            f"the recipe of run {result.run!r} names no tracker: give --to {' or '.join(TRACKERS)}"
-        )
+    arguments = tracker_arguments(result.recipe.loggers).get(to, {})
     by_config = _models(result, models)
-    for name in names:
-        if name not in TRACKERS:
-            raise RunError(f"there is no tracker {name!r}; {did_you_mean(name, TRACKERS)}")
-        if by_config and name != "mlflow":
-            raise RunError(f"{name} takes no models: give --to mlflow")
-        if remedy := missing("cerebro.loggers", name):
-            raise MissingExtra(f"{name} is not installed: {remedy}")
-        tracker = make_tracker(name, named.get(name, {}), result.spec, result.folder)
-        with closing(tracker):
-            position = _FromTheBeginning()
-            forwarder(result.folder, name, tracker, position, say, by_config).send(finish=True)
-    return names
+    with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:
+        forwarder(result.folder, to, tracker, _FromTheBeginning(), say, by_config).send(finish=True)
 
 
 def _models(result: RunResult, folders: Sequence[str | Path]) -> dict[str, str]:
