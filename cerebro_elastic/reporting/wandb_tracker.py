@@ -78,7 +78,8 @@ class WandbTracker:
         """Tell the client how it works, and check that it has a login."""
         import wandb
 
-        wandb.setup(wandb.Settings(**({} if self._mode is None else {"mode": self._mode})))
+        if self._mode is not None:
+            wandb.setup(wandb.Settings(mode=self._mode))
         online = (self._mode or os.environ.get("WANDB_MODE") or "online") == "online"
         if online and not wandb.login(prompt=False, verify=False):
             raise RecipeError(

@@ -298,14 +298,13 @@ def test_what_wandb_has_only_in_memory_is_not_noted(record: Record, tmp_path: Pa
 
 
 def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -> None:
-    """Also one whose recipe names no tracker; and again, with an exported model."""
+    """Also one whose recipe names no tracker; with an exported model."""
     from mlflow import MlflowClient
 
     result = open_run(finished_elsewhere)
     exported = tmp_path / "exported"
     export(result, exported)
-    for models in ([], [exported]):
-        track(result.folder.path, "mlflow", models=models)
+    track(result.folder.path, "mlflow", models=[exported])
     client = MlflowClient(f"sqlite:///{finished_elsewhere.parent}/mlflow.db")
     experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
     found = {run.info.run_name: run for run in client.search_runs([experiment])}
@@ -317,7 +316,6 @@ def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -
     best = found[result.best.config]
     assert found["recorded"].data.metrics == {"best val_loss": result.best.best}
     assert best.data.metrics["val_loss"] == result.best.curve[-1]["val_loss"]
-    assert len(curve(client, found["recorded"], "best val_loss")) == 1
     models = client.list_artifacts(best.info.run_id, "model")
     assert "model/model.safetensors" in {file.path for file in models}
 
