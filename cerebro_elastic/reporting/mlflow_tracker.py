@@ -39,7 +39,7 @@ _STATUS_OF: Mapping[EndStatus, str] = {
     "stopped": "KILLED",
     "pruned": "KILLED",
 }
-_METRICS_AT_ONCE, _PARAMS_AT_ONCE = 1000, 100
+_METRICS_AT_ONCE, _PARAMS_AT_ONCE = 900, 100
 _LONGEST_NAME, _LONGEST_TAG = 250, 5000
 """MLflow's limits."""
 
@@ -104,14 +104,18 @@ class MlflowTracker:
 
     def write(self, logged: Logged) -> None:
         """Write a visit's rows."""
+        from mlflow.entities import RunTag
+
         client = self._client()[0]
         child = self._child(logged.config, logged.hparams, logged.parent, logged.start)
         self._resume(self._parent_run(logged.start))
         self._resume(child)
         metrics = list(_metrics(logged))
-        for first in range(0, len(metrics), _METRICS_AT_ONCE):
-            client.log_batch(child.run_id, metrics=metrics[first : first + _METRICS_AT_ONCE])
-        client.set_tag(child.run_id, _VISITS, str(logged.visit))
+        while len(metrics) > _METRICS_AT_ONCE:
+            client.log_batch(child.run_id, metrics=metrics[:_METRICS_AT_ONCE])
+            del metrics[:_METRICS_AT_ONCE]
+        # MLflow writes tags behind metrics.
+        client.log_batch(child.run_id, metrics=metrics, tags=[RunTag(_VISITS, str(logged.visit))])
         child.visits = logged.visit
 
     def end(self, end: ConfigEnd) -> None:
