@@ -134,7 +134,8 @@ class LogForwarder:
             self._rewind()
         except TrackerAway as error:
             self._buffered.clear()
-            self._leave()
+            with suppress(TrackerAway):
+                self._leave()
             self._tries += 1
             if self._tries == 1:
                 self._say(f"{self._name} gets nothing for now: {error}; the run goes on")
@@ -174,10 +175,12 @@ class LogForwarder:
 
     def _leave(self) -> None:
         """Let another machine write. When this one writes again, the position says from where on."""
-        self._logger.close()
-        for name in list(self._buffered):
-            self._note(name)
-        self._rewind()
+        try:
+            self._logger.close()
+            for name in list(self._buffered):
+                self._note(name)
+        finally:
+            self._rewind()
 
     def _rewind(self) -> None:
         """Back to the record's beginning; what is written is not written again."""
