@@ -103,6 +103,11 @@ class MissingExtra(CerebroError):
     exit_code = 2
 
 
+class TrackerAway(CerebroError):
+    """A tracker, such as MLflow, cannot be reached or refuses what it gets. The run goes on; the tracker gets
+    what it has missed when it is back."""
+
+
 class GroupBroken(CerebroError):
     """The ranks of a unit cannot work together: one did not come, died or failed. The config is not to blame,
     and the process can form its next group."""

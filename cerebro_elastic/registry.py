@@ -59,6 +59,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "cerebro.loggers": {
         "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",
+        "mlflow": "cerebro_elastic.reporting.mlflow_tracker:MlflowTracker",
+        "wandb": "cerebro_elastic.reporting.wandb_tracker:WandbTracker",
     },
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",
@@ -74,10 +76,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
 _PACKAGE = "cerebro-elastic"
 _SECTIONS = ".sections"
 """What the entry-point group of a kind of section ends with."""
-_IMPORTED_AS = {"scikit-learn": "sklearn"}
+_IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
 """Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
+    ("cerebro.loggers", "mlflow"): ("mlflow", "sqlalchemy", "alembic"),
+    ("cerebro.loggers", "wandb"): ("wandb",),
     ("cerebro.schedulers", "exact"): ("ortools",),
 }
 """The packages that built-in parts need, by group and name."""

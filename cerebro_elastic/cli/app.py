@@ -32,6 +32,7 @@ _MODULES = {
     "replay": "verify",
     "export": "results",
     "report": "results",
+    "track": "results",
     "profile": "profile",
     "trials": "profile",
     "plan": "plan",

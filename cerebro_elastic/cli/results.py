@@ -67,3 +67,24 @@ def export(
     echo("training on from there goes on without:")
     for name in exported.not_carried:
         echo(f"  {name}")
+
+
+def track(
+    run: Run,
+    to: Annotated[str, typer.Option(help="mlflow or wandb.")],
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder that `cerebro export` wrote, for MLflow; may be given again."),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Send a run's record to a tracker after the run: MLflow or Weights & Biases.
+
+    MLflow gets what it lacks, such as what a run could not send while the server was away; W&B gets all.
+
+    Example: cerebro track digits --to mlflow
+    """
+    from cerebro_elastic.runs.logging.track import track as send
+
+    send(run, to, home=home, models=model or (), say=echo)
+    echo(f"{to} has all of run {run}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged, Logger
 
 __all__ = [
+    "ConfigEnd",
     "Logged",
     "Logger",
 ]

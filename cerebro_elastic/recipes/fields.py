@@ -58,7 +58,7 @@ def _object_reference(value: object) -> str:
     raise ValueError("expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py beside the recipe")
 
 
-def _callback(value: object) -> object:
+def callback(value: object) -> object:
     """A callback's name, or ``{class: name, args: {...}}``. The task's adapter checks that it exists."""
     if isinstance(value, Mapping):
         well_formed = isinstance(value.get("class"), str) and set(value) <= {"class", "args"}
@@ -180,4 +180,4 @@ ClassWeights: TypeAlias = Annotated[
 Bytes: TypeAlias = Annotated[int, BeforeValidator(_byte_count)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
-Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]
+Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(callback)]

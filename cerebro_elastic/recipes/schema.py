@@ -23,7 +23,6 @@ from cerebro_elastic.recipes.fields import (
     RUN_ID,
     Arguments,
     Bytes,
-    Callback,
     Endpoints,
     Epochs,
     Names,
@@ -39,6 +38,7 @@ from cerebro_elastic.recipes.fields import (
     Url,
     ValidationData,
 )
+from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     Budget,
@@ -296,9 +296,9 @@ class Recipe(Section):
     check: Literal["warn", "stop", "off"] = "warn"
     """What a run does if its [check](../how-to/repeat.md#check-your-own-module) finds that units differ
     from one ordinary fit: `warn` or `stop`. `off`: no check."""
-    loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
-    """Where logged rows go during the run, instead of TensorBoard; see
-    [loggers](../how-to/watching.md#loggers)."""
+    loggers: Loggers | None = None
+    """Where logged rows go during the run, instead of TensorBoard: `tensorboard`, `mlflow`, `wandb`, or one
+    of Lightning's; see [loggers](../how-to/watching.md#loggers) and [trackers](../how-to/trackers.md)."""
 
     @field_validator("gang")
     @classmethod

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 from cerebro_elastic.core.model.configs import HParams
+
+EndStatus: TypeAlias = Literal["finished", "stopped", "pruned", "failed"]
+"""How a config has ended: a person stops it, the search prunes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,56 @@ class Logged:
     """When the visit began, in seconds of wall-clock time."""
     end: float
     """When it ended, in seconds of wall-clock time."""
+    visit: int = 1
+    """The visit's number among those of the config, from 1. A visit without rows is counted, not logged."""
+    parent: str = ""
+    """The config from which it was cloned; "" for one that began at the beginning."""
+
+    def timed_rows(self) -> Iterator[tuple[float, int, dict[str, float]]]:
+        """Of each row: about when it was logged, its step, and its metrics without the step."""
+        for number, row in enumerate(self.rows, start=1):
+            time = self.start + (self.end - self.start) * number / len(self.rows)
+            yield time, int(row["step"]), {name: value for name, value in row.items() if name != "step"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEnd:
+    """A config gets no more units, unless it is resumed or the run is extended."""
+
+    config: str
+    """The config's id."""
+    hparams: HParams
+    """Its hyper-parameters by name."""
+    status: EndStatus
+    """How it ended."""
+    reason: str
+    """Why it has this status, for people; empty if there is nothing to say."""
+    time: float | None
+    """When its last visit ended, in seconds of wall-clock time; ``None`` without a visit."""
+    revision: int
+    """The revision of the store at which it ended. A config that ends again has a higher one."""
+    parent: str = ""
+    """As in ``Logged``."""
+    checkpoint: str = ""
+    """The URL of its last state; empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The run has ended, unless it is extended."""
+
+    best: str
+    """The id of the best config; empty if no config has a value of the objective."""
+    metric: str
+    """The objective's name."""
+    value: float | None
+    """The objective's best value."""
+    time: float
+    """When the last visit ended, in seconds of wall-clock time."""
+    files: Sequence[str]
+    """Paths of the run's report and results on this machine."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By config: the folder of an exported model on this machine."""
 
 
 class Logger(Protocol):
@@ -31,6 +84,9 @@ class Logger(Protocol):
 
     def write(self, logged: Logged) -> None:
         """Write a visit's rows. If it raises, the run goes on without this logger."""
+
+    def end(self, end: ConfigEnd) -> None:
+        """Note that a config has ended. Rows that come later say that it was resumed."""
 
     def close(self) -> None:
         """Finish: no more rows will come."""

@@ -11,7 +11,7 @@ from lightning.pytorch import loggers as stock
 from lightning.pytorch.loggers.logger import Logger
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
-from cerebro_elastic.extending.logging import Logged
+from cerebro_elastic.extending.logging import ConfigEnd, Logged
 from cerebro_elastic.extending.recipes import import_object, is_reference
 from cerebro_lightning._lightning_internals import AppendingWriter, set_writer
 
@@ -25,11 +25,14 @@ class LightningLoggers:
     the logger takes, it gets: ``save_dir`` is ``folder``, ``name`` the run's id and ``version`` the config's.
     """
 
-    def __init__(self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path) -> None:
-        self._factories = [_factory(spec, root) for spec in specs]
+    def __init__(
+        self, specs: Sequence[str | Mapping[str, Any]], run: str, root: str | Path, folder: str | Path
+    ) -> None:
+        self._factories = [_factory(spec, Path(root)) for spec in specs]
         self._run = run
         self._folder = folder
         self._made: dict[str, list[Logger]] = {}
+        self._failed: set[str] = set()
 
     def write(self, logged: Logged) -> None:
         for logger in self._loggers(logged):
@@ -37,10 +40,14 @@ class LightningLoggers:
                 logger.log_metrics({n: v for n, v in row.items() if n != "step"}, step=int(row["step"]))
             logger.save()
 
+    def end(self, end: ConfigEnd) -> None:
+        if end.status == "failed":
+            self._failed.add(end.config)
+
     def close(self) -> None:
-        for loggers in self._made.values():
+        for config, loggers in self._made.items():
             for logger in loggers:
-                logger.finalize("success")
+                logger.finalize("failed" if config in self._failed else "success")
 
     def _loggers(self, logged: Logged) -> list[Logger]:
         if logged.config not in self._made:
@@ -72,7 +79,7 @@ def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[st
     if name not in stock.__all__:
         raise TaskError(
             f"loggers: {name!r} is none of Lightning's (for your own, give module:name); "
-            f"{did_you_mean(name, {'tensorboard', *stock.__all__} - {'Logger'})}"
+            f"{did_you_mean(name, {'tensorboard', 'mlflow', 'wandb', *stock.__all__} - {'Logger'})}"
         )
     return getattr(stock, name), entry.get("args", {})
 

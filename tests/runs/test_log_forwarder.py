@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import csv
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from logged_run import HPARAMS, Election, Record
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
-from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, StateRead, UnitCommitted
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
-from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition
-from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
-from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.store.client.base import KeyValue, Store
+from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
+from cerebro_elastic.store.client.base import KeyValue
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.journal import Journal
-from support.ledger import Ledger
-from support.world import FixedSearch
-
-HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}
 
 
 class Kept:
@@ -40,6 +31,7 @@ class Kept:
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.steps: list[tuple[str, float]] = []
+        self.ends: list[tuple[str, str]] = []
         self.closed = False
         self._fails_at = fails_at
 
@@ -49,48 +41,11 @@ class Kept:
                 raise ConnectionError("no route to host")
             self.steps.append((logged.config, row["step"]))
 
+    def end(self, end: ConfigEnd) -> None:
+        self.ends.append((end.config, end.status))
+
     def close(self) -> None:
         self.closed = True
-
-
-class Record:
-    """A run's record that grows, and the rows beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.history = folder / "history.jsonl"
-        self.revision = 1
-        self.said: list[str] = []
-        self.tell(RunOpened(self.next(), Plan("r", 2, 4)))
-
-    def next(self) -> int:
-        self.revision += 1
-        return self.revision
-
-    def tell(self, *events: Event) -> None:
-        with self.history.open("a") as file:
-            file.writelines(encode(event) + "\n" for event in events)
-
-    def create(self, *names: str) -> None:
-        self.tell(*(ConfigCreated(self.next(), Config(name, HPARAMS)) for name in names))
-
-    def visit(self, config: str, place: int, rows: int = 2) -> Visit:
-        """The ``place``-th visit of a config logs ``rows`` rows, one for each step."""
-        log = self.folder / f"{config}-{place}.jsonl"
-        steps = range(place * rows, (place + 1) * rows)
-        logged = [{"step": s, "epoch": place // 2, "loss": 1 / (1 + s)} for s in steps]
-        log.write_text("".join(json.dumps(row) + "\n" for row in logged))
-        ref = CheckpointRef("/a", "d", 1)
-        at = 1000.0 + place
-        unit = Unit(config, place // 2, place % 2)
-        return Visit(unit, place % 2, f"n{place % 2}", 1, None, ref, 1, 1, 0.8, 0.2, at, log=str(log))
-
-    def commit(self, config: str, place: int) -> None:
-        self.tell(UnitCommitted(self.next(), self.visit(config, place)))
-
-    def scribe(self, logger: Logger, note: LogPosition | None = None) -> LogForwarder:
-        note = note or FileLogPosition(self.folder / "logged.json")
-        return LogForwarder(self.history, "kept", logger, note, self.said.append)
 
 
 @pytest.fixture
@@ -167,27 +122,6 @@ def test_rows_that_are_gone_are_told(record: Record) -> None:
     assert "c0000-0.jsonl cannot be read" in record.said[0]
 
 
-class Election:
-    """Candidates who keep the same record, one of whom leads."""
-
-    def __init__(self, folder: Path, store: Store) -> None:
-        self.ledger = Ledger(store, "r")
-        self._folder = folder
-        self._lease = 0
-
-    def candidate(self, name: str) -> Candidate:
-        journal = Journal(self._folder / f"{name}.jsonl")
-        made = Candidate(self.ledger, LongestRemaining(), FixedSearch([]), journal, Host(), name=name)
-        made.state = State(leader=name)  # as when it was elected
-        return made
-
-    def elect(self, name: str) -> None:
-        if self._lease:
-            self.ledger.store.revoke(self._lease)
-        self._lease = self.ledger.store.grant(60)
-        assert self.ledger.lead(name, self._lease) is not None
-
-
 def test_who_takes_over_the_lead_writes_on_where_the_last_leader_stopped(
     record: Record, tmp_path: Path
 ) -> None:
@@ -217,6 +151,29 @@ def test_a_leader_that_has_resigned_writes_its_last_rows(record: Record, tmp_pat
         pass
     assert kept.steps == steps("c0000", [0])
     assert election.ledger.logged() == {"c0000": 1}
+
+
+def test_how_configs_end_is_written_once_and_behind_their_rows(record: Record) -> None:
+    record.create("c0002", "c0003")
+    for place in range(8):
+        record.commit("c0000", place)
+    record.tell(ConfigEnded(record.next(), "c0001", Status.STOPPED, "hopeless"))
+    record.tell(ConfigEnded(record.next(), "c0002", Status.STOPPED, "enough", by_hand=True))
+    record.tell(ConfigEnded(record.next(), "c0003", Status.FAILED, "out of memory"))
+    first, again = Kept(), Kept()
+    with record.scribe(first):
+        pass
+    ended = {"c0000": "finished", "c0001": "pruned", "c0002": "stopped", "c0003": "failed"}
+    assert dict(first.ends) == ended
+    record.tell(ConfigResumed(record.next(), "c0002", "once more", by_hand=True))
+    record.commit("c0002", 0)
+    with record.scribe(again):
+        pass
+    assert (again.steps, again.ends) == (steps("c0002", [0]), [])
+    record.tell(ConfigEnded(record.next(), "c0002", Status.FAILED, "in vain"))
+    with record.scribe(again):
+        pass
+    assert again.ends == [("c0002", "failed")]
 
 
 class SometimesAway(MemoryStore):
@@ -273,6 +230,37 @@ def test_tensorboard_has_one_curve_for_each_config(record: Record, tmp_path: Pat
     assert [value for _, _, value in curves["c0001"]] == pytest.approx([1 / (1 + s) for s in range(6)])
 
 
+def hparams_of(folder: Path) -> dict[str, HParamsPluginData]:
+    """What TensorBoard's HParams tab reads of a config."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        tag.rpartition("/")[2]: HParamsPluginData.FromString(metadata.plugin_data.content)
+        for tag, metadata in events.summary_metadata.items()
+        if metadata.plugin_data.plugin_name == "hparams"
+    }
+
+
+def test_the_hparams_tab_has_the_hyper_parameters_and_the_end_of_each_config(
+    record: Record, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tb"
+    (folder / "c0000").mkdir(parents=True)  # a kill before the first write has left it
+    (folder / "c0000" / "events.out.tfevents.1.host.1.0").touch()
+    for place in range(8):
+        record.commit("c0000", place)
+    record.tell(ConfigEnded(record.next(), "c0001", Status.FAILED, "before its first visit"))
+    with record.scribe(TensorBoard(folder)):
+        pass
+    ended = {name: hparams_of(folder / name) for name in ("c0000", "c0001")}
+    for parts in ended.values():
+        assert parts["session_start_info"].session_start_info.hparams["lr"].number_value == 0.1
+    ends = {name: parts["session_end_info"].session_end_info for name, parts in ended.items()}
+    assert ends["c0000"].status == api_pb2.STATUS_SUCCESS
+    assert ends["c0000"].end_time_secs == 1008.0
+    assert ends["c0001"].status == api_pb2.STATUS_FAILURE
+
+
 OWN = """
 from lightning.pytorch.loggers import CSVLogger
 
@@ -287,7 +275,9 @@ def test_lightnings_loggers_work_in_a_process_of_their_own(record: Record, tmp_p
     own = {"class": "users_logger:own", "args": {"root": str(tmp_path), "label": "{run}-{config}"}}
     for place in (0, 1):
         record.commit("c0000", place)
-    loggers = RemoteLoggers(["CSVLogger", own], "a-run", tmp_path, tmp_path / "loggers", tmp_path / "log")
+    settings = {"specs": ["CSVLogger", own], "run": "a-run", "root": str(tmp_path)}
+    settings["folder"] = str(tmp_path / "loggers")
+    loggers = RemoteLogger("lightning", settings, tmp_path / "log")
     with record.scribe(loggers):
         pass
     record.commit("c0000", 2)

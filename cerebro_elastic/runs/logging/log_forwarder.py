@@ -9,36 +9,43 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead, UnitCommitted
-from cerebro_elastic.errors import StoreError
+from cerebro_elastic.core.model.events import StateRead
+from cerebro_elastic.errors import StoreError, TrackerAway
 from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.runs.logging.config_states import ConfigStates, parent_of
 from cerebro_elastic.runs.record_reader import RecordReader
 
-_PAUSE = 1.0
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds between two looks at the record. They grow while a tracker is away."""
 _END_SECONDS = 60.0
 """How long a run that has ended waits for its last rows to be written."""
 
 
 class LogPosition(Protocol):
-    """How many visits of each config a logger has, and which machine writes to it now. All methods may raise
-    ``StoreError``."""
+    """How far a logger has come, and which machine writes to it now. All methods may raise ``StoreError``, or
+    ``TrackerAway`` if the logger itself knows how far it has come."""
 
     def ours(self) -> bool:
         """Whether this machine writes now."""
 
     def read(self) -> Mapping[str, int]:
-        """The number of visits that were written, by config."""
+        """By config, the number of its visits that were written; by ``end_of`` of a config, the revision of
+        its end that was written last."""
 
-    def write(self, config: str, visits: int) -> None:
-        """Note that ``visits`` of ``config`` were written, if this machine writes now."""
+    def write(self, name: str, number: int) -> None:
+        """Note a number that ``read`` is to return, if this machine writes now."""
+
+
+def end_of(config: str) -> str:
+    """The name under which the end of a config is noted."""
+    return f"{config}/end"
 
 
 class FileLogPosition:
@@ -54,8 +61,8 @@ class FileLogPosition:
     def read(self) -> Mapping[str, int]:
         return self._written
 
-    def write(self, config: str, visits: int) -> None:
-        self._written = {**self._written, config: visits}
+    def write(self, name: str, number: int) -> None:
+        self._written = {**self._written, name: number}
         temporary = self._path.with_suffix(".tmp")
         write_text(temporary, json.dumps(self._written))
         temporary.replace(self._path)
@@ -63,16 +70,32 @@ class FileLogPosition:
 
 class LogForwarder:
     """Follows the record ``history`` and writes to a ``logger`` while ``position`` says that this machine
-    writes. A logger that fails gets no more rows; ``say`` is called then."""
+    writes. When the run has ended and all is written, ``finish`` is called. A logger that ``buffers`` may
+    lose rows of a config until the config ends, or the logger is closed: only then the position is noted.
+
+    A logger that fails gets no more rows. A tracker that is away (``TrackerAway``) gets them from the record
+    when it is back. ``say`` is called then."""
 
     def __init__(
-        self, history: Path, name: str, logger: Logger, position: LogPosition, say: Callable[[str], None]
+        self,
+        history: Path,
+        name: str,
+        logger: Logger,
+        position: LogPosition,
+        say: Callable[[str], None],
+        finish: Callable[[], None] | None = None,
+        *,
+        buffers: bool = False,
     ) -> None:
         self._history = history
         self._name = name
         self._logger = logger
         self._position = position
         self._say = say
+        self._finish = finish
+        self._buffers = buffers
+        self._buffered: dict[str, int] = {}
+        self._tries = 0
         self._written: dict[str, int] | None = None
         self._rewind()
         self._ended = threading.Event()
@@ -92,11 +115,9 @@ class LogForwarder:
         ended = False
         try:
             while not ended:
-                ended = self._ended.wait(_PAUSE)  # what came before is still written
-                try:
-                    self._turn()
-                except StoreError:  # it is away: unknown which machine writes
-                    self._rewind()
+                pause = _PAUSES[min(self._tries, len(_PAUSES) - 1)]
+                ended = self._ended.wait(pause)  # what came before is still written
+                self._try(ended)
             self._leave()
         except Exception as error:  # a logger is somebody else's code
             with suppress(Exception):
@@ -104,58 +125,103 @@ class LogForwarder:
             reason = f"{type(error).__name__}: {error}"
             self._say(f"the logger {self._name} fails, and gets no more rows: {reason}")
 
+    def _try(self, ended: bool) -> None:
+        """Write what is new, and finish if the run has ended. Say once that the tracker is away, and once
+        that it is back."""
+        try:
+            self.send(finish=ended)
+        except StoreError:  # it is away: unknown which machine writes
+            self._rewind()
+        except TrackerAway as error:
+            self._buffered.clear()
+            with suppress(TrackerAway):
+                self._leave()
+            self._tries += 1
+            if self._tries == 1:
+                self._say(f"{self._name} gets nothing for now: {error}; the run goes on")
+            if ended:
+                run = self._history.parent.name
+                self._say(
+                    f"{self._name} lacks what came since then; to send it: cerebro track {run} --to "
+                    f"{self._name}"
+                )
+        else:
+            if self._tries and self._written is not None:
+                self._say(f"{self._name} has all again")
+                self._tries = 0
+
+    def send(self, *, finish: bool) -> None:
+        """Write what is new, as long as this machine writes. With ``finish``, also the end of a run that has
+        ended. Raises ``StoreError`` and what the logger raises."""
+        self._turn()
+        if finish and self._finish is not None and self._written is not None and self._states.ended:
+            self._finish()
+
     def _turn(self) -> None:
-        """Write what is new, as long as this machine writes."""
         if not self._position.ours():
             self._leave()
             return
         if self._written is None:
             self._written = dict(self._position.read())
         for event in self._reader.new_events():
-            for visit in self._visits(event):
+            visits = self._states.read(event)
+            if isinstance(event, StateRead):
+                self._seen.clear()
+            for visit in visits:
                 if not self._take(visit, self._written):
                     self._leave()
                     return
+        self._write_ends(self._written)
 
     def _leave(self) -> None:
         """Let another machine write. When this one writes again, the position says from where on."""
-        if self._written is not None:
+        try:
             self._logger.close()
-            self._written = None
+            for name in list(self._buffered):
+                self._note(name)
+        finally:
             self._rewind()
 
     def _rewind(self) -> None:
         """Back to the record's beginning; what is written is not written again."""
+        self._written = None
         self._reader = RecordReader(self._history)
-        self._hparams: dict[str, HParams] = {}
+        self._states = ConfigStates()
         self._seen: dict[str, int] = {}
-
-    def _visits(self, event: Event) -> Sequence[Visit]:
-        match event:
-            case ConfigCreated(config=config):
-                self._hparams[config.id] = config.hparams
-            case UnitCommitted(visit=visit):
-                return [visit]
-            case StateRead(state=state, visits=visits):
-                self._hparams |= {name: config.hparams for name, config in state.configs.items()}
-                self._seen.clear()
-                return visits
-        return []
 
     def _take(self, visit: Visit, written: dict[str, int]) -> bool:
         """Write a config's next visit, unless it was written before; whether this machine still writes."""
-        config = visit.unit.config
-        number = self._seen[config] = self._seen.get(config, 0) + 1
-        if number <= written.get(config, 0):
+        name = visit.unit.config
+        number = self._seen[name] = self._seen.get(name, 0) + 1
+        if number <= written.get(name, 0):
             return True
         if visit.log is not None and (rows := self._rows(visit.log)):
             if not self._position.ours():
                 return False
-            self._logger.write(Logged(config, self._hparams[config], rows, visit.started, visit.ended))
-        written[config] = number
-        with suppress(StoreError):  # the config's next visit is noted, too
-            self._position.write(config, number)
+            config = self._states.configs[name]
+            times = (visit.started, visit.ended)
+            self._logger.write(Logged(name, config.hparams, rows, *times, number, parent_of(config)))
+        written[name] = self._buffered[name] = number
+        if not self._buffers:
+            self._note(name)
         return True
+
+    def _write_ends(self, written: dict[str, int]) -> None:
+        """Write how configs have ended, as far as that was not written before."""
+        for end in self._states.ends():
+            if written.get(end_of(end.config)) != end.revision:
+                if not self._position.ours():
+                    self._leave()
+                    return
+                self._logger.end(end)
+                written[end_of(end.config)] = self._buffered[end_of(end.config)] = end.revision
+                for name in (end.config, end_of(end.config)):
+                    self._note(name)
+
+    def _note(self, name: str) -> None:
+        if name in self._buffered:
+            with suppress(StoreError):  # the config's next visit is noted, too
+                self._position.write(name, self._buffered.pop(name))
 
     def _rows(self, url: str) -> list[dict[str, float]]:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,79 +14,180 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.files import locate, make_folder
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.loggers import (
+    TENSORBOARD,
+    TRACKERS,
+    lightning_loggers,
+    logger_name,
+    tracker_arguments,
+)
 from cerebro_elastic.registry import load, missing
-from cerebro_elastic.reporting.logged import Logger
+from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.reporting.logged import Logger, RunEnd
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder
-from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
+from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
+from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
-
-TENSORBOARD = "tensorboard"
 
 
 class SharedLogPosition:
     """A position in the store, for loggers that the run's leader writes to. A visit is noted after its rows
-    are written: if the leader dies in between, the next one writes them again."""
+    are written: if the leader dies in between, the next one writes them again. ``prefix`` sets the names of
+    a logger apart from those of others."""
 
-    def __init__(self, record: Record, candidate: Candidate) -> None:
+    def __init__(self, record: Record, candidate: Candidate, prefix: str = "") -> None:
         self._record = record
         self._candidate = candidate
+        self._prefix = prefix
 
     def ours(self) -> bool:
         """Whether this machine leads the run, or has led it last."""
         return self._candidate.leads and self._record.leader() in (None, self._candidate.name)
 
     def read(self) -> Mapping[str, int]:
-        return self._record.logged()
+        numbers, prefix = self._record.logged(), self._prefix
+        return {name.removeprefix(prefix): n for name, n in numbers.items() if name.startswith(prefix)}
 
-    def write(self, config: str, visits: int) -> None:
-        note_logged(self._record, self._candidate.name, config, visits)
+    def write(self, name: str, number: int) -> None:
+        note_logged(self._record, self._candidate.name, self._prefix + name, number)
+
+
+class TrackerPosition:
+    """The position of a tracker that notes itself what it has; ``ours`` says whether this machine writes."""
+
+    def __init__(self, tracker: RemoteTracker, ours: Callable[[], bool]) -> None:
+        self._tracker = tracker
+        self.ours = ours
+
+    def read(self) -> Mapping[str, int]:
+        return self._tracker.written()
+
+    def write(self, _name: str, _number: int) -> None:
+        """The tracker has noted it with the rows."""
 
 
 class Loggers:
     """The loggers of a run, on this machine, which keeps the run's record in ``folder``.
 
-    Every machine writes TensorBoard's files, in its own folder. Only the leader writes to Lightning's
-    loggers, because all of them may write to one place; their files are beside the run's checkpoints, if
-    these are in a folder. Their process has ``env`` in its environment, besides this process's."""
+    Every machine writes TensorBoard's files, in its own folder. Only the leader writes to trackers and to
+    Lightning's loggers, because all of them may write to one place; their files are beside the run's
+    checkpoints, if these are in a folder. Their processes have ``env`` in their environment, besides this
+    process's. Raises ``MissingExtra``."""
 
     def __init__(
         self, recipe: Recipe, spec: Spec, folder: RunFolder, env: Mapping[str, str] | None = None
     ) -> None:
+        check_installed(recipe)
         self._env = env
         self._recipe = recipe
         self._spec = spec
         self._folder = folder
-        absent = missing("cerebro.loggers", TENSORBOARD)
-        named = recipe.loggers if recipe.loggers is not None else () if absent else (TENSORBOARD,)
-        if TENSORBOARD in named and absent:
-            raise MissingExtra(f"the recipe's `loggers` name tensorboard, which is not installed: {absent}")
-        self._tensorboard = TENSORBOARD in named
+        if recipe.loggers is None:
+            self._tensorboard = missing("cerebro.loggers", TENSORBOARD) is None
+        else:
+            self._tensorboard = TENSORBOARD in map(logger_name, recipe.loggers)
 
     @contextmanager
     def written(self, record: Record, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
         """Forward logged rows while the block goes on, in which ``candidate`` takes part in the run."""
-        folder = self._folder
+        history = self._folder.history
         with ExitStack() as stack:
             if self._tensorboard:
-                board: Logger = load("cerebro.loggers", TENSORBOARD)(folder.tensorboard)
-                position = FileLogPosition(folder.logged)
-                stack.enter_context(LogForwarder(folder.history, TENSORBOARD, board, position, say))
-            if specs := lightnings(self._recipe):
-                run, log = self._spec.plan.run, folder.logs / "loggers.log"
-                make_folder(log.parent)
-                remote = RemoteLoggers(specs, run, self._recipe.root, self._files(), log, self._env)
-                name = ", ".join(spec if isinstance(spec, str) else spec["class"] for spec in specs)
-                position_in_store = SharedLogPosition(record, candidate)
-                stack.enter_context(LogForwarder(folder.history, name, remote, position_in_store, say))
+                board: Logger = load("cerebro.loggers", TENSORBOARD)(self._folder.tensorboard)
+                file = FileLogPosition(self._folder.logged)
+                stack.enter_context(LogForwarder(history, TENSORBOARD, board, file, say))
+            if specs := lightning_loggers(self._recipe.loggers):
+                names = ", ".join(map(logger_name, specs))
+                shared = SharedLogPosition(record, candidate)
+                stack.enter_context(LogForwarder(history, names, self._lightning(specs), shared, say))
+            for name, arguments in tracker_arguments(self._recipe.loggers).items():
+                in_store = SharedLogPosition(record, candidate, f"{name}/")
+                tracker = make_tracker(name, arguments, self._spec, self._folder, self._env)
+                stack.enter_context(forwarder(self._folder, name, tracker, in_store, say))
             yield
 
-    def _files(self) -> Path:
+    def _lightning(self, specs: list[str | Mapping[str, Any]]) -> RemoteLogger:
         storage = locate(self._spec.storage)
-        return (Path(storage.path) if storage.local else self._folder.path) / "loggers"
+        files = (Path(storage.path) if storage.local else self._folder.path) / "loggers"
+        settings = {
+            "specs": specs,
+            "run": self._spec.plan.run,
+            "root": str(self._recipe.root),
+            "folder": str(files),
+        }
+        return RemoteLogger("lightning", settings, _log(self._folder), self._env)
 
 
-def lightnings(recipe: Recipe) -> list[str | Mapping[str, Any]]:
-    """The recipe's loggers of Lightning."""
-    return [logger for logger in recipe.loggers or () if logger != TENSORBOARD]
+def check_installed(recipe: Recipe) -> None:
+    """Raise ``MissingExtra`` if a logger that the recipe names is not installed."""
+    for name in map(logger_name, recipe.loggers or ()):
+        if name in (TENSORBOARD, *TRACKERS) and (remedy := missing("cerebro.loggers", name)):
+            raise MissingExtra(f"the recipe's `loggers` name {name}, which is not installed: {remedy}")
+
+
+def make_tracker(
+    name: str,
+    arguments: Mapping[str, Any],
+    spec: Spec,
+    folder: RunFolder,
+    env: Mapping[str, str] | None = None,
+) -> RemoteTracker:
+    """The tracker that the recipe names, with these ``args``.
+
+    Its files are beside the folders of runs, where other runs find them too: with the checkpoints of all
+    runs, if these are in a folder."""
+    storage = locate(spec.storage)
+    runs = Path(storage.path).parent if storage.local else folder.path.parent
+    settings = {"run": spec.plan.run, "identity": _identity(spec, folder), "folder": str(runs), **arguments}
+    defaults: Mapping[str, str] = load("cerebro.loggers", name).environment
+    given = {key: value for key, value in defaults.items() if key not in os.environ}
+    return RemoteTracker(name, settings, _log(folder), {**given, **(env or {})})
+
+
+def forwarder(
+    folder: RunFolder,
+    name: str,
+    tracker: RemoteTracker,
+    position: LogPosition,
+    say: Callable[[str], None],
+    models: Mapping[str, str] | None = None,
+) -> LogForwarder:
+    """What sends the record in ``folder`` to a tracker, and with the run's end its report and these exported
+    ``models`` (by config). Only MLflow knows how far it has come, and takes files."""
+    if name != "mlflow":
+        return LogForwarder(folder.history, name, tracker, position, say, buffers=True)
+    own = TrackerPosition(tracker, position.ours)
+    finish: Callable[[], None] = lambda: tracker.end_run(_run_end(folder, models or {}))  # noqa: E731
+    return LogForwarder(folder.history, name, tracker, own, say, finish)
+
+
+def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
+    """The result of a run that has ended; its report is written for it."""
+    result = RunResult(folder)
+    write_curves(result.leaderboard, folder.curves)
+    write_report(result)
+    best = result.leaderboard[0] if result.leaderboard else None
+    value = None if best is None else best.best
+    name = best.config if best is not None and value is not None else ""
+    time = max((visit.ended for row in result.leaderboard for visit in row.visits), default=0.0)
+    files = [str(folder.report), str(folder.curves)]
+    return RunEnd(name, result.recipe.objective.metric, value, time, files, models)
+
+
+def _identity(spec: Spec, folder: RunFolder) -> str:
+    """What tells the run from another of its id. All its machines know it. The key cannot be computed from
+    it."""
+    if folder.key.exists():
+        source = RunKey.read(folder.key).signature("trackers", b"")
+    else:
+        source = f"{spec.storage} {spec.data_digest}".encode()
+    return hashlib.sha256(spec.plan.run.encode() + b" " + source).hexdigest()[:16]
+
+
+def _log(folder: RunFolder) -> Path:
+    make_folder(folder.logs)
+    return folder.logs / "loggers.log"

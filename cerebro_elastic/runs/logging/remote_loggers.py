@@ -1,67 +1,90 @@
-"""Loggers in a process of their own: they import torch and users' modules, and the leader's process imports
-neither.
+"""Loggers in a process of their own: they import torch and users' modules, or a tracker's client, and the
+leader's process imports none of them.
 
-``python -m cerebro_elastic.runs.logging.remote_loggers`` reads the loggers to make from its first line, and
-what was logged from each further one. It answers each line with a line: empty, or the error.
+``python -m cerebro_elastic.runs.logging.remote_loggers`` reads from its first line which logger to make, and
+a call of it from each further one. It answers each line with a line: what the call returns, or the error.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from cerebro_elastic import forkserver
-from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
+from cerebro_elastic.files import as_its_folder, redacted
 from cerebro_elastic.registry import load
-from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
 
-_END_SECONDS = 10.0
+_END_SECONDS = 30.0
+_NICENESS = 10
+"""Where cores are scarce, training goes first."""
+_ARGUMENTS: Mapping[str, type] = {"write": Logged, "end": ConfigEnd, "end_run": RunEnd}
+"""By method that can be called: the type of its argument."""
 
 
-class RemoteLoggers:
-    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``). Their process starts with the
-    first rows, and again with the first ones after ``close``. It has ``env`` in its environment, besides this
-    process's. What they print goes to the file ``log``."""
+class RemoteLogger:
+    """The logger that is registered as ``name`` and made with ``settings``. Its process starts with the first
+    call, and again with the first one after ``close``. It has ``env`` in its environment, besides this
+    process's. What it prints goes to the file ``log``. Calls raise ``RunError``."""
+
+    error: type[CerebroError] = RunError
 
     def __init__(
-        self,
-        specs: Sequence[str | Mapping[str, Any]],
-        run: str,
-        root: Path,
-        folder: Path,
-        log: Path,
-        env: Mapping[str, str] | None = None,
+        self, name: str, settings: Mapping[str, Any], log: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        self._env = env or {}
-        self._request = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
+        self._request = {"logger": name, "settings": settings}
         self._log = log
+        self._env = env or {}
         self._process: _Process | None = None
 
     def write(self, logged: Logged) -> None:
-        if self._process is None:
-            self._process = _Process(self._log, {**os.environ, **self._env})
-            self._ask(self._request)
-        self._ask(asdict(logged))
+        self._call("write", logged)
+
+    def end(self, end: ConfigEnd) -> None:
+        self._call("end", end)
 
     def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            process.end()
+        if process is not None and not process.end():
+            raise self.error(f"its process did not end in time (what it printed is in {self._log})")
 
-    def _ask(self, value: Mapping[str, Any]) -> None:
-        assert self._process is not None
-        answer = self._process.ask(json.dumps(value))
-        if answer != "\n":
-            died = answer.strip() or f"their process ended with status {self._process.wait()}"
-            raise RunError(f"{died} (what they printed is in {self._log})")
+    def _call(self, method: str, argument: Any = None) -> Any:
+        if self._process is None:
+            self._process = _Process(self._log, {**os.environ, **self._env})
+            self._ask(self._process, self._request)
+        value = asdict(argument) if is_dataclass(argument) and not isinstance(argument, type) else argument
+        return self._ask(self._process, {"method": method, "argument": value})
+
+    def _ask(self, process: _Process, request: Mapping[str, Any]) -> Any:
+        answer = process.ask(json.dumps(request))
+        values = json.loads(answer) if answer else {"error": f"its process ended ({process.wait()})"}
+        if "error" in values:
+            raise self.error(f"{values['error']} (what it printed is in {self._log})")
+        return values["value"]
+
+
+class RemoteTracker(RemoteLogger):
+    """A tracker, which knows runs and their ends. Calls raise ``TrackerAway``."""
+
+    error = TrackerAway
+
+    def written(self) -> Mapping[str, int]:
+        """How far it has come, as ``LogPosition.read``."""
+        numbers: dict[str, int] = self._call("written")
+        return numbers
+
+    def end_run(self, end: RunEnd) -> None:
+        """Note the end of the run."""
+        self._call("end_run", end)
 
 
 class _Process:
@@ -93,8 +116,8 @@ class _Process:
     def wait(self) -> int:
         return self._process.wait()
 
-    def end(self) -> None:
-        """Let it close the loggers; kill it if that takes too long."""
+    def end(self) -> bool:
+        """Let it close the loggers; kill it if that takes too long. Returns whether it has ended itself."""
         with suppress(BrokenPipeError), self._answers:
             self._requests.close()
         try:
@@ -102,27 +125,54 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+            return False
+        return True
+
+
+class _Redacted(io.TextIOBase):
+    """Text without passwords on its way to ``stream``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(redacted(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
 
 def _main() -> None:
     # Loggers may print; the answers alone go to the real stdout.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    lines = map(json.loads, sys.stdin)
-    logger: Logger | None = None
-    for value in lines:
+    sys.stdout, sys.stderr = _Redacted(sys.stdout), _Redacted(sys.stderr)
+    os.nice(_NICENESS)
+    mode = os.fstat(2).st_mode  # the run's folder decides who may read: what they write, too
+    os.umask(0o777 & ~(mode | (mode & 0o444) >> 2))
+    logger: Any = None
+    for request in map(json.loads, sys.stdin):
         try:
             if logger is None:
-                make = load("cerebro.loggers", "lightning")
-                logger = make(value["specs"], value["run"], Path(value["root"]), Path(value["folder"]))
+                logger, value = load("cerebro.loggers", request["logger"])(**request["settings"]), None
             else:
-                logger.write(Logged(**value))
-            print(file=answers, flush=True)
+                value = _called(logger, **request)
+            answer = {"value": value}
         except Exception as error:  # a logger is somebody else's code; its process stays for what comes
             reason = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
-            print(reason.replace("\n", " "), file=answers, flush=True)
+            answer = {"error": " ".join(redacted(reason).split())}
+        print(json.dumps(answer), file=answers, flush=True)
     if logger is not None:
         logger.close()
+
+
+def _called(logger: Any, method: str, argument: Any) -> Any:
+    call = getattr(logger, method)
+    return call() if argument is None else call(_ARGUMENTS[method](**argument))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.logging.loggers import Loggers, check_installed
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
@@ -90,6 +90,7 @@ class Launch:
         if study is not None:
             values["search"] = section_of(study, load_recipe(recipe, **values).objective)
         checked = load_recipe(recipe, **values)
+        check_installed(checked)
         if store is None and checked.etcd is not None:
             store = store_at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)

@@ -19,6 +19,7 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
@@ -188,10 +189,12 @@ def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
 
 
 def _check_loggers(recipe: Recipe) -> None:
-    """Make Lightning's loggers once, to find errors early. The run makes them in a process of their own."""
-    specs = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
-    if specs:
+    """Make the loggers that may refuse to work once, to find errors early. The run makes them in processes of
+    their own."""
+    if specs := lightning_loggers(recipe.loggers):
         registry.load("cerebro.loggers", "lightning")(specs, recipe.name, recipe.root, Path())
+    if (arguments := tracker_arguments(recipe.loggers).get("wandb")) is not None:
+        registry.load("cerebro.loggers", "wandb")(recipe.name, "", "", **arguments)
 
 
 def check_writable(url: str) -> None:

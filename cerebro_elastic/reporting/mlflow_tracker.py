@@ -1,0 +1,281 @@
+"""MLflow: a parent run for the run, and a child for each config.
+
+Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and go on
+with them. A tag that is written after a visit's rows says how far MLflow has come. What was not sent whole is
+sent again, and MLflow drops rows that it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.errors import TrackerAway
+from cerebro_elastic.reporting.logged import ConfigEnd, EndStatus, Logged, RunEnd
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+EXPERIMENT = "cerebro-elastic"
+"""The experiment's name, unless the recipe or the environment gives another."""
+_RUN, _IDENTITY, _CONFIG, _PARENT = "cerebro.run", "cerebro.identity", "cerebro.config", "cerebro.parent"
+_STATUS, _REASON, _CHECKPOINT = "cerebro.status", "cerebro.reason", "cerebro.checkpoint"
+_BEST, _OBJECTIVE = "cerebro.best", "cerebro.objective"
+_VISITS, _END = "cerebro.visits", "cerebro.end"
+_STATUS_OF: Mapping[EndStatus, str] = {
+    "finished": "FINISHED",
+    "failed": "FAILED",
+    "stopped": "KILLED",
+    "pruned": "KILLED",
+}
+_METRICS_AT_ONCE, _PARAMS_AT_ONCE = 900, 100
+_LONGEST_NAME, _LONGEST_TAG = 250, 5000
+"""MLflow's limits."""
+
+
+@dataclass
+class _Tracked:
+    """A run of MLflow's: that of a config, or the parent."""
+
+    run_id: str
+    """Its id in MLflow."""
+    running: bool = True
+    """Whether it runs, by its status."""
+    visits: int = 0
+    """How many of the config's visits it has."""
+    end: int | None = None
+    """The revision of the config's end that it has; ``None`` without one."""
+
+
+class MlflowTracker:
+    """Writes what the configs of a run log to MLflow. It raises what MLflow's client raises.
+
+    Args:
+        run: The run's id.
+        identity: What tells it from another run of this id.
+        folder: The folder of MLflow's database where neither ``tracking_uri`` nor the environment names one.
+        tracking_uri: MLflow's server or database.
+        experiment: The experiment's name.
+    """
+
+    environment: ClassVar[Mapping[str, str]] = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }
+    """What its process has in its environment, unless that has other values. MLflow's client is to give up
+    soon, because the record keeps what was not sent."""
+
+    def __init__(
+        self,
+        run: str,
+        identity: str,
+        folder: str,
+        tracking_uri: str | None = None,
+        experiment: str | None = None,
+    ) -> None:
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/mlflow.db"
+        self._uri = _without_login(uri)
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        self._tags = {_RUN: run, _IDENTITY: identity}
+        self._opened: tuple[MlflowClient, str] | None = None
+        self._parent: _Tracked | None = None
+        self._children: dict[str, _Tracked] = {}
+
+    def written(self) -> dict[str, int]:
+        """How far MLflow has come, by config, and of the ends of configs by ``CONFIG/end``."""
+        self._opened = None
+        self._client()
+        ends = {f"{name}/end": child.end for name, child in self._children.items() if child.end is not None}
+        return {name: child.visits for name, child in self._children.items()} | ends
+
+    def write(self, logged: Logged) -> None:
+        """Write a visit's rows."""
+        from mlflow.entities import RunTag
+
+        client = self._client()[0]
+        child = self._child(logged.config, logged.hparams, logged.parent, logged.start)
+        self._resume(self._parent_run(logged.start))
+        self._resume(child)
+        metrics = list(_metrics(logged))
+        while len(metrics) > _METRICS_AT_ONCE:
+            client.log_batch(child.run_id, metrics=metrics[:_METRICS_AT_ONCE])
+            del metrics[:_METRICS_AT_ONCE]
+        # MLflow writes tags behind metrics.
+        client.log_batch(child.run_id, metrics=metrics, tags=[RunTag(_VISITS, str(logged.visit))])
+        child.visits = logged.visit
+
+    def end(self, end: ConfigEnd) -> None:
+        """Note that a config has ended."""
+        client, at = self._client()[0], time.time() if end.time is None else end.time
+        child = self._child(end.config, end.hparams, end.parent, at)
+        client.set_terminated(child.run_id, _STATUS_OF[end.status], _milliseconds(at))
+        child.running = False
+        tags = {_STATUS: end.status, _REASON: end.reason, _CHECKPOINT: end.checkpoint}
+        self._tag(child.run_id, {**tags, _END: str(end.revision)})
+        child.end = end.revision
+
+    def end_run(self, end: RunEnd) -> None:
+        """Note that the run has ended; store its report and its exported models."""
+        from mlflow.entities import Metric
+
+        client, parent = self._client()[0], self._parent_run(end.time)
+        for file in end.files:
+            client.log_artifact(parent.run_id, file)
+        for config, folder in end.models.items():
+            client.log_artifacts(self._children[config].run_id, folder, "model")
+        if end.value is not None:
+            name, at = allowed_name(f"best {end.metric}"), _milliseconds(end.time)
+            client.log_batch(parent.run_id, metrics=[Metric(name, end.value, at, 0)])
+            self._tag(parent.run_id, {_BEST: end.best, _OBJECTIVE: end.metric})
+        client.set_terminated(parent.run_id, "FINISHED", _milliseconds(end.time))
+        parent.running = False
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _client(self) -> tuple[MlflowClient, str]:
+        """MLflow's client, and the id of the experiment, whose runs of this run are known then."""
+        if self._opened is None:
+            from mlflow import MlflowClient
+
+            client = MlflowClient(self._uri)
+            experiment = self._experiment_id(client)
+            self._find(client, experiment)
+            self._opened = client, experiment
+        return self._opened
+
+    def _experiment_id(self, client: MlflowClient) -> str:
+        known = client.get_experiment_by_name(self._experiment)
+        if known is None:
+            created: str = client.create_experiment(self._experiment, _artifacts(self._uri))
+            return created
+        if known.lifecycle_stage != "active":
+            raise TrackerAway(
+                f"MLflow's experiment {self._experiment!r} is deleted: restore it by `mlflow experiments "
+                f"restore --experiment-id {known.experiment_id}`, or give another as MLFLOW_EXPERIMENT_NAME"
+            )
+        found: str = known.experiment_id
+        return found
+
+    def _find(self, client: MlflowClient, experiment: str) -> None:
+        """Look for this run's runs. Of two for the same config the elder counts: a leader that was suspended
+        may have made the other."""
+        self._parent, self._children = None, {}
+        found = self._own(client, experiment)
+        for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
+            tags = run.data.tags
+            tracked = _Tracked(
+                run.info.run_id,
+                run.info.status == "RUNNING",
+                int(tags.get(_VISITS, 0)),
+                int(tags[_END]) if _END in tags else None,
+            )
+            if (config := tags.get(_CONFIG)) is None:
+                self._parent = self._parent or tracked
+            else:
+                self._children.setdefault(config, tracked)
+
+    def _own(self, client: MlflowClient, experiment: str) -> Iterator[Run]:
+        query, page = f"tags.`{_IDENTITY}` = '{self._tags[_IDENTITY]}'", None
+        while True:
+            runs = client.search_runs([experiment], query, page_token=page)
+            yield from runs
+            page = runs.token
+            if not page:
+                return
+
+    def _resume(self, tracked: _Tracked) -> None:
+        if not tracked.running:
+            self._client()[0].update_run(tracked.run_id, status="RUNNING")
+            tracked.running = True
+
+    def _parent_run(self, start: float) -> _Tracked:
+        client, experiment = self._client()
+        if self._parent is None:
+            run = client.create_run(experiment, _milliseconds(start), self._tags, self._tags[_RUN])
+            self._parent = _Tracked(run.info.run_id)
+        return self._parent
+
+    def _child(self, config: str, hparams: HParams, parent: str, start: float) -> _Tracked:
+        """The child of a config; it has its hyper-parameters."""
+        client, experiment = self._client()
+        if config not in self._children:
+            tags = {**self._tags, _CONFIG: config, "mlflow.parentRunId": self._parent_run(start).run_id}
+            if parent:
+                tags[_PARENT] = parent
+            run = client.create_run(experiment, _milliseconds(start), tags, config)
+            self._children[config] = _Tracked(run.info.run_id)
+        child = self._children[config]
+        if child.visits == 0:  # a kill may have left it without them
+            self._log_hparams(child.run_id, hparams)
+        return child
+
+    def _log_hparams(self, run_id: str, hparams: HParams) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(allowed_name(name), _text(value)) for name, value in hparams.items()]
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client()[0].log_batch(run_id, params=params[first : first + _PARAMS_AT_ONCE])
+
+    def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        self._client()[0].log_batch(run_id, tags=[RunTag(k, v[:_LONGEST_TAG]) for k, v in tags.items() if v])
+
+
+def allowed_name(name: str) -> str:
+    """``name`` as MLflow takes it: ``top@5`` becomes ``top_x40_5``. Different names stay different."""
+    allowed = re.sub(r"[^\w/. -]", lambda match: f"_x{ord(match[0]):x}_", name)
+    if posixpath.normpath(allowed) != allowed or allowed.startswith(("/", "..")) or allowed == ".":
+        allowed = re.sub(r"[/.]", lambda match: f"_x{ord(match[0]):x}_", allowed) or "_"
+    if len(allowed) > _LONGEST_NAME:
+        allowed = allowed[: _LONGEST_NAME - 9] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    return allowed
+
+
+def _metrics(logged: Logged) -> Iterator[Metric]:
+    """The values of all rows."""
+    from mlflow.entities import Metric
+
+    for at, step, metrics in logged.timed_rows():
+        for name, value in metrics.items():
+            yield Metric(allowed_name(name), value, _milliseconds(at), step)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _artifacts(uri: str) -> str | None:
+    """Where files go: beside a database in a file, otherwise where the server says."""
+    scheme, _, path = uri.partition(":///")
+    return str(Path(path).absolute().parent / "mlflow-artifacts") if scheme == "sqlite" and path else None
+
+
+def _without_login(uri: str) -> str:
+    """A server's address without user and password, which go where MLflow looks for them. So no message of
+    the client shows them."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
+    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password or "")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

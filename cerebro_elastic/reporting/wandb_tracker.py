@@ -1,0 +1,119 @@
+"""Weights & Biases: a group for the run, and in it a run for each config, whose id all leaders know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged
+
+if TYPE_CHECKING:
+    import wandb
+
+PROJECT = "cerebro-elastic"
+"""The project's name, unless the recipe or the environment gives another."""
+
+
+class WandbTracker:
+    """Writes what the configs of a run log to W&B. It raises what W&B's client raises.
+
+    Args:
+        run: The run's id, which names the group.
+        identity: What tells it from another run of this id.
+        folder: The folder of W&B's files.
+        project: The project's name.
+        entity: The user or team.
+        mode: ``online`` or ``offline``; by default the environment says.
+
+    Raises:
+        RecipeError: The client has no login, and is not offline.
+    """
+
+    environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false", "DO_NOT_TRACK": "true"}
+    """What its process has in its environment, unless that has other values."""
+
+    def __init__(
+        self,
+        run: str,
+        identity: str,
+        folder: str,
+        project: str | None = None,
+        entity: str | None = None,
+        mode: Literal["online", "offline"] | None = None,
+    ) -> None:
+        self._run = run
+        self._identity = identity
+        self._folder = Path(folder)
+        self._project = project or os.environ.get("WANDB_PROJECT") or PROJECT
+        self._entity = entity
+        self._mode = mode
+        self._runs: dict[str, wandb.Run] = {}
+        self._begin()
+
+    def write(self, logged: Logged) -> None:
+        """Write a visit's rows. W&B joins rows of the same step, and drops rows of steps that are over."""
+        run = self._run_of(logged.config, logged.hparams, logged.parent)
+        for time, step, metrics in logged.timed_rows():
+            run.log({**metrics, "_timestamp": time}, step=step)
+
+    def end(self, end: ConfigEnd) -> None:
+        """Note that a config has ended. W&B calls it failed or finished."""
+        run = self._run_of(end.config, end.hparams, end.parent)
+        facts = {"status": end.status, "reason": end.reason, "checkpoint": end.checkpoint}
+        run.summary.update({f"cerebro.{name}": value for name, value in facts.items()})
+        del self._runs[end.config]
+        run.finish(exit_code=int(end.status == "failed"))
+
+    def close(self) -> None:
+        """Write what is left. The next leader goes on with the same runs."""
+        for run in self._runs.values():
+            run.finish()
+        self._runs.clear()
+
+    def _begin(self) -> None:
+        """Tell the client how it works, and check that it has a login."""
+        import wandb
+
+        if self._mode is not None:
+            wandb.setup(wandb.Settings(mode=self._mode))
+        online = (self._mode or os.environ.get("WANDB_MODE") or "online") == "online"
+        if online and not wandb.login(prompt=False, verify=False):
+            raise RecipeError(
+                "loggers: wandb has no login on this machine: use `wandb login` or set WANDB_API_KEY; or "
+                "give wandb the argument `mode: offline`, and upload its files with `wandb sync` later"
+            )
+
+    def _run_of(self, config: str, hparams: HParams, parent: str) -> wandb.Run:
+        """The run of a config: a new one, an open one, or one that an earlier leader has closed."""
+        import wandb
+
+        if config not in self._runs:
+            self._folder.mkdir(parents=True, exist_ok=True)  # or W&B takes another
+            origin = {"cerebro.run": self._run, "cerebro.config": config}
+            if parent:
+                origin["cerebro.parent"] = parent
+            self._runs[config] = wandb.init(
+                id=f"{self._identity}-{config}",
+                name=f"{self._run}-{config}",
+                group=self._run,
+                config={**origin, **hparams},
+                project=self._project,
+                entity=self._entity,
+                mode=self._mode,
+                dir=self._folder,
+                resume="allow",
+                reinit="create_new",
+                settings=wandb.Settings(
+                    console="off",
+                    silent=True,
+                    disable_git=True,
+                    disable_code=True,
+                    x_disable_stats=True,
+                    x_disable_meta=True,
+                ),
+            )
+        return self._runs[config]

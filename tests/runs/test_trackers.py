@@ -1,0 +1,358 @@
+"""MLflow and Weights & Biases as trackers of a run, with a database in a file and in offline mode."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recorded_run
+import wandb
+from logged_run import HPARAMS, Election, Record
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from wandb.proto import wandb_internal_pb2
+
+from cerebro_elastic.core.model.configs import Config, Parent, Status
+from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
+from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
+from cerebro_elastic.reporting.mlflow_tracker import MlflowTracker
+from cerebro_elastic.reporting.wandb_tracker import WandbTracker
+from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
+from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition
+from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
+from cerebro_elastic.runs.logging.track import track
+from cerebro_elastic.runs.results.export import export
+from cerebro_elastic.runs.results.result import open_run
+from cerebro_elastic.store.client.memory import MemoryStore
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow's: to make one takes a second."""
+    folder = tmp_path_factory.mktemp("empty")
+    MlflowTracker("r", "none", str(folder)).written()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def finished_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose recipe names no logger."""
+    return recorded_run.record(tmp_path_factory.mktemp("elsewhere"), loggers=[]).folder.path
+
+
+@pytest.fixture
+def mlflow(empty: Path, tmp_path: Path) -> MlflowClient:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{shutil.copy(empty, tmp_path / 'mlflow.db')}"
+    client = MlflowClient(uri)
+    client.create_experiment("mine", str(tmp_path / "artifacts"))
+    return client
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    record = Record(tmp_path)
+    record.create("c0000", "c0001")
+    return record
+
+
+def tracker(folder: Path) -> MlflowTracker:
+    return MlflowTracker("r", "one", str(folder), experiment="mine")
+
+
+def send(record: Record, to: MlflowTracker, ours: Any = lambda: True) -> None:
+    with LogForwarder(record.history, "mlflow", to, TrackerPosition(to, ours), record.said.append):
+        pass
+
+
+def runs(client: MlflowClient) -> dict[str, Run]:
+    """The runs in MLflow by name, each of which is there once."""
+    found = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert len({run.info.run_name for run in found}) == len(found)
+    return {run.info.run_name: run for run in found}
+
+
+def curve(client: MlflowClient, run: Run, metric: str) -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
+
+
+def test_the_next_leader_goes_on_with_the_same_runs(
+    record: Record, mlflow: MlflowClient, tmp_path: Path
+) -> None:
+    election = Election(tmp_path, MemoryStore())
+    ours = {name: SharedLogPosition(election.ledger, election.candidate(name)).ours for name in "ab"}
+    election.elect("a")
+    record.commit("c0000", 0)
+    record.commit("c0000", 1)
+    send(record, tracker(tmp_path), ours["a"])
+    # It was killed behind the rows of the last visit, and when it had made the next config's run.
+    mlflow.set_tag(runs(mlflow)["c0000"].info.run_id, "cerebro.visits", "1")
+    dying, bad = tracker(tmp_path), [{"step": 0.0, "loss": "bad"}]
+    with pytest.raises(Exception, match="bad"):
+        dying.write(Logged("c0001", HPARAMS, bad, 1000.0, 1001.0))  # type: ignore[list-item]
+    record.commit("c0000", 2)
+    for place in range(8):
+        record.commit("c0001", place)
+    election.elect("b")
+    send(record, tracker(tmp_path), ours["b"])
+    record.commit("c0000", 3)
+    send(record, tracker(tmp_path), ours["a"])  # it was only suspended, and does not know yet
+    assert record.said == []
+    found = runs(mlflow)
+    assert set(found) == {"r", "c0000", "c0001"}
+    for name, steps in (("c0000", 6), ("c0001", 16)):
+        run = found[name]
+        assert run.data.tags["mlflow.parentRunId"] == found["r"].info.run_id
+        assert curve(mlflow, run, "loss") == [(s, pytest.approx(1 / (1 + s))) for s in range(steps)]
+        assert run.data.params == {"lr": "0.1", "act": "relu", "layers": "[8, 8]"}
+    assert [found[name].info.status for name in found if name != "r"].count("RUNNING") == 1
+    assert (found["c0001"].info.status, found["c0001"].info.end_time) == ("FINISHED", 1_008_000)
+
+
+def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowClient, tmp_path: Path) -> None:
+    record.commit("c0000", 0)
+    parent = Parent("c0000", CheckpointRef("/a", "d", 1), 0, "c0000", (0,))
+    record.tell(ConfigCreated(record.next(), Config("c0002", HPARAMS, parent=parent)))
+    record.tell(ConfigEnded(record.next(), "c0000", Status.STOPPED, "hopeless"))
+    record.tell(ConfigEnded(record.next(), "c0001", Status.FAILED, "out of memory"))
+    record.tell(ConfigEnded(record.next(), "c0002", Status.STOPPED, "enough", by_hand=True))
+    to = tracker(tmp_path)
+    send(record, to)
+    report = tmp_path / "report.html"
+    report.write_text("the report")
+    model = tmp_path / "exported"
+    model.mkdir()
+    (model / "model.safetensors").touch()
+    to.end_run(RunEnd("c0000", "val/acc", 0.5, 1001.0, [str(report)], {"c0000": str(model)}))
+    found = runs(mlflow)
+    assert {name: run.info.status for name, run in found.items()} == {
+        "r": "FINISHED",
+        "c0000": "KILLED",
+        "c0001": "FAILED",
+        "c0002": "KILLED",
+    }
+    tags = {name: run.data.tags for name, run in found.items()}
+    assert [tags[name]["cerebro.status"] for name in ("c0000", "c0001", "c0002")] == [
+        "pruned",
+        "failed",
+        "stopped",
+    ]
+    assert (tags["c0001"]["cerebro.reason"], tags["c0002"]["cerebro.parent"]) == ("out of memory", "c0000")
+    assert (tags["r"]["cerebro.best"], found["r"].data.metrics) == ("c0000", {"best val/acc": 0.5})
+    assert [file.path for file in mlflow.list_artifacts(found["r"].info.run_id)] == ["report.html"]
+    (stored,) = mlflow.list_artifacts(found["c0000"].info.run_id, "model")
+    assert stored.path == "model/model.safetensors"
+    # The run is extended: the same runs go on.
+    record.tell(ConfigResumed(record.next(), "c0000", "extended"))
+    record.commit("c0000", 1)
+    send(record, tracker(tmp_path))
+    found = runs(mlflow)
+    assert (found["r"].info.status, found["c0000"].info.status) == ("RUNNING", "RUNNING")
+    assert [step for step, _ in curve(mlflow, found["c0000"], "loss")] == [0, 1, 2, 3]
+
+
+NAMES = ["top@5", "top_5", "a//b", "a/b", "..", ".", "", "/x", "é %", "x" * 300, "x" * 301]
+
+
+def test_names_and_values_that_mlflow_does_not_take(mlflow: MlflowClient, tmp_path: Path) -> None:
+    row = {"step": 3, **{name: float(number) for number, name in enumerate(NAMES)}}
+    row |= {"nan": math.nan, "inf": math.inf}
+    hparams = {**dict.fromkeys(NAMES, 1), "long": "y" * 7000, "none": None, "empty": ""}
+    hparams |= {f"h{number}": number for number in range(200)}
+    logged = Logged("c0000", hparams, [row, row], 1000.0, 1001.0)
+    for _ in range(2):  # the same again is no double
+        tracker(tmp_path).write(logged)
+    run = runs(mlflow)["c0000"]
+    assert {"top_x40_5", "top_5", "a/b"} < set(run.data.metrics)
+    assert sorted(run.data.metrics.values())[: len(NAMES)] == [float(n) for n in range(len(NAMES))]
+    assert math.isnan(run.data.metrics["nan"])
+    assert len(curve(mlflow, run, "top_5")) == 2, "one for each row"
+    assert len(run.data.params) == len(hparams)
+
+
+def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
+    record: Record, tmp_path: Path
+) -> None:
+    """It works in a process of its own."""
+    from mlflow import MlflowClient
+
+    log, settings = tmp_path / "log", {"run": "r", "identity": "one", "folder": str(tmp_path)}
+
+    def send_to(server: str) -> None:
+        env = {"MLFLOW_TRACKING_URI": server, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+        remote = RemoteTracker("mlflow", settings, log, env)
+        position = TrackerPosition(remote, lambda: True)
+        with LogForwarder(record.history, "mlflow", remote, position, record.said.append):
+            pass
+
+    record.commit("c0000", 0)
+    send_to("http://me:s3cret@127.0.0.1:9")
+    first, second = record.said
+    assert first.startswith("mlflow gets nothing for now: ")
+    assert "127.0.0.1" in first
+    assert (
+        second == f"mlflow lacks what came since then; to send it: cerebro track {tmp_path.name} --to mlflow"
+    )
+    assert "s3cret" not in f"{first} {log.read_text()}"
+    record.commit("c0000", 1)
+    send_to("")
+    assert record.said == [first, second]
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
+    (run,) = client.search_runs([experiment], "tags.`cerebro.config` = 'c0000'")
+    assert [step for step, _ in curve(client, run, "loss")] == [0, 1, 2, 3]
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == log.stat().st_mode & 0o077
+
+
+def test_an_experiment_that_is_deleted_meanwhile(
+    record: Record, mlflow: MlflowClient, tmp_path: Path
+) -> None:
+    to = tracker(tmp_path)
+    record.commit("c0000", 0)
+    send(record, to)
+    mlflow.delete_experiment(mlflow.get_experiment_by_name("mine").experiment_id)
+    with pytest.raises(Exception, match="experiment 'mine' is deleted: restore it"):
+        to.written()
+
+
+@pytest.fixture
+def nothing_of_wandb_is_left() -> Iterator[None]:
+
+    yield
+    wandb.teardown()
+
+
+def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """The files that W&B's offline mode has written, by name, with their records."""
+
+    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        data, at, message, found = file.read_bytes(), 7, b"", []
+        while at + 7 <= len(data):
+            if 32768 - at % 32768 < 7:  # the rest of a block
+                at += 32768 - at % 32768
+                continue
+            _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+            message += data[at + 7 : at + 7 + size]
+            at += 7 + size
+            if kind in (1, 4):  # a whole record, or the last part of one
+                found.append(wandb_internal_pb2.Record.FromString(message))
+                message = b""
+        yield file.name, found
+
+
+@pytest.mark.usefixtures("nothing_of_wandb_is_left")
+def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: Path) -> None:
+    election = Election(tmp_path, MemoryStore())
+
+    def lead(name: str) -> LogForwarder:
+        election.elect(name)
+        to = WandbTracker("r", "one", str(tmp_path), "mine", mode="offline")
+        position = SharedLogPosition(election.ledger, election.candidate(name), "wandb/")
+        return LogForwarder(record.history, "wandb", to, position, record.said.append, buffers=True)
+
+    record.commit("c0000", 0)
+    with lead("a"):
+        pass
+    noted = election.ledger.logged()
+    for place in range(1, 8):
+        record.commit("c0000", place)
+    with lead("b"):
+        pass
+    assert record.said == []
+    assert noted == {"wandb/c0000": 1}
+    assert set(election.ledger.logged()) == {"wandb/c0000", "wandb/c0000/end"}
+    (first, before), (second, after) = wandb_records(tmp_path)
+    assert first == second == "run-one-c0000.wandb"
+    begun = next(record.run for record in before if record.WhichOneof("record_type") == "run")
+    assert (begun.run_group, begun.display_name, begun.project) == ("r", "r-c0000", "mine")
+    assert {item.key: item.value_json for item in begun.config.update}["lr"] == "0.1"
+    rows = [record.history for record in [*before, *after] if record.WhichOneof("record_type") == "history"]
+    assert [row.step.num for row in rows] == list(range(16)), "none is missing, none is there twice"
+    (end,) = [record.exit for record in after if record.WhichOneof("record_type") == "exit"]
+    assert end.exit_code == 0
+
+
+@pytest.mark.usefixtures("nothing_of_wandb_is_left")
+def test_what_wandb_has_only_in_memory_is_not_noted(record: Record, tmp_path: Path) -> None:
+    """The next leader sends it again, if this one is killed."""
+    election = Election(tmp_path, MemoryStore())
+    election.elect("a")
+    to = WandbTracker("r", "one", str(tmp_path), "mine", mode="offline")
+    position = SharedLogPosition(election.ledger, election.candidate("a"), "wandb/")
+    forwarder = LogForwarder(record.history, "wandb", to, position, record.said.append, buffers=True)
+    record.commit("c0000", 0)
+    forwarder.send(finish=False)
+    assert election.ledger.logged() == {}
+    to.end(ConfigEnd("c0000", {}, "failed", "why", None, 9))
+    (_, records), *_ = wandb_records(tmp_path)
+    assert [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"] == [1]
+
+
+def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -> None:
+    """Also one whose recipe names no tracker; with an exported model."""
+    from mlflow import MlflowClient
+
+    result = open_run(finished_elsewhere)
+    exported = tmp_path / "exported"
+    export(result, exported)
+    track(result.folder.path, "mlflow", models=[exported])
+    client = MlflowClient(f"sqlite:///{finished_elsewhere.parent}/mlflow.db")
+    experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
+    found = {run.info.run_name: run for run in client.search_runs([experiment])}
+    assert {name: run.info.status for name, run in found.items()} == dict.fromkeys(
+        ["recorded", "c0000", "c0001"], "FINISHED"
+    )
+    of_run = client.list_artifacts(found["recorded"].info.run_id)
+    assert {file.path for file in of_run} == {"metrics.csv", "report.html"}
+    best = found[result.best.config]
+    assert found["recorded"].data.metrics == {"best val_loss": result.best.best}
+    assert best.data.metrics["val_loss"] == result.best.curve[-1]["val_loss"]
+    models = client.list_artifacts(best.info.run_id, "model")
+    assert "model/model.safetensors" in {file.path for file in models}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mlfow",), "did you mean 'mlflow'"),
+        (("wandb", "."), "wandb takes no exported models"),
+        (("mlflow", "."), "is no exported model: give a folder that"),
+    ],
+)
+def test_what_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere: Path) -> None:
+    with pytest.raises(RunError, match=message):
+        track(finished_elsewhere, arguments[0], models=arguments[1:])
+
+
+@pytest.mark.parametrize(
+    ("loggers", "message"),
+    [
+        ([{"class": "mlflow", "args": {"tracking_uri": "http://me:pw@host"}}], "may hold no login"),
+        ([{"class": "mlflow", "args": {"experimnt": "x"}}], "no argument 'experimnt'; did you mean 'exper"),
+        ([{"class": "mlflow", "args": {"experiment": 5}}], "mlflow: experiment: input should be a valid str"),
+        ([{"class": "wandb", "args": {"mode": "of"}}], "wandb: mode: input should be 'online' or 'offline'"),
+        ([{"class": "wandb", "args": {"project": "a/b"}}], "wandb: project: "),
+        (["wandb", "mlflow", "wandb"], "wandb stands there twice"),
+    ],
+)
+def test_what_is_wrong_in_a_recipe_is_told_before_the_run(loggers: Any, message: str) -> None:
+    recipe = {
+        "name": "r",
+        "task": {"kind": "torch", "model": "m:f", "loss": "m:l"},
+        "data": {"url": "d"},
+        "search": {"space": {"lr": [0.1]}},
+        "loggers": loggers,
+    }
+    with pytest.raises(RecipeError) as error:
+        load_recipe(recipe)
+    assert message.lower() in str(error.value).lower()
+    assert "pw@" not in str(error.value)
