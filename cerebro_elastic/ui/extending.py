@@ -31,8 +31,7 @@ def extend_run(place: RunPlace, wish: Wish) -> str:
             home=place.home,
             store=place.etcd,
         )
-        return f"{place.run} is extended. It goes on once its hosts are started again, "
-            "each with its command of before."
+        return f"{place.run} is extended. It goes on once its hosts run their command of before again."
     going_on = len(planned(result, wish).extensions[-1].configs)
     log = place.folder.logs / "extend.log"
     log.parent.mkdir(exist_ok=True)

@@ -53,7 +53,7 @@ def end(
             if time.monotonic() > until:
                 raise RunError(
                     f"run {record.keys.run!r} has not ended after {_SECONDS:g} s, in which {len(stopped)} "
-                    "configs were stopped: its search proposes new ones. Stop the command that runs it, by Ctrl-C"
+                    "configs were stopped: its search proposes new ones. Stop the command that runs it"
                 )
             time.sleep(_PAUSE)
     return len(stopped)

@@ -143,7 +143,8 @@ export function openConfig(config) {
       ["epochs done", String(row.epoch)], ["clone of", row.parent], ["failed attempts", row.tries ? String(row.tries) : null],
       ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
     const reasons = Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
-    const general = new Set(reasons.map(([, why]) => why)).size === 1 ? reasons[0][1] : null;
+    const general = neverLive();
+    const others = reasons.filter(([, why]) => why && why !== general);
     const focused = document.activeElement?.textContent;
     content.replaceChildren(
       h("h2", { id: "config-title" }, config),
@@ -151,7 +152,8 @@ export function openConfig(config) {
       h("p", { class: "buttons" }, reasons.map(([action, why]) => actionButton(TEXT[action], why, () => { dialog.close(); ASK[action](config, row); })),
         h("button", { type: "button", onclick: () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); } }, "Logs"),
         h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")),
-      general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : h("ul", { class: "soft reasons" }, reasons.filter(([, why]) => why).map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))));
+      general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : "",
+      others.length ? h("ul", { class: "soft reasons" }, others.map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))) : "");
     if (focused) [...content.querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
     return undefined;
   };
