@@ -33,6 +33,7 @@ def extend(
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
+    by: Annotated[str, typer.Option(help="Who asks, for the record.")] = "",
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
@@ -66,6 +67,7 @@ def extend(
                     budget=bounds,
                     configs=config or (),
                     top=top,
+                    by=by,
                     home=home,
                     store=store,
                     grace=grace,

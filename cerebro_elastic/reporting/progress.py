@@ -146,17 +146,16 @@ def _configs_table(
     """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
     table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
-    total = plan.epochs * (plan.partitions + plan.evaluations)
     best = best_so_far(state, objective)
     lead = _leader(best, objective) if best else None
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
-        done = total - units_left(config, plan) if config.status is Status.LIVE else total
+        done, total = unit_counts([config], plan)
         value = config.metrics.get(objective.metric)
         behind = "" if lead is None or config.id not in best else f"{abs(best[config.id] - best[lead]):.4f}"
         table.add_row(
             config.id,
-            ProgressBar(total=total, completed=done, width=12),
+            ProgressBar(total=max(total, 1), completed=done, width=12),
             f"{config.epoch if finished else min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
             "best" if config.id == lead else behind,
@@ -207,22 +206,32 @@ def summary_line(
     and an ``objective`` adds the best config so far."""
     assert state.plan is not None
     plan = state.plan
-    total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
-    left = sum(units_left(config, plan) for config in state.configs.values())
+    done, total = unit_counts(state.configs.values(), plan)
     nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
-    parts = [f"{total - left}/{total} units", nodes]
+    parts = [f"{done}/{total} units", nodes]
     if elapsed is not None:
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
         parts.append(f"{', '.join(stalled)} stalled")
     eta = seconds_left(state, plan)
-    if eta is not None and left:
+    if eta is not None and done < total:
         parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
         parts.append(f"optimality gap {behind.share:.1%}")
     if objective is not None and (best := leading(state, objective)):
         parts.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
     return ", ".join(parts)
+
+
+def unit_counts(configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
+    """The units that the configs have done, and those that they have in all. One that has ended has no more
+    than it has done: it may have ended early, or before the run was extended."""
+    per_epoch = plan.partitions + plan.evaluations
+    done = left = 0
+    for config in configs:
+        done += config.epoch * per_epoch + len(config.visited) + len(config.evaluated)
+        left += units_left(config, plan)
+    return done, done + left
 
 
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:

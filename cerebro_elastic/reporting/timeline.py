@@ -383,7 +383,8 @@ def _share(
 def _extended_text(extension: Extension) -> str:
     more = extension.epochs > extension.epochs_before
     length = f" to {extension.epochs} epochs" if more else ""
-    return f"the run was extended{length}: {counted(len(extension.configs), 'config')} to go on"
+    by = f" by {extension.by}" if extension.by else ""
+    return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to go on"
 
 
 def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:

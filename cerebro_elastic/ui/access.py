@@ -13,8 +13,10 @@ import html
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -68,13 +70,16 @@ def kept_token(home: Path) -> str:
     file = home / _FILE
     fresh = secrets.token_urlsafe(24)
     try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+        with NamedTemporaryFile("w", dir=home, prefix=f".{_FILE}-") as new:  # readable for its owner alone
             new.write(fresh)
-    except FileExistsError:
-        return file.read_text() or fresh
+            new.flush()
+            if file.exists() and not file.read_text().strip():  # an earlier version was killed as it wrote it
+                file.unlink(missing_ok=True)
+            with suppress(FileExistsError):
+                os.link(new.name, file)
+        return file.read_text().strip() or fresh
     except OSError:
-        pass
-    return fresh
+        return fresh
 
 
 class Guard:

@@ -1,12 +1,12 @@
 """What people ask of a run from its page. Each request calls the function that the command of its name calls.
 
-The history gets the person's name with the reason, as far as it has room: for a stop, a resume and a clone.
+The history gets the person's name, as far as it has room: not for a node that leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,8 +14,12 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.control import configs, drain
+from cerebro_elastic.runs.control.end import end
+from cerebro_elastic.runs.control.extension import Wish
+from cerebro_elastic.ui.export import export_model
+from cerebro_elastic.ui.extending import extend_run
 from cerebro_elastic.ui.places import RunPlace
-from cerebro_elastic.words import one_line
+from cerebro_elastic.words import counted, one_line
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -39,9 +43,9 @@ class Stop(_Request):
     config: str
     why: Reason = ""
 
-    def perform(self, run: str, where: Mapping[str, Any]) -> str:
+    def perform(self, place: RunPlace) -> str:
         config = configs.stop(
-            run, self.config, reason=self.reason(self.why, "stopped on the live page"), **where
+            place.run, self.config, reason=self.reason(self.why, "stopped on the live page"), **_where(place)
         )
         return f"{self.config} is stopped in epoch {config.epoch + 1}."
 
@@ -52,9 +56,9 @@ class Resume(_Request):
     config: str
     why: Reason = ""
 
-    def perform(self, run: str, where: Mapping[str, Any]) -> str:
+    def perform(self, place: RunPlace) -> str:
         config = configs.resume(
-            run, self.config, reason=self.reason(self.why, "resumed on the live page"), **where
+            place.run, self.config, reason=self.reason(self.why, "resumed on the live page"), **_where(place)
         )
         return f"{self.config} goes on in epoch {config.epoch + 1}."
 
@@ -66,10 +70,10 @@ class Clone(_Request):
     changes: dict[str, str] = Field(default_factory=dict)
     start: Literal["here", "best", "scratch"] = "here"
 
-    def perform(self, run: str, where: Mapping[str, Any]) -> str:
+    def perform(self, place: RunPlace) -> str:
         changes = {name: _value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", f"cloned from {self.config}")
-        new = configs.clone(run, self.config, changes, start=self.start, reason=reason, **where)
+        new = configs.clone(place.run, self.config, changes, start=self.start, reason=reason, **_where(place))
         begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {self.config}"
         return f"{new.id} begins {begins}: {hparams_text(new.hparams)}"
 
@@ -79,16 +83,71 @@ class Drain(_Request):
 
     node: str
 
-    def perform(self, run: str, where: Mapping[str, Any]) -> str:
-        drain.drain(run, self.node, **where)
+    def perform(self, place: RunPlace) -> str:
+        drain.drain(place.run, self.node, **_where(place))
         return f"{self.node} leaves the run when its unit is done."
 
 
-ACTIONS: Mapping[str, type[Stop | Resume | Clone | Drain]] = {
+class Add(_Request):
+    """Add a point to the search: a config from scratch, with the hyper-parameters of ``config`` but for the
+    ``changes``. In the record it is a clone of that config."""
+
+    config: str
+    changes: dict[str, str] = Field(default_factory=dict)
+
+    def perform(self, place: RunPlace) -> str:
+        changes = {name: _value(name, text) for name, text in self.changes.items()}
+        reason = self.reason("", "added on the live page")
+        new = configs.clone(place.run, self.config, changes, start="scratch", reason=reason, **_where(place))
+        return f"{new.id} is added: {hparams_text(new.hparams)}"
+
+
+class End(_Request):
+    """End the run early."""
+
+    why: Reason = ""
+
+    def perform(self, place: RunPlace) -> str:
+        count = end(
+            place.run, reason=self.reason(self.why, "the run was ended on the live page"), **_where(place)
+        )
+        return f"The run has ended; {counted(count, 'config')} stopped."
+
+
+class Extend(_Request):
+    """Let a run that has ended go on."""
+
+    epochs: int | None = None
+    num: int | None = None
+    configs: list[str] = Field(default_factory=list)
+    top: int | None = None
+
+    def perform(self, place: RunPlace) -> str:
+        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, one_line(self.by.strip()))
+        return extend_run(place, wish)
+
+
+class Export(_Request):
+    """Export a config's best model to the run's folder. The record does not name it: nothing of the run
+    changes."""
+
+    config: str
+
+    def perform(self, place: RunPlace) -> str:
+        return export_model(place, self.config)
+
+
+Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Export
+
+ACTIONS: Mapping[str, type[Request]] = {
     "stop": Stop,
     "resume": Resume,
     "clone": Clone,
+    "add": Add,
     "drain": Drain,
+    "end": End,
+    "extend": Extend,
+    "export": Export,
 }
 """The requests by name."""
 
@@ -106,9 +165,11 @@ def perform(place: RunPlace, action: str, body: Any, person: str | None) -> str:
         raise RunError(f"the request to {action} is malformed: {exc.errors()[0]['msg']}") from exc
     if person is not None:
         request = request.model_copy(update={"by": person[:80]})
-    where = {"store": place.etcd, "home": place.home}
-    ask: Callable[[str, Mapping[str, Any]], str] = request.perform
-    return ask(place.run, where)
+    return request.perform(place)
+
+
+def _where(place: RunPlace) -> dict[str, Any]:
+    return {"store": place.etcd, "home": place.home}
 
 
 def _value(name: str, text: str) -> Any:

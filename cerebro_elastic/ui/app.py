@@ -25,7 +25,6 @@ from cerebro_elastic.ui.access import Access, Guard
 from cerebro_elastic.ui.actions import ACTIONS, perform
 from cerebro_elastic.ui.board import Board, json_text
 from cerebro_elastic.ui.feeds import Feeds
-from cerebro_elastic.ui.importances import importances
 from cerebro_elastic.ui.node_logs import logs_answer
 from cerebro_elastic.ui.places import Places
 from cerebro_elastic.version import __version__
@@ -149,9 +148,7 @@ class Server:
 
     async def _importances(self, request: Request) -> Response:
         feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
-        if feed.view is None:
-            return _json({"problem": "the run's record is being read"})
-        return _json(await run_in_threadpool(importances, feed.view))
+        return _json(await run_in_threadpool(feed.importances))
 
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import UnreadableValue
@@ -20,6 +21,7 @@ from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import EventStream, Record
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.details import publish_details
+from cerebro_elastic.ui.importances import importances
 from cerebro_elastic.ui.places import RunPlace
 from cerebro_elastic.ui.view import RunView
 
@@ -42,9 +44,22 @@ class Feed:
         self._closed = threading.Event()
         self._details_due = 0.0
         self._detailed = 0
+        self._importances: tuple[int, dict[str, Any]] | None = None
+        self._computing = threading.Lock()
         self._manifest: tuple[str, Manifest | None] | None = None
         self._thread = threading.Thread(target=self._follow, name=f"page of {place.run}", daemon=True)
         self._thread.start()
+
+    def importances(self) -> dict[str, Any]:
+        """How much each hyper-parameter matters; computed once for each revision of the run."""
+        view = self.view
+        if view is None or not view.events:
+            return {"problem": "the run's record is being read"}
+        with self._computing:
+            revision = view.events[-1].revision
+            if self._importances is None or self._importances[0] != revision:
+                self._importances = (revision, importances(view))
+            return self._importances[1]
 
     def close(self) -> None:
         """Stop following."""

@@ -11,14 +11,13 @@ from typing import Any
 import yaml
 
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, StateRead, UnitAssigned, UnitCommitted
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.progress import seconds_left
+from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, unit_under_way, visit_span
@@ -131,8 +130,6 @@ class RunView:
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
         of_config = plan.epochs * (plan.partitions + plan.evaluations)
-        left = sum(units_left(config, plan) for config in state.configs.values())
-        total = len(state.configs) * of_config
         return {
             "run": plan.run,
             "live": live and state.outcome is None,
@@ -140,7 +137,7 @@ class RunView:
             "leader": state.leader if live else None,
             "objective": [self.objective.metric, self.objective.mode],
             "configs": dict(Counter(config.status.value for config in state.configs.values())),
-            "units": [total - left, total],
+            "units": unit_counts(state.configs.values(), plan),
             "unitsOfConfig": of_config,
             "epochs": plan.epochs,
             "partitions": plan.partitions,

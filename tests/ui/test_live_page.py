@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, RunOpe
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.ui.access import kept_token
 from cerebro_elastic.ui.places import Places
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
 
@@ -91,6 +92,39 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
     for event in history:
         folded = fold(folded, event)
     assert folded.configs == state.configs
+
+
+def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, browser: Browser) -> None:
+    with served(places) as page, tab_of(browser) as (tab, errors, _):
+        tab.goto(page.url(f"run/{run.name}"))
+        extend = tab.get_by_role("button", name="Extend the run")
+        expect(extend).to_have_attribute("title", "the run has not ended")
+        tab.get_by_role("button", name="Add a config").click()
+        tab.get_by_role("textbox", name="lr").fill("0.3")
+        tab.get_by_label("Your name").fill("Ada")
+        tab.get_by_role("button", name="Add it").click()
+        expect(tab.locator('#board tr[data-config="c0002"]')).to_contain_text("0.3")
+        tab.get_by_role("button", name="End the run", exact=True).click()
+        expect(tab.get_by_role("dialog")).to_contain_text("3 live configs are stopped")
+        tab.get_by_role("button", name=f"End {run.name}").click()
+        expect(tab.locator('#board tr[data-config="c0002"]')).to_contain_text("by Ada")
+        run.leader.end_run("finished", run.ledger.state().asked)
+        expect(tab.locator("#said")).to_have_text("The run has ended; 3 configs stopped.")
+        expect(tab.get_by_role("button", name="Add a config")).to_have_attribute("title", "the run has ended")
+        tab.locator("#slices").scroll_into_view_if_needed()
+        assert errors == []
+    added = run.ledger.state().configs["c0002"]
+    assert (added.hparams["lr"], added.head) == (0.3, None)
+    assert added.reason == "the run was ended on the live page (by Ada)"
+    assert check(run.ledger.history()) == []
+
+
+def test_an_empty_token_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "ui-token").touch()
+    token = kept_token(tmp_path)
+    assert len(token) > 20
+    assert kept_token(tmp_path) == token
+    assert [path.name for path in tmp_path.iterdir()] == ["ui-token"]
 
 
 def test_the_page_comes_back_with_its_server(run: LiveRun, places: Places, browser: Browser) -> None:

@@ -76,6 +76,8 @@ class Extension:
     """The keys of the recipe that have changed, with dots, and their values until then."""
     digest_before: str = ""
     """``Spec.recipe_digest`` until then."""
+    by: str = ""
+    """Who asked for it, if they gave a name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Wish:
     """The configs that go on, by id."""
     top: int | None = None
     """Only so many of the best configs go on."""
+    by: str = ""
+    """Who asks, for the record."""
 
 
 def extended(result: RunResult, wish: Wish) -> Spec:
@@ -65,6 +67,7 @@ def extended(result: RunResult, wish: Wish) -> Spec:
         epochs_before=spec.plan.epochs,
         recipe_before=changed(before, recipe.resolved()),
         digest_before=spec.recipe_digest,
+        by=wish.by,
     )
     return replace(
         spec,

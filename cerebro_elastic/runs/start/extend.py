@@ -22,7 +22,7 @@ from cerebro_elastic.runs.start.lengths import check_lengths
 from cerebro_elastic.runs.start.prepare_run import extend_in_store, has_ended
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import counted, one_line
 
 
 def extend(
@@ -33,6 +33,7 @@ def extend(
     budget: Mapping[str, float] | None = None,
     configs: Sequence[str] = (),
     top: int | None = None,
+    by: str = "",
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     grace: float = GRACE,
@@ -52,6 +53,7 @@ def extend(
         budget: Bounds of the recipe's ``search.budget`` by name, and their new values.
         configs: Only these configs get more epochs, also if the search or the task had stopped them.
         top: Only so many of the best configs get more epochs.
+        by: Who asks, for the record.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The etcd of a run of other machines.
         grace: Seconds that the nodes have to leave when the run is stopped.
@@ -74,7 +76,7 @@ def extend(
     """
     watcher = watcher or Watcher()
     result = open_run(run, home=home, store=store)
-    wish = Wish(epochs, num, budget or {}, tuple(configs), top)
+    wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
     named = load_recipe(result.spec.recipe, root=result.spec.root).etcd
     shared = store or (store_at(named) if named is not None else None)
     after = planned(result, wish)

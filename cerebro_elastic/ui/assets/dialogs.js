@@ -8,17 +8,18 @@ const token = document.querySelector('meta[name="cerebro-token"]').content;
 const NAME = "cerebro-name";
 
 // Why nothing can be asked of the run; null if something can.
-function never() {
+export function neverLive() {
   if (body.readOnly) return "this page is read-only";
   if (!live()) return summary()?.outcome ? "the run has ended" : "the run is not live";
   return null;
 }
 
 const WHY_NOT = {
-  stop: (row) => never() ?? (row.status === "live" ? null : `it is ${row.status}: only a live config can be stopped`),
-  resume: (row) => never() ?? (row.status === "stopped" ? null : `it is ${row.status}: only a stopped config can go on`),
-  clone: () => never(),
-  drain: (node) => never() ?? (node.leaving ? "it leaves already" : null),
+  stop: (row) => neverLive() ?? (row.status === "live" ? null : `it is ${row.status}: only a live config can be stopped`),
+  resume: (row) => neverLive() ?? (row.status === "stopped" ? null : `it is ${row.status}: only a stopped config can go on`),
+  clone: () => neverLive(),
+  export: (row) => (body.readOnly ? "this page is read-only" : row.epoch === 0 ? "it has no full epoch behind it" : null),
+  drain: (node) => neverLive() ?? (node.leaving ? "it leaves already" : null),
 };
 
 export const whyNot = (action, of) => WHY_NOT[action](of);
@@ -49,7 +50,7 @@ function nameField() {
 }
 
 // Ask before something is done: the sentences say what will happen.
-function confirm(action, title, sentences, fields, label, values) {
+export function confirm(action, title, sentences, fields, label, values) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const form = h("form", { method: "dialog" },
     h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(), problem,
@@ -81,7 +82,7 @@ function show(dialog) {
   dialog.showModal();
 }
 
-const whyField = () => h("label", {}, "Why ", h("input", { name: "why", maxlength: 400, placeholder: "for the record" }));
+export const whyField = () => h("label", {}, "Why ", h("input", { name: "why", maxlength: 400, placeholder: "for the record" }));
 
 function askToStop(config, row) {
   const unit = row.on ? ` The unit that it is in on ${row.on} does not count.` : "";
@@ -94,19 +95,28 @@ function askToResume(config, row) {
     whyField(), `Resume ${config}`, (of) => ({ config, why: of.why.value }));
 }
 
+export function hparamFields(hparams) {
+  return Object.entries(hparams).map(([name, value]) => h("label", {}, h("span", {}, name), h("input", { "data-name": name, value: number(value), spellcheck: "false", autocomplete: "off" })));
+}
+
+// What a person has changed in such fields, as text.
+export function changedHparams(fields, hparams) {
+  const inputs = fields.map((label) => label.querySelector("input"));
+  return Object.fromEntries(inputs.filter((input) => input.value !== number(hparams[input.dataset.name])).map((input) => [input.dataset.name, input.value]));
+}
+
 function askToClone(config, row) {
-  const inputs = Object.entries(row.hparams).map(([name, value]) => h("label", {}, h("span", {}, name), h("input", { "data-name": name, value: number(value), spellcheck: "false", autocomplete: "off" })));
+  const inputs = hparamFields(row.hparams);
   const starts = h("fieldset", {}, h("legend", {}, "It begins"),
     choice("here", `with the present state of ${config}`, true), choice("best", `with the state of the best epoch of ${config}`), choice("scratch", "from scratch"));
   confirm("clone", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} goes on.`],
-    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => {
-      const changes = {};
-      for (const input of inputs.map((label) => label.querySelector("input"))) {
-        const { name } = input.dataset;
-        if (input.value !== number(row.hparams[name])) changes[name] = input.value;
-      }
-      return { config, changes, start: of.start.value };
-    });
+    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ config, changes: changedHparams(inputs, row.hparams), start: of.start.value }));
+}
+
+function askToExport(config, row) {
+  const epoch = row.at === null ? "its last full epoch, as it has no value of the objective" : `epoch ${row.at}, its best`;
+  confirm("export", `Export ${config}?`, [`The model behind ${epoch}, is written to the folder "exports" of the run, on the machine of this page: weights, model card and record. Nothing of the run changes, so its history does not name it.`],
+    null, `Export ${config}`, () => ({ config }));
 }
 
 const choice = (value, text, checked = false) => h("label", { class: "choice" }, h("input", { type: "radio", name: "start", value, checked }), ` ${text}`);
@@ -117,8 +127,8 @@ export function askToDrain(node, row) {
     null, `Let ${node} leave`, () => ({ node }));
 }
 
-const ASK = { stop: askToStop, resume: askToResume, clone: askToClone };
-const TEXT = { stop: "Stop", resume: "Resume", clone: "Clone" };
+const ASK = { stop: askToStop, resume: askToResume, clone: askToClone, export: askToExport };
+const TEXT = { stop: "Stop", resume: "Resume", clone: "Clone", export: "Export" };
 
 // A button, or the reason why there is nothing to press.
 export function actionButton(text, why, act) {
@@ -133,7 +143,8 @@ export function openConfig(config) {
       ["epochs done", String(row.epoch)], ["clone of", row.parent], ["failed attempts", row.tries ? String(row.tries) : null],
       ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
     const reasons = Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
-    const general = new Set(reasons.map(([, why]) => why)).size === 1 ? reasons[0][1] : null;
+    const general = neverLive();
+    const others = reasons.filter(([, why]) => why && why !== general);
     const focused = document.activeElement?.textContent;
     content.replaceChildren(
       h("h2", { id: "config-title" }, config),
@@ -141,7 +152,8 @@ export function openConfig(config) {
       h("p", { class: "buttons" }, reasons.map(([action, why]) => actionButton(TEXT[action], why, () => { dialog.close(); ASK[action](config, row); })),
         h("button", { type: "button", onclick: () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); } }, "Logs"),
         h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")),
-      general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : h("ul", { class: "soft reasons" }, reasons.filter(([, why]) => why).map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))));
+      general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : "",
+      others.length ? h("ul", { class: "soft reasons" }, others.map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))) : "");
     if (focused) [...content.querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
     return undefined;
   };

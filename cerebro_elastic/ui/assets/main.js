@@ -13,7 +13,7 @@ function say(state) {
 }
 
 const parts = run
-  ? await Promise.all(["leaderboard", "curves", "hops", "gantt", "panels", "logs"].map((name) => import(`./${name}.js`)))
+  ? await Promise.all(["leaderboard", "curves", "hops", "gantt", "panels", "slices", "run_actions", "logs"].map((name) => import(`./${name}.js`)))
   : [await import("./overview.js")];
 for (const part of parts) part.start();
 connect(run ? `/run/${encodeURIComponent(run)}/events` : "/events", say);
