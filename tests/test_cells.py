@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from cerebro_elastic.cells import is_in_cell, written
+from cerebro_elastic.cells.definitions import is_in_cell, written
 from cerebro_elastic.errors import TaskError
 
 Cell = Callable[[str], Any]
@@ -39,7 +39,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
 
 def imported(name: str, folder: Path) -> Any:
     """As another process imports it: without the notebook."""
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name.replace('.', '/')}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -59,20 +59,20 @@ def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None
     cell("unused = open('/dev/null')")
     net = cell("Net")
     assert is_in_cell(net)
-    name = written(net, tmp_path)
+    name = written("Net", tmp_path)
     again = imported(name, tmp_path).Net
     assert (again.mark, again.size, list(again().q)) == ("first", 3, [2])
-    assert written(cell("even"), tmp_path) != name
-    assert imported(written(cell("even"), tmp_path), tmp_path).even(10)
-    assert written(net, tmp_path) == name, "as long as it is the same"
+    assert written("even", tmp_path) != name
+    assert imported(written("even", tmp_path), tmp_path).even(10)
+    assert written("Net", tmp_path) == name, "as long as it is the same"
     cell("@marked\nclass Net(Base):\n    size = 7\n\n    def late(self): return circle, np.ones(2), names")
-    other = imported(written(cell("Net"), tmp_path), tmp_path).Net
+    other = imported(written("Net", tmp_path), tmp_path).Net
     assert other.size == 7, "the last definition"
     assert other().late()[2] == {"a": [1.5, None]}
     assert not is_in_cell(Path)
     cell("import numpy\nx = numpy.ones(3)\ndef max(*values): return 'ours'")
     cell("def f(x=1):\n    size = [max(x, 2), open]\n    return size[0]")
-    assert imported(written(cell("f"), tmp_path), tmp_path).f() == "ours", "local names are no globals"
+    assert imported(written("f", tmp_path), tmp_path).f() == "ours", "local names are no globals"
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,14 @@ def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None
             "import numpy\ndata = numpy.ones(3)\ndef f(): return data",
             "f uses data, a ndarray of the notebook",
         ),
-        ("def g(): return h()\nh = lambda: 1\ndef f(): return g()", "g uses h, a function of the notebook"),
+        ("def g(): return h()\nh = dir().append\ndef f(): return g()", "g uses h, a builtin_function"),
         ("exec('def f(): pass')", "the source of f cannot be seen here"),
+        ("def f(): return 1\nexec('def f(): return 2')", "the source of f cannot be seen here"),
+        ("a = []\na.append(a)\ndef f(): return a", "f uses a, a list of the notebook"),
     ],
 )
 def test_what_cannot_be_written_is_named(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
     cell(text)
     with pytest.raises(TaskError, match=message):
-        written(cell("f"), tmp_path)
+        written("f", tmp_path)
     assert not list(tmp_path.iterdir())

@@ -299,6 +299,9 @@ class Recipe(Section):
     loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
     """Where logged rows go during the run, instead of TensorBoard; see
     [loggers](../how-to/watching.md#loggers)."""
+    cells: Literal["cloudpickle"] | None = None
+    """What a notebook's cells define is written to files as source. `cloudpickle`: what has no source is
+    pickled beside it; see [notebooks](../how-to/notebook.md#what-cells-define)."""
 
     @field_validator("gang")
     @classmethod

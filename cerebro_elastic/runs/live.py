@@ -86,19 +86,24 @@ class LiveView:
         self._missing: list[str] = []
         self._has_begun = False
         self._known_failures: dict[str, str] = {}
+        self._closed = False
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed = True
         if self._live:
             self._live.stop()
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        if not self._closed:  # the run may go on, in the background
+            self._console.print(Text(text), soft_wrap=True)
 
     def _show(self, events: list[Event], state: State) -> None:
+        if self._closed:
+            return
         elapsed = time.monotonic() - self._began
         for event in events:
             line = self._unusual(event) or (None if self._live else self._progress(event, state, elapsed))

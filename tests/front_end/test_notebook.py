@@ -1,0 +1,154 @@
+"""A notebook's kernel, driven as a user drives it: cells are run, and interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+import requests
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+import cerebro_elastic
+
+FIRST = """
+import time
+import numpy as np
+import cerebro_elastic
+from cerebro_elastic import RunHandle
+from torch import nn
+from torch.utils.data import Dataset
+ROWS = np.int64(40)
+"""
+CLASSES = """
+class Points(Dataset):
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.x = rng.normal(size=(ROWS, 2)).astype(np.float32)
+        self.y = (self.x[:, 0] > 0).astype(np.int64)
+
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i): return self.x[i], self.y[i]
+
+class Net(nn.Linear):
+    def __init__(self, seconds):
+        super().__init__(2, 2)
+        self.seconds = seconds
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return super().forward(x)
+
+def start(name, seconds=0.0, epochs=2, **how):
+    recipe = {
+        "name": name, "epochs": epochs,
+        "task": {"kind": "torch", "model_fn": Net, "loss": nn.functional.cross_entropy, "optimizer": "SGD",
+                 "metrics": {"acc": "accuracy"}, "args": {"seconds": seconds}},
+        "data": {"dataset": Points, "partitions": 2, "batch_size": 5},
+        "search": {"space": {"lr": [0.1, 0.01]}},
+        "objective": {"metric": "val_acc", "mode": "max"},
+    }
+    return cerebro_elastic.run(recipe, **how)
+"""
+
+
+class Notebook:
+    """Runs cells; what they show is a text of all outputs, the latest version of each."""
+
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
+        self._manager, self._client = manager, client
+        self.shown: dict[str, str] = {}
+
+    def run(self, cell: str, *, interrupt_at: str | None = None) -> str:
+        """Run a cell to its end; interrupt it as soon as it shows this."""
+        self.shown.clear()
+
+        def take(message: dict) -> None:
+            content, kind = message["content"], message["msg_type"]
+            if kind == "stream":
+                self._keep("", content["text"])
+            elif kind == "error":
+                self._keep("", "\n".join(content["traceback"]))
+            elif "data" in content:
+                key = content.get("transient", {}).get("display_id", "")
+                data = content["data"]
+                self._keep(key, data.get("text/html", data.get("text/plain", "")))
+            nonlocal interrupt_at
+            if interrupt_at is not None and interrupt_at in self.all():
+                interrupt_at = None
+                self._manager.interrupt_kernel()
+
+        self._client.execute_interactive(cell, output_hook=take, timeout=100)
+        return self.all()
+
+    def _keep(self, key: str, text: str) -> None:
+        self.shown[key] = text if key else self.shown.get(key, "") + text
+
+    def all(self) -> str:
+        return unescape("\n".join(self.shown.values()))
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory, _fork_server: None) -> Iterator[Notebook]:
+    folder = tmp_path_factory.mktemp("notebook")
+    manager = KernelManager()
+    manager.start_kernel(cwd=str(folder), env={**os.environ, "IPYTHONDIR": str(folder / "ipython")})
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        notebook = Notebook(manager, client)
+        notebook.run(FIRST)
+        notebook.run(CLASSES)
+        notebook.run("%cd -q .")
+        notebook.folder = folder
+        yield notebook
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+@pytest.mark.cluster
+def test_a_cell_shows_its_run(notebook: Notebook) -> None:
+    shown = notebook.run("result = start('whole')")
+    assert "run 'whole' has ended" in shown
+    assert "8/8 units" in shown
+    address = re.search(r'<iframe src="(http://127\.0\.0\.1:\d+/run/whole\?token=[^"]+)"', shown)
+    assert address is not None, shown
+    assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"
+    shown = notebook.run("result")
+    assert "Leaderboard by val_acc" in shown
+    assert "<polyline" in shown
+    home = notebook.folder / "runs"
+    assert cerebro_elastic.verify("whole", home=home).violations == []
+    assert cerebro_elastic.replay("whole", config="c0001", home=home)
+
+
+@pytest.mark.cluster
+def test_a_run_in_the_background_outlives_interrupts(notebook: Notebook) -> None:
+    shown = notebook.run("handle = start('behind', 0.05, wait=False)\ntime.sleep(99)", interrupt_at="first unit")
+    assert "KeyboardInterrupt" in shown
+    shown = notebook.run("handle")
+    assert "<RunHandle 'behind', running" in shown
+    assert "c0001" in shown
+    shown = notebook.run("start('behind', 0.05)")
+    assert "RunHandle.of('behind')" in shown
+    assert "--" not in shown
+    assert "Leaderboard by val_acc" in notebook.run("RunHandle.of('behind').wait()")
+
+
+@pytest.mark.cluster
+def test_interrupting_a_cell_stops_its_run_or_detaches(notebook: Notebook) -> None:
+    cell = "start('stopped', 0.05, epochs=3)"
+    shown = notebook.run(cell, interrupt_at="first unit")
+    assert "run 'stopped' is stopped; what was committed is safe" in shown
+    assert "Traceback" not in shown
+    cell = cell[:-1] + ", on_interrupt='detach')"
+    shown = notebook.run(cell, interrupt_at="first unit")
+    assert "RunHandle.of('stopped') is its handle" in shown
+    assert "Traceback" not in shown
+    assert "Leaderboard by val_acc" in notebook.run("RunHandle.of('stopped').wait()")
