@@ -1,8 +1,8 @@
 """Classes and functions that are defined in the cells of a notebook, in a file that others can import."""
 
 from __future__ import annotations
-
 import __future__ as future
+
 import ast
 import builtins
 import hashlib
@@ -136,13 +136,13 @@ class _Source:
             self._add_pickled(name, value)
         elif is_in_cell(value):
             raise TaskError(
-                f"the source of {name} cannot be seen here: define it by `class` or `def` at the top level of "
-                "a cell without %% commands, or in a .py file, and import it from there" + _OR_PICKLE
+                f"the source of {name} cannot be seen here: define it by `class` or `def` at the top level "
+                f"of a cell without %% commands, or in a .py file, and import it from there{_OR_PICKLE}"
             )
         else:
             raise TaskError(
                 f"{user} uses {name}, a {type(value).__name__} of the notebook, which cannot be written to a "
-                f"file for the nodes: make it inside {user}, or give it as an argument" + _OR_PICKLE
+                f"file for the nodes: make it inside {user}, or give it as an argument{_OR_PICKLE}"
             )
 
     def import_name(self, module: str, name: str, alias: str, folder: Path | None) -> None:
@@ -242,9 +242,9 @@ def _codes(thing: Any) -> Iterator[CodeType]:
     functions = [thing, *vars(thing).values()] if isinstance(thing, type) else [thing]
     for function in functions:
         code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-        if isinstance(code, CodeType) and code.co_filename != "<string>":
-            if not Path(code.co_filename).exists():
-                yield code
+        file = code.co_filename if isinstance(code, CodeType) else "<string>"
+        if isinstance(code, CodeType) and file != "<string>" and not Path(file).exists():
+            yield code
 
 
 def _cells_of(codes: list[CodeType], *, anywhere: bool) -> Iterator[str]:

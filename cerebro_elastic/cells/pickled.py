@@ -31,8 +31,8 @@ def pickled(name: str, value: Any) -> bytes:
         content: bytes = cloudpickle.dumps(value)
     except Exception as exc:  # of a class of anybody's
         raise TaskError(
-            f"{name}, a {type(value).__name__} of the notebook, cannot be pickled: {exc}; make it inside what "
-            "uses it"
+            f"{name}, a {type(value).__name__} of the notebook, cannot be pickled: {exc}; make it inside "
+            "what uses it"
         ) from exc
     return content
 

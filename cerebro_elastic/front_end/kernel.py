@@ -28,8 +28,5 @@ def way_to(address: str, port: int) -> str:
     """How a browser of another machine opens ``address``, which a server on ``port`` of this one has."""
     if "COLAB_RELEASE_TAG" in os.environ:
         path = address.partition(str(port))[2]
-        return (
-            "from google.colab import output\n"
-            f"output.serve_kernel_port_as_window({port}, path={path!r})"
-        )
+        return f"from google.colab import output\noutput.serve_kernel_port_as_window({port}, path={path!r})"
     return f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}\n{address}"

@@ -79,7 +79,8 @@ def run(
 
     Args:
         recipe: A YAML file, a mapping, or a recipe. In a mapping, functions and classes may stand for their
-            names (``{"model_fn": Net}``): those of importable files, and those defined in cells of a notebook.
+            names (``{"model_fn": Net}``): those of importable files, and those that the cells of a notebook
+            define.
         run_id: The run's id, by default the recipe's name.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.

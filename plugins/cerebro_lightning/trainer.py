@@ -182,8 +182,8 @@ class CerebroTrainer:
         taken.
 
         With ``wait=False`` the run goes on in the background, and its ``RunHandle`` is returned at once.
-        ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop`` it,
-        or ``detach`` from it. Then it goes on in the background, and ``handle`` is its handle.
+        ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
+        it, or ``detach`` from it. Then it goes on in the background, and ``handle`` is its handle.
 
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
 
 import pytest
 import requests
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-import cerebro_elastic
+from support.forked import output
 
 FIRST = """
 import time
@@ -123,21 +123,23 @@ def test_a_cell_shows_its_run(notebook: Notebook) -> None:
     shown = notebook.run("result")
     assert "Leaderboard by val_acc" in shown
     assert "<polyline" in shown
-    home = notebook.folder / "runs"
-    assert cerebro_elastic.verify("whole", home=home).violations == []
-    assert cerebro_elastic.replay("whole", config="c0001", home=home)
+    for command in (["verify", "whole"], ["replay", "whole", "--config", "c0001"]):
+        print(output([sys.executable, "-m", "cerebro_elastic.cli", *command], notebook.folder, os.environ))
 
 
 @pytest.mark.cluster
 def test_a_run_in_the_background_outlives_interrupts(notebook: Notebook) -> None:
-    shown = notebook.run("handle = start('behind', 0.05, wait=False)\ntime.sleep(99)", interrupt_at="first unit")
+    shown = notebook.run(
+        "handle = start('behind', 0.05, wait=False)\ntime.sleep(99)", interrupt_at="first unit"
+    )
     assert "KeyboardInterrupt" in shown
     shown = notebook.run("handle")
     assert "<RunHandle 'behind', running" in shown
     assert "c0001" in shown
     shown = notebook.run("start('behind', 0.05)")
-    assert "RunHandle.of('behind')" in shown
-    assert "--" not in shown
+    assert "RunError: run 'behind' goes on already: watch it with RunHandle.of('behind')" in shown
+    assert "or choose another id with run_id" in shown
+    assert "Traceback" not in shown
     assert "Leaderboard by val_acc" in notebook.run("RunHandle.of('behind').wait()")
 
 

@@ -269,7 +269,7 @@ def load_picked(
             if time.monotonic() > until:
                 raise RunError(
                     f"the state {ref.url} is not there, or damaged, and run {result.run!r} tells of no other "
-                    "that could be read: wait for its end, or stop the config first (`cerebro stop`)"
+                    "that could be read: wait for its end, or stop the config first (`stop`)"
                 ) from damaged
             time.sleep(_PAUSE)  # the record may lag behind what was deleted
             result = result.now()

@@ -90,6 +90,7 @@ class RunHandle:
         self._state = State()
         self._message = ""
         self._closing = threading.Event()
+        self._ended = threading.Event()
         self._interrupted = False
         self._result: RunResult | None = None
         self._error: BaseException | None = None
@@ -107,7 +108,9 @@ class RunHandle:
             RunError: This process has started no such run in the background; the message lists its runs.
         """
         if run not in _handles:
-            raise RunError(f"this process has no run {run!r} in the background; {did_you_mean(run, _handles)}")
+            raise RunError(
+                f"this process has no run {run!r} in the background; {did_you_mean(run, _handles)}"
+            )
         return _handles[run]
 
     def __enter__(self) -> Self:
@@ -162,8 +165,8 @@ class RunHandle:
             RunError: The run was closed before its end.
             Exception: What the run, or one of its callbacks, has raised.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        # Not by join(): Python 3.11 takes a thread for ended when Ctrl-C has interrupted that.
+        if not self._ended.wait(timeout):
             raise TimeoutError(f"run {self.run!r} has not ended within {timeout:g} s; it goes on")
         if self._error is not None:
             self._raised = True
@@ -175,6 +178,7 @@ class RunHandle:
         """Stop the run on this machine, if it has not ended, and wait until nothing of it is left here. While
         the recipe is being checked, that takes until the check's end."""
         self._closing.set()
+        self._ended.wait()
         self._thread.join()
         atexit.unregister(self.close)
 
@@ -183,7 +187,7 @@ class RunHandle:
         return str(self._folder.path.parent)
 
     def _phase(self) -> Phase:
-        if self._thread.is_alive():
+        if not self._ended.is_set():
             return "running" if self._state.nodes and self._state.configs else "starting"
         if self._error is None:
             return "ended"
@@ -200,6 +204,7 @@ class RunHandle:
             self._error, self._message = error, str(error)
         finally:
             atexit.unregister(self.close)
+            self._ended.set()
 
     def _say(self, text: str) -> None:
         self._message = text
