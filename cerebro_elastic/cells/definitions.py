@@ -123,9 +123,8 @@ class _Source:
         value = self._namespace[name]
         if isinstance(value, ModuleType):
             self._import_module(value.__name__, name)
-        elif is_in_cell(value) and self._namespace.get(own := value.__name__) is value and own != name:
-            self.add(own, name)
-            self._add(f"{name} = {own}")
+        elif is_in_cell(value) and self._own_name(value) not in (None, name):
+            self._add(f"{name} = {self._reference(value)}")
         elif is_in_cell(value) and (definition := _definition(value, name)) is not None:
             self._define(name, *definition)
         elif (origin := _origin(value)) is not None:
@@ -183,14 +182,19 @@ class _Source:
             alias = f"_{value.__name__.replace('.', '_')}"
             self._import_module(value.__name__, alias)
             return alias
-        if is_in_cell(value) and self._namespace.get(value.__name__) is value:
-            self.add(value.__name__, value.__name__)
-            return str(value.__name__)
+        if is_in_cell(value) and (own := self._own_name(value)) is not None:
+            self.add(own, own)
+            return own
         origin = _origin(value)
         if origin is None:
             return None
         module, name = origin
         return name if module == "builtins" else f"{self._reference(sys.modules[module])}.{name}"
+
+    def _own_name(self, value: Any) -> str | None:
+        """The name by which a class or function of a cell is defined, as long as it has not another value."""
+        name = str(getattr(value, "__name__", ""))
+        return name if self._namespace.get(name) is value else None
 
     def _is_builtin(self, name: str) -> bool:
         """Whether a name is that of a builtin which no cell defines. (IPython has an ``open`` of its own.)"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
@@ -42,8 +43,6 @@ class NotebookView:
     """
 
     def __init__(self, folder: RunFolder, objective: Objective) -> None:
-        from IPython.display import DisplayHandle
-
         self._folder = folder
         self._objective = objective
         self._text = io.StringIO()
@@ -55,7 +54,8 @@ class NotebookView:
         self._has_page = find_spec("starlette") is not None and find_spec("uvicorn") is not None
         self._framed = self._has_page and not browser_is_elsewhere()
         self._opened = False
-        self._status, self._page = DisplayHandle(), DisplayHandle()
+        ipython: Any = import_module("IPython.display")
+        self._status, self._page = ipython.DisplayHandle(), ipython.DisplayHandle()
         self._status.display(_Html(""))
         self._page.display(_Html("" if self._has_page else _INSTALL))
         self.watcher = Watcher(say=self._say, show=self._show)
