@@ -149,3 +149,17 @@ def test_interrupting_a_cell_stops_its_run_or_detaches(notebook: Notebook) -> No
     for command in (["verify", "slow"], ["replay", "slow", "--config", "c0001"]):
         said = output([sys.executable, "-m", "cerebro_elastic.cli", *command], notebook.folder, os.environ)
     assert "bit-identical to the record: 4 visits of c0001" in said
+
+
+@pytest.mark.cluster
+def test_where_the_browser_does_not_reach_the_kernel(notebook: Notebook) -> None:
+    notebook.run("import os; os.environ['COLAB_RELEASE_TAG'] = 'a release'")
+    shown = notebook.run("""
+from cerebro_elastic.front_end.notebook_view import NotebookView
+from cerebro_elastic.reporting.results import gather
+with NotebookView(result.folder, result.recipe.objective) as view:
+    view.watcher.show([], gather(result.events)[0])
+""")
+    assert "<iframe" not in shown
+    assert "c0001" in shown, "the table of configs is in its place"
+    assert re.search(r"output\.serve_kernel_port_as_window\(\d+, path='/run/whole\?token=", shown)
