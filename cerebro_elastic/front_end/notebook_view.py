@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import threading
 import time
 from importlib import import_module
 from importlib.util import find_spec
@@ -68,7 +69,7 @@ class NotebookView:
     ) -> None:
         if error is None:
             self._say(f"run {self._folder.run!r} has ended")
-        elif str(error):
+        elif threading.current_thread() is not threading.main_thread():  # no cell shows it
             self._say(str(error))
         self._draw()
 

@@ -33,7 +33,7 @@ class PanelServer:
     def __init__(self, home: Path) -> None:
         self._access = Access(secrets.token_urlsafe(24), frames=FRAMES)
         self._server = make_server(Places(home), self._access)
-        self._listener = open_socket(LOOPBACK, None)
+        self._listener = open_socket(LOOPBACK, 0)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listener]}, name="live page", daemon=True
         )
