@@ -131,7 +131,7 @@ class RunFolder:
                     raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
                 raise RunError(
-                    f"run {self.run!r} goes on already: watch it with {self._way_to_watch()}, or choose "
+                    f"run {self.run!r} is being run already: watch it with {self._way_to_watch()}, or choose "
                     f"another id with {option('run-id')}"
                 ) from exc
             try:

@@ -141,7 +141,7 @@ def test_interrupting_a_cell_stops_its_run_or_detaches(notebook: Notebook) -> No
     assert "<RunHandle 'slow', running" in shown
     assert "c0001" in shown
     shown = notebook.run(cell)
-    assert "RunError: run 'slow' goes on already: watch it with RunHandle.of('slow')" in shown
+    assert "RunError: run 'slow' is being run already: watch it with RunHandle.of('slow')" in shown
     assert "Traceback" not in shown
     shown = notebook.run("RunHandle.of('slow').wait()")
     assert "Leaderboard by val_acc" in shown
