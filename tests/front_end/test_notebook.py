@@ -56,6 +56,12 @@ def start(name, seconds=0.0, epochs=2, **how):
     }
     return cerebro_elastic.run(recipe, **how)
 """
+ELSEWHERE = """
+from cerebro_elastic.front_end.notebook_view import NotebookView
+from cerebro_elastic.reporting.results import gather
+with NotebookView(result.folder, result.recipe.objective) as view:
+    view.watcher.show([], gather(result.events)[0])
+"""
 
 
 class Notebook:
@@ -95,16 +101,15 @@ class Notebook:
         return unescape("\n".join(self.shown.values()))
 
 
-@pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory, _fork_server: None) -> Iterator[Notebook]:
-    folder = tmp_path_factory.mktemp("notebook")
+@pytest.fixture
+def notebook(tmp_path: Path, _fork_server: None) -> Iterator[Notebook]:
     manager = KernelManager()
-    manager.start_kernel(cwd=str(folder), env={**os.environ, "IPYTHONDIR": str(folder / "ipython")})
+    manager.start_kernel(cwd=str(tmp_path), env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")})
     client = manager.client()
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        notebook = Notebook(manager, client, folder)
+        notebook = Notebook(manager, client, tmp_path)
         notebook.run(FIRST)
         notebook.run(CLASSES)
         yield notebook
@@ -114,24 +119,13 @@ def notebook(tmp_path_factory: pytest.TempPathFactory, _fork_server: None) -> It
 
 
 @pytest.mark.cluster
-def test_a_cell_shows_its_run_and_result(notebook: Notebook) -> None:
-    shown = notebook.run("result = start('whole', epochs=1)")
-    assert "run 'whole' has ended" in shown
-    assert "4/4 units" in shown
-    address = re.search(r'<iframe src="(http://127\.0\.0\.1:\d+/run/whole\?token=[^"]+)"', shown)
-    assert address is not None, shown
-    assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"
-    shown = notebook.run("result")
-    assert "Leaderboard by val_acc" in shown
-    assert "<circle" in shown
-
-
-@pytest.mark.cluster
-def test_interrupting_a_cell_stops_its_run_or_detaches(notebook: Notebook) -> None:
+def test_a_run_from_its_cell_to_its_replay(notebook: Notebook) -> None:
     cell = "start('slow', 0.05)"
     shown = notebook.run(cell, interrupt_at="first unit")
     assert "run 'slow' is stopped; what was committed is safe" in shown
     assert "Traceback" not in shown
+    address = re.search(r'<iframe src="(http://127\.0\.0\.1:\d+/run/slow\?token=[^"]+)"', shown)
+    assert address is not None, shown
     shown = notebook.run(f"{cell[:-1]}, on_interrupt='detach')", interrupt_at="first unit")
     assert "RunHandle.of('slow') is its handle" in shown
     assert "Traceback" not in shown
@@ -143,23 +137,17 @@ def test_interrupting_a_cell_stops_its_run_or_detaches(notebook: Notebook) -> No
     shown = notebook.run(cell)
     assert "RunError: run 'slow' is being run already: watch it with RunHandle.of('slow')" in shown
     assert "Traceback" not in shown
-    shown = notebook.run("RunHandle.of('slow').wait()")
+    shown = notebook.run("result = RunHandle.of('slow').wait()\nresult")
     assert "Leaderboard by val_acc" in shown
     assert "<polyline" in shown
+    assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"
+    assert "run 'slow' has ended" in notebook.run(cell)
     for command in (["verify", "slow"], ["replay", "slow", "--config", "c0001"]):
         said = output([sys.executable, "-m", "cerebro_elastic.cli", *command], notebook.folder, os.environ)
     assert "bit-identical to the record: 4 visits of c0001" in said
 
-
-@pytest.mark.cluster
-def test_where_the_browser_does_not_reach_the_kernel(notebook: Notebook) -> None:
     notebook.run("import os; os.environ['COLAB_RELEASE_TAG'] = 'a release'")
-    shown = notebook.run("""
-from cerebro_elastic.front_end.notebook_view import NotebookView
-from cerebro_elastic.reporting.results import gather
-with NotebookView(result.folder, result.recipe.objective) as view:
-    view.watcher.show([], gather(result.events)[0])
-""")
+    shown = notebook.run(ELSEWHERE)
     assert "<iframe" not in shown
     assert "c0001" in shown, "the table of configs is in its place"
-    assert re.search(r"output\.serve_kernel_port_as_window\(\d+, path='/run/whole\?token=", shown)
+    assert re.search(r"output\.serve_kernel_port_as_window\(\d+, path='/run/slow\?token=", shown)
