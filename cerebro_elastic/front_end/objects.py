@@ -49,8 +49,8 @@ class References:
         if module not in sys.modules or "<" in name or (module == "__main__" and file is None):
             raise TaskError(  # of a function, or a lambda
                 f"{name} cannot be imported by the nodes, which are processes of their own: "
-                "define it at the top level of a .py file and import it from there (in a notebook: at the top "
-                "level of a cell, a lambda under a name)"
+                "define it at the top level of a .py file and import it from there (in a "
+                "notebook: in a cell, and a lambda under a name)"
             )
         folder = import_folder(module)
         if module == "__main__":
