@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StoreError,
         TaskError,
     )
+    from cerebro_elastic.front_end.run import run
     from cerebro_elastic.recipes import Recipe, load_recipe
     from cerebro_elastic.reporting.results import ConfigResult
     from cerebro_elastic.runs.callbacks import RunCallback
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.start.extend import extend
     from cerebro_elastic.runs.start.handle import RunHandle
     from cerebro_elastic.runs.start.join import join
-    from cerebro_elastic.runs.start.run import run
 
 __all__ = [
     "CerebroError",
@@ -85,6 +85,7 @@ __all__ = [
 _MODULES = {
     "config": ["StoreSettings"],
     "errors": [name for name in __all__ if name.endswith("Error") or name == "MissingExtra"],
+    "front_end.run": ["run"],
     "recipes": ["Recipe", "load_recipe"],
     "reporting.results": ["ConfigResult"],
     "runs.callbacks": ["RunCallback"],
@@ -99,7 +100,6 @@ _MODULES = {
     "runs.start.extend": ["extend"],
     "runs.start.handle": ["RunHandle"],
     "runs.start.join": ["join"],
-    "runs.start.run": ["run"],
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -24,6 +24,10 @@ class CerebroError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message says what to do, and a traceback hides it."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class RecipeError(CerebroError):
     """The recipe is wrong: nothing was started.

@@ -1,15 +1,39 @@
-"""Numbers and foreign text in messages."""
+"""Numbers, foreign text and the names of options in messages."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 # What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
 _UNSEEN = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_commanded: ContextVar[bool] = ContextVar("commanded", default=False)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+@contextmanager
+def for_commands() -> Iterator[None]:
+    """Messages within are for somebody who has typed a command, and not called a function of Python."""
+    before = _commanded.set(True)
+    try:
+        yield
+    finally:
+        _commanded.reset(before)
+
+
+def for_reader(command: str, python: str) -> str:
+    """The text for somebody who has typed a command, or the one for whoever has called a function."""
+    return command if _commanded.get() else python
+
+
+def option(name: str, argument: str | None = None) -> str:
+    """``--run-id`` for who has typed a command, else the argument in Python, by default ``run_id``."""
+    return for_reader(f"--{name}", argument or name.replace("-", "_"))
 
 
 def counted(number: int, what: str, many: str | None = None) -> str:

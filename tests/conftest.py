@@ -35,8 +35,8 @@ _SHARED = "fork server"
 _SERVER = pytest.StashKey[tuple[ExitStack, str]]()
 # Started once by multiprocessing for the life of the process.
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-# The loop of fsspec's asynchronous file systems, and its helpers.
-_STAYING_THREADS = ("fsspecIO", "asyncio_")
+# The loop of fsspec's asynchronous file systems, and its helpers; that of jupyter_client.
+_STAYING_THREADS = ("fsspecIO", "asyncio_", "MainThread - runner")
 # Set once by pytest, and by torch and lightning when something is first imported.
 _IMPORTS = (
     "torch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.words import visible
+from cerebro_elastic.words import for_commands, visible
 
 
 def main() -> None:
@@ -13,7 +13,8 @@ def main() -> None:
     try:
         from cerebro_elastic.cli.app import app
 
-        app(prog_name="cerebro")
+        with for_commands():
+            app(prog_name="cerebro")
     except CerebroError as error:
         print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.cells import is_in_cell, written
+from cerebro_elastic.front_end.interrupted import Interrupted
+from cerebro_elastic.front_end.kernel import in_notebook
+from cerebro_elastic.front_end.objects import References, root_of
+from cerebro_elastic.front_end.run import OnInterrupt
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.live import LiveView, Watcher
 from cerebro_elastic.search import studies
 from cerebro_elastic.training.unit_runner import make_task
 
 __all__ = [
+    "Interrupted",
     "LiveView",
+    "OnInterrupt",
+    "References",
+    "Watcher",
     "default_home",
-    "is_in_cell",
+    "in_notebook",
     "make_task",
+    "root_of",
     "studies",
-    "written",
 ]

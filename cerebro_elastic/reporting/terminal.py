@@ -1,7 +1,8 @@
-"""The console that commands write to."""
+"""The console that commands write to, and the same for notebooks."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,13 @@ def terminal(**options: Any) -> Console:
     read them as markup: it would drop ``[batch, time]``, and raise at ``[/data]``. Control characters are
     shown as signs."""
     return _Console(markup=False, emoji=False, highlight=False, **options)
+
+
+def html_text(renderable: RenderableType, width: int = 120) -> str:
+    """What a console of so many columns shows, as HTML for a notebook."""
+    console = terminal(record=True, width=width, file=io.StringIO(), force_jupyter=False)
+    console.print(renderable)
+    return console.export_html(inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>")
 
 
 class _Console(Console):

@@ -17,6 +17,7 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.keys import ROOT
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.words import for_reader, option
 
 
 def store_at(endpoints: str) -> StoreSettings:
@@ -43,7 +44,8 @@ def locate(
     folder = find_run(run, Path(home) if home is not None else None)
     if not folder.endpoint.exists():
         raise RunError(
-            f"run {folder.run!r} is not live on this machine; if it is elsewhere, name its etcd with --etcd"
+            f"run {folder.run!r} is not live on this machine; if it is elsewhere, name its etcd with "
+            f"{option('etcd', 'store')}"
         )
     return folder.read_spec().plan.run, store_of(folder)
 
@@ -62,7 +64,7 @@ def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Record, Spec]]
         spec = known_spec(record, settings)
         record.check_signed(settings.trusted)
         if record.ended():
-            raise RunError(f"run {run!r} has ended: nothing can be asked of it; see `cerebro status {run}`")
+            raise RunError(f"run {run!r} has ended: nothing can be asked of it; see {_status(run)}")
         yield record, spec
 
 
@@ -95,3 +97,7 @@ def runs_in(store: Store) -> list[str]:
     """The ids of all runs in ``store``."""
     keys = (item.key.removeprefix(ROOT) for item in store.range(ROOT).items)
     return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))
+
+
+def _status(run: str) -> str:
+    return for_reader(f"`cerebro status {run}`", f"open_run({run!r})")

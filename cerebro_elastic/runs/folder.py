@@ -18,6 +18,7 @@ from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.files import as_its_folder, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.words import for_reader, option
 
 _LOCK = "lock"
 
@@ -115,7 +116,8 @@ class RunFolder:
             return decode(self.spec.read_bytes(), Spec)
         except (UnreadableValue, OSError) as exc:
             raise RunError(
-                f"{self.spec} is damaged: {exc}; restore it, or start the run anew with --fresh"
+                f"{self.spec} is damaged: {exc}; restore it, or start the run anew with "
+                f"{option('fresh', 'fresh=True')}"
             ) from exc
 
     @contextmanager
@@ -129,14 +131,18 @@ class RunFolder:
                     raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
                 raise RunError(
-                    f"run {self.run!r} is being run by another process: watch it with "
-                    f"`cerebro status {self.run}`, or choose another id with --run-id"
+                    f"run {self.run!r} is being run already: watch it with {self._way_to_watch()}, or choose "
+                    f"another id with {option('run-id')}"
                 ) from exc
             try:
                 yield
             finally:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)
+
+    def _way_to_watch(self) -> str:
+        handle = f"RunHandle.of({self.run!r}), if this process has it in the background"
+        return for_reader(f"`cerebro status {self.run}`", handle)
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""
@@ -162,12 +168,12 @@ class RunFolder:
     def _lock(self) -> TextIO:
         """The lock's file. It also marks the folder as a run's."""
         lock = self.path / _LOCK
-        with translated(RunError, f"cannot keep a run in {self.path}; choose another --home"):
+        with translated(RunError, f"cannot keep a run in {self.path}; choose another {option('home')}"):
             private_folder(self.path)
             if not lock.exists() and any(self.path.iterdir()):
                 raise RunError(
-                    f"{self.path} exists and is no run's folder: choose another id with --run-id, or another "
-                    "--home"
+                    f"{self.path} exists and is no run's folder: choose another id with {option('run-id')}, "
+                    f"or another {option('home')}"
                 )
             return open(lock, "w", opener=as_its_folder)
 
@@ -212,7 +218,7 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
     near = did_you_mean(str(run), known)
     raise RunError(
         f"there is no run {str(run)!r} in {home.resolve()}; {near}; one of other machines is found by "
-        "its etcd: give --etcd"
+        f"its etcd: give {option('etcd', 'store')}"
     )
 
 

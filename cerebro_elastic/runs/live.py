@@ -1,11 +1,10 @@
-"""What a run shows in the terminal or notebook while it goes on."""
+"""What a run shows in the terminal while it goes on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Self
 
 from rich.console import Console
@@ -60,7 +59,7 @@ _LINE_SECONDS = 60.0
 class LiveView:
     """Shows what a run reports to its ``watcher``.
 
-    In a terminal or notebook these are tables of nodes and configs, sorted by the ``objective``, and lines
+    In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
     about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, and one for
     each new best. ``verbose`` adds a line for every epoch of every config, and the optimality gap."""
 
@@ -74,9 +73,8 @@ class LiveView:
     ) -> None:
         console = console or terminal()
         self._console = console
-        moves = moving and objective is not None and (console.is_terminal or _is_notebook(console))
-        stays = _is_notebook(console)  # a terminal gets the leaderboard in its place
-        self._live = Live(console=console, transient=not stays, auto_refresh=False) if moves else None
+        moves = moving and objective is not None and console.is_terminal
+        self._live = Live(console=console, transient=True, auto_refresh=False) if moves else None
         self._began = time.monotonic()
         self._objective = objective
         self._verbose = verbose
@@ -86,19 +84,24 @@ class LiveView:
         self._missing: list[str] = []
         self._has_begun = False
         self._known_failures: dict[str, str] = {}
+        self._closed = False
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed = True
         if self._live:
             self._live.stop()
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        if not self._closed:  # the run may go on, in the background
+            self._console.print(Text(text), soft_wrap=True)
 
     def _show(self, events: list[Event], state: State) -> None:
+        if self._closed:
+            return
         elapsed = time.monotonic() - self._began
         for event in events:
             line = self._unusual(event) or (None if self._live else self._progress(event, state, elapsed))
@@ -156,11 +159,6 @@ class LiveView:
         unit = event.visit.unit
         metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
-
-
-def _is_notebook(console: Console) -> bool:
-    """Whether a table can move in it: rich needs a widget for that."""
-    return console.is_jupyter and find_spec("ipywidgets") is not None
 
 
 def _line(event: Event) -> str | None:

@@ -54,3 +54,5 @@ class RecipeOverrides(TypedDict, total=False):
     """What follows if units do not equal one ordinary fit."""
     loggers: Sequence[str | Mapping[str, Any]]
     """Where metrics are logged."""
+    cells: Literal["cloudpickle"]
+    """Whether what a notebook has and has no source is pickled."""

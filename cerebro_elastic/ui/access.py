@@ -24,11 +24,11 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors"
+)
 _HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -49,6 +49,8 @@ class Access:
     """The header in which a reverse proxy names the person whom it has let in."""
     read_only: bool = False
     """Whether everything that would change a run is refused."""
+    frames: tuple[str, ...] = ()
+    """The origins whose pages may show this one in a frame, as a content security policy has them."""
 
     @property
     def cookie(self) -> str:
@@ -88,6 +90,8 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        frames = " ".join(access.frames) or "'none'"
+        self._headers = {**_HEADERS, "Content-Security-Policy": f"{_POLICY} {frames}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,7 +100,7 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                MutableHeaders(scope=message).update(self._headers)
             await send(message)
 
         answer = self._answer(scope)
@@ -115,7 +119,8 @@ class Guard:
             if given is not None and scope["method"] == "GET":
                 if not _same(given, access.token):
                     return _refused("the token in the address is not this server's")
-                return _with_cookie(scope["path"], query, name, access.cookie)
+                foreign = bool(access.frames) and headers.get("sec-fetch-site") == "cross-site"
+                return _with_cookie(scope["path"], query, name, access.cookie, foreign=foreign)
             if not _same(HTTPConnection(scope).cookies.get(name, ""), access.cookie):
                 return _refused("this browser has shown no token")
         if scope["method"] not in ("GET", "HEAD"):
@@ -136,12 +141,17 @@ def _same(given: str, known: str) -> bool:
     return hmac.compare_digest(given.encode(), known.encode())
 
 
-def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str) -> Response:
-    """The same address without the token, which so stays in no history and no bookmark."""
+def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str, *, foreign: bool) -> Response:
+    """The same address without the token, which so stays in no history and no bookmark.
+
+    In a frame of a ``foreign`` site (``localhost`` is another one than ``127.0.0.1``) a strict cookie would
+    not be sent. That frame gets one of its own, which is sent below that site's pages alone."""
     address = html.escape("/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else ""))
     # Not a redirect: behind a click on another site's link the browser would not send the cookie with it.
     answer = HTMLResponse(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">')
-    answer.set_cookie(name, value, httponly=True, samesite="strict", path="/")
+    answer.set_cookie(name, value, httponly=True, samesite="none" if foreign else "strict", secure=foreign)
+    if foreign:  # Python's cookies learn this word in 3.14
+        answer.headers["set-cookie"] += "; Partitioned"
     return answer
 
 

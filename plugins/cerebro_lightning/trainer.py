@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,12 +14,16 @@ import cerebro_elastic
 from cerebro_elastic import Recipe, RunHandle, RunResult, load_recipe
 from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.extending.front_ends import (
+    Interrupted,
     LiveView,
+    OnInterrupt,
+    References,
+    Watcher,
     default_home,
-    is_in_cell,
+    in_notebook,
     make_task,
+    root_of,
     studies,
-    written,
 )
 from cerebro_elastic.extending.recipes import Objective
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
@@ -44,7 +47,7 @@ class CerebroTrainer:
     which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
     recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
     ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables"), ``stratify``, ``split_by`` and
-    ``sample_weight`` ("Splits").
+    ``sample_weight`` ("Splits"). ``cells="cloudpickle"`` pickles what a notebook has and has no source.
     Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
@@ -81,6 +84,7 @@ class CerebroTrainer:
         home: str | Path | None = None,
         fresh: bool = False,
         enable_progress_bar: bool = True,
+        cells: Literal["cloudpickle"] | None = None,
         **trainer: Any,
     ) -> None:
         check_trainer_settings(trainer)
@@ -91,6 +95,7 @@ class CerebroTrainer:
             "epochs": max_epochs,
             "nodes": nodes,
             **({"scheduler": scheduler} if scheduler is not None else {}),
+            **({"cells": cells} if cells is not None else {}),
             "parallelism": parallelism,
             "gang": gang,
             "objective": {"metric": monitor, "mode": mode},
@@ -118,7 +123,7 @@ class CerebroTrainer:
             **{name: value for name, value in more.items() if value not in (None, [])},
         }
         self._home = Path(home) if home is not None else default_home()
-        self._callbacks = [self._callback(callback) for callback in callbacks]
+        self._callbacks = [_checked_callback(callback) for callback in callbacks]
         self._fresh = fresh
         self._shows = enable_progress_bar
         self._result: RunResult | None = None
@@ -134,6 +139,7 @@ class CerebroTrainer:
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: Literal[True] = True,
+        on_interrupt: OnInterrupt = "stop",
         **args: Any,
     ) -> RunResult: ...
 
@@ -147,6 +153,7 @@ class CerebroTrainer:
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: Literal[False],
+        on_interrupt: OnInterrupt = "stop",
         **args: Any,
     ) -> RunHandle: ...
 
@@ -159,6 +166,7 @@ class CerebroTrainer:
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: bool = True,
+        on_interrupt: OnInterrupt = "stop",
         **args: Any,
     ) -> RunResult | RunHandle:
         """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
@@ -174,21 +182,26 @@ class CerebroTrainer:
         taken.
 
         With ``wait=False`` the run goes on in the background, and its ``RunHandle`` is returned at once.
+        ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
+        it, or ``detach`` from it. Then it goes on in the background, and ``handle`` is its handle.
 
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
-        self._result = None
+        self._result = self._handle = None
+        call = {"home": self._home, "fresh": self._fresh, **self._study}
+        watcher = None if self._shows else Watcher()
         if not wait:
-            self._handle = cerebro_elastic.run(
-                recipe, home=self._home, fresh=self._fresh, wait=False, **self._study
-            )
+            self._handle = cerebro_elastic.run(recipe, watcher=watcher, wait=False, **call)
             return self._handle
-        with LiveView(recipe.objective) if self._shows else nullcontext() as view:
-            watcher = view.watcher if view else None
-            self._result = cerebro_elastic.run(
-                recipe, home=self._home, fresh=self._fresh, watcher=watcher, **self._study
-            )
+        shows_lines = self._shows and not in_notebook()
+        try:
+            with LiveView(recipe.objective) if shows_lines else nullcontext() as view:
+                watcher = view.watcher if view else watcher
+                self._result = cerebro_elastic.run(recipe, watcher=watcher, on_interrupt=on_interrupt, **call)
+        except Interrupted as interrupted:
+            self._handle = interrupted.handle
+            raise
         return self._result
 
     def recipe(
@@ -202,7 +215,7 @@ class CerebroTrainer:
         **args: Any,
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
-        reference, root = self._reference(_checked(module))
+        root = root_of(_checked(module))
         if not isinstance(search_space, Mapping):
             raise RecipeError(
                 f"search_space is a {type(search_space).__name__}: map arguments of {module.__name__} to "
@@ -216,25 +229,31 @@ class CerebroTrainer:
                 f"train_dataloader; as train_data {FORMS}"
             )
         if train_data is None:
-            data = self._of_module(datamodule, root)
+            data = self._of_module(datamodule)
         else:
-            data = {"batch_size": self._batch_size, **self._source(train_data, val_data, root)}
+            data = {"batch_size": self._batch_size, **self._source(train_data, val_data)}
         task = {
             "kind": "lightning",
-            "module": reference,
+            "module": module,
             "args": args,
             "trainer": self._trainer,
             "callbacks": self._callbacks,
         }
-        return load_recipe(
-            {
-                **self._sections,
-                "task": task,
-                "data": data,
-                "search": {**self._search, "space": dict(search_space)},
-            },
-            root=root,
-        )
+        sections = {
+            **self._sections,
+            "task": task,
+            "data": data,
+            "search": {**self._search, "space": dict(search_space)},
+        }
+        references = References(root, pickle="cells" in self._sections)
+        return load_recipe(references.in_recipe(sections), root=root)
+
+    @property
+    def handle(self) -> RunHandle:
+        """The handle of the run in the background, by ``wait=False`` or ``on_interrupt="detach"``."""
+        if self._handle is None:
+            raise TaskError("this CerebroTrainer has no run in the background: call fit with wait=False")
+        return self._handle
 
     @property
     def result(self) -> RunResult:
@@ -253,51 +272,28 @@ class CerebroTrainer:
         state = self.result.state(best.config)
         return task.load_module(best.hparams, state, self.result.recipe.seed)
 
-    def _callback(self, callback: Any) -> str | Mapping[str, Any]:
-        """A callback as a recipe has it."""
-        if isinstance(callback, str | Mapping):
-            return callback
-        if isinstance(callback, type) and issubclass(callback, pl.Callback):
-            if callback.__module__.startswith("lightning."):
-                return callback.__name__
-            return self._reference(callback)[0]
-        name = type(callback).__name__
-        raise TaskError(
-            f"callbacks has a {name}: every unit makes its own, so give the class, or "
-            f'{{"class": "{name}", "args": {{...}}}}'
-        )
-
-    def _reference(self, thing: Any) -> tuple[str, Path]:
-        return _reference(thing, self._home / "cells")
-
-    def _source(self, data: Data, valid: float | Data, root: Path) -> dict[str, Any]:
+    def _source(self, data: Data, valid: float | Data) -> dict[str, Any]:
         if isinstance(data, str | Path) and (Path(data) / "manifest.json").is_file():
             settled = {key: value for key, value in self._source_keys.items() if key != "partitions"}
             return {"url": str(Path(data).resolve()), **settled}
         share = isinstance(valid, int | float)
         return {
-            "source": self._named(data, "train_data", root),
-            "valid": valid if share else self._named(valid, "val_data", root),
+            "source": self._named(data, "train_data"),
+            "valid": valid if share else self._named(valid, "val_data"),
             **self._source_keys,
         }
 
-    def _of_module(self, datamodule: Any, root: Path) -> dict[str, Any]:
+    def _of_module(self, datamodule: Any) -> dict[str, Any]:
         kind = datamodule if isinstance(datamodule, type) else type(datamodule)
-        reference, where = self._reference(kind)
-        if where != root:
-            raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
         arguments = {} if isinstance(datamodule, type) else arguments_of(datamodule)
-        return {"datamodule": reference, "args": arguments, "partitions": self._source_keys["partitions"]}
+        return {"datamodule": kind, "args": arguments, "partitions": self._source_keys["partitions"]}
 
-    def _named(self, data: Any, what: str, root: Path) -> str:
+    def _named(self, data: Any, what: str) -> Any:
         """What a recipe calls the data: a path, a URL or a function; arrays are written to a file."""
         if isinstance(data, str | Path):
             return str(data)
         if callable(data):
-            reference, where = self._reference(data)
-            if where != root:
-                raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
-            return reference
+            return data
         keys = self._source_keys
         wanted = keys.get("columns", keys.get("features"))
         if wanted is not None:
@@ -324,6 +320,19 @@ def _checked(module: Any) -> type[pl.LightningModule]:
     return module
 
 
+def _checked_callback(callback: Any) -> Any:
+    """A callback as a recipe has it; a class of the user's as it is."""
+    if isinstance(callback, str | Mapping):
+        return callback
+    if isinstance(callback, type) and issubclass(callback, pl.Callback):
+        return callback.__name__ if callback.__module__.startswith("lightning.") else callback
+    name = type(callback).__name__
+    raise TaskError(
+        f"callbacks has a {name}: every unit makes its own, so give the class, or "
+        f'{{"class": "{name}", "args": {{...}}}}'
+    )
+
+
 def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode: str) -> dict[str, Any]:
     """The keys of a recipe's ``search``."""
     if isinstance(search, str):
@@ -331,20 +340,3 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
     if isinstance(search, Mapping):
         return dict(search)
     return studies.section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
-
-
-def _reference(thing: Any, cells: Path) -> tuple[str, Path]:
-    """``module:name`` of a class or function, and the folder that others can import it from. What is defined
-    in a notebook is written to a file in the folder ``cells``."""
-    name, module = getattr(thing, "__qualname__", repr(thing)), getattr(thing, "__module__", "")
-    if is_in_cell(thing) and name.isidentifier():
-        return f"{written(thing, cells)}:{name}", cells.resolve()
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or not hasattr(thing, "__qualname__") or "<" in name:  # of a function, or a lambda
-        raise TaskError(
-            f"{name} cannot be imported by the nodes, which are processes of their own: "
-            "define it at the top level of a .py file and import it from there"
-        )
-    depth = 0 if module == "__main__" else module.count(".")
-    imported = Path(file).stem if module == "__main__" else module
-    return f"{imported}:{name}", Path(file).resolve().parents[depth]

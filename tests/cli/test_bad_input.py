@@ -145,7 +145,7 @@ def test_a_run_that_is_live_is_not_run_twice(project: Path, cerebro: Cerebro) ->
     with RunFolder(project / "runs" / "recipe").locked():
         said = cerebro("run", "recipe.yaml")
     assert said.code == 1
-    assert "being run by another process: watch it with `cerebro status recipe`" in said.err
+    assert "being run already: watch it with `cerebro status recipe`" in said.err
 
 
 def test_credentials_that_are_refused(

@@ -119,7 +119,7 @@ WRONG = {
     "an unknown config": (Wish(epochs=4, configs=("c9",)), "has no config 'c9'"),
     "both choices": (Wish(epochs=4, configs=("c0000",), top=1), "give one of them"),
     "the best none": (Wish(epochs=4, top=0), "1 or more"),
-    "a choice of nothing": (Wish(num=9, top=2), "give --epochs as well"),
+    "a choice of nothing": (Wish(num=9, top=2), "give epochs as well"),
     "more of a grid": (Wish(num=9), "every point of its space"),
     "a budget that was not there": (Wish(budget={"units": 9.0}), "no such bound"),
     "an unknown budget": (Wish(budget={"minutes": 9.0}), "choices: epochs, node_seconds, timeout, units"),

@@ -22,7 +22,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.budget import USED_UP
 from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import counted, option
 
 _BUDGETS = sorted(Budget.model_fields.keys() - {"target"})
 
@@ -81,18 +81,23 @@ def extended(result: RunResult, wish: Wish) -> Spec:
 def _check_wish(wish: Wish) -> None:
     if wish.epochs is None and wish.num is None and not wish.budget:
         raise RunError(
-            "say by how much: --epochs, the epochs of each config in all; --num, the configs in all; or "
-            "--budget KEY=VALUE"
+            f"say by how much: {option('epochs')}, the epochs of each config in all; {option('num')}, the "
+            f"configs in all; or {option('budget')}, bounds by their keys"
         )
     if wish.configs and wish.top is not None:
-        raise RunError("--config names configs, and --top chooses them: give one of them")
+        raise RunError(
+            f"{option('config', 'configs')} names configs, and {option('top')} chooses them: give one of them"
+        )
     if wish.top is not None and wish.top < 1:
-        raise RunError(f"--top is {wish.top}: it is a number of configs, 1 or more")
+        raise RunError(f"{option('top')} is {wish.top}: it is a number of configs, 1 or more")
     if (wish.configs or wish.top is not None) and wish.epochs is None and not wish.budget:
-        raise RunError("--config and --top choose configs that get more epochs: give --epochs as well")
+        raise RunError(
+            f"{option('config', 'configs')} and {option('top')} choose configs that get more epochs: give "
+            f"{option('epochs')} as well"
+        )
     unknown = sorted(wish.budget.keys() - set(_BUDGETS))
     if unknown:
-        raise RunError(f"--budget {unknown[0]}=...: {did_you_mean(unknown[0], _BUDGETS)}")
+        raise RunError(f"{option('budget')} {unknown[0]}=...: {did_you_mean(unknown[0], _BUDGETS)}")
 
 
 def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
@@ -103,8 +108,8 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
     if wish.epochs is not None:
         if wish.epochs < recipe.epochs:
             raise RunError(
-                f"--epochs is {wish.epochs}, and configs have {counted(recipe.epochs, 'epoch')} already: it "
-                f"is their number in all, so give more than {recipe.epochs}"
+                f"{option('epochs')} is {wish.epochs}, and configs have {counted(recipe.epochs, 'epoch')} "
+                f"already: it is their number in all, so give more than {recipe.epochs}"
             )
         values["epochs"] = wish.epochs
         if recipe.search.max_epochs is not None:
@@ -116,11 +121,11 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
         for key, value in wish.budget.items():
             if key not in known:
                 had = ", ".join(sorted(known)) or "none at all"
-                raise RunError(f"--budget {key}=...: the run had no such bound (it had {had})")
+                raise RunError(f"{option('budget')} {key}=...: the run had no such bound (it had {had})")
             if value <= known[key]:
                 raise RunError(
-                    f"--budget {key}={value:g}: the run had {known[key]:g}, and the bound is that of all "
-                    "together: give more"
+                    f"{option('budget')} {key}={value:g}: the run had {known[key]:g}, and the bound is that "
+                    "of all together: give more"
                 )
         search["budget"] = {**known, **{k: type(known[k])(v) for k, v in wish.budget.items()}}
     return load_recipe(spec.recipe, root=spec.root, **values, **({"search": search} if search else {}))
@@ -128,16 +133,17 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
 
 def _more_configs(recipe: Recipe, num: int) -> int:
     if refusal := why_not_more(make_search(recipe), recipe):
-        raise RunError(f"--num {num}: {refusal}")
+        raise RunError(f"{option('num')} {num}: {refusal}")
     before = recipe.search.num
     if before is None:
         raise RunError(
-            f"--num {num}: the search had no number of configs; its budget ended it: give --budget"
+            f"{option('num')} {num}: the search had no number of configs; its budget ended it: give "
+            f"{option('budget')}"
         )
     if num <= before:
         raise RunError(
-            f"--num is {num}, and the run has {counted(before, 'config')} already: it is their number in "
-            f"all, so give more than {before}"
+            f"{option('num')} is {num}, and the run has {counted(before, 'config')} already: it is their "
+            f"number in all, so give more than {before}"
         )
     return num
 
@@ -159,7 +165,7 @@ def _chosen(
     if wish.epochs is not None and not may and epochs > result.spec.plan.epochs and wish.num is None:
         raise RunError(
             f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
-            "to go on by --config"
+            f"to go on by {option('config', 'configs')}"
         )
     return may
 
@@ -182,7 +188,7 @@ def _named(result: RunResult, state: State, name: str, epochs: int) -> str:
     if config.epoch >= epochs:
         raise RunError(
             f"config {name} has {counted(config.epoch, 'epoch')} behind it, and is to have {epochs} in all: "
-            "give more --epochs, or name others"
+            f"give more {option('epochs')}, or name others"
         )
     return name
 

@@ -32,6 +32,7 @@ from cerebro_elastic.simulation import (
     read_faults,
 )
 from cerebro_elastic.version import __version__
+from cerebro_elastic.words import option
 
 MOST_NODES = 10_000
 
@@ -181,7 +182,8 @@ def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
     if like is not None and like.spec.plan.partitions != partitions:
         raise RecipeError(
             f"run {like.run!r} has {like.spec.plan.partitions} partitions, the recipe {partitions}: units of "
-            "another size take other times; simulate with --seconds, or a run with as many partitions"
+            f"another size take other times; simulate with {option('seconds')}, or a run with as many "
+            "partitions"
         )
     return plan_of(recipe, recipe.name, partitions, validations)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
 from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.store.ledger.journal import Line, read_lines
@@ -203,12 +202,12 @@ class RunResult:
         return axes
 
     def _repr_html_(self) -> str:
-        """The leaderboard, in a notebook."""
-        console = terminal(record=True, width=120, file=io.StringIO(), force_jupyter=False)
-        console.print(leaderboard_table(self.leaderboard, self.recipe.objective.metric))
-        return console.export_html(
-            inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>"
-        )
+        """The leaderboard and the curves, in a notebook."""
+        from cerebro_elastic.reporting.page.notebook import curves_html
+
+        metric = self.recipe.objective.metric
+        board = html_text(leaderboard_table(self.leaderboard, metric))
+        return board + curves_html(self.leaderboard, metric)
 
     def config(self, config: str) -> ConfigResult:
         """The config of this id; ``best`` is the best one. Raises ``RunError`` with the known ids."""
@@ -270,7 +269,7 @@ def load_picked(
             if time.monotonic() > until:
                 raise RunError(
                     f"the state {ref.url} is not there, or damaged, and run {result.run!r} tells of no other "
-                    "that could be read: wait for its end, or stop the config first (`cerebro stop`)"
+                    "that could be read: wait for its end, or stop the config first (`stop`)"
                 ) from damaged
             time.sleep(_PAUSE)  # the record may lag behind what was deleted
             result = result.now()

@@ -18,6 +18,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
 from cerebro_elastic.runs.subprocess_call import SubprocessCall
+from cerebro_elastic.words import option
 
 VARIABLE = "CEREBRO_CHECK"
 """The environment variable that goes before the recipe's ``check``."""
@@ -110,7 +111,7 @@ class BackgroundCheck:
         if reason is not None and visible_devices():
             self._say(f"note: in the check, which is done on the CPU: {reason}")
         elif reason is not None:
-            raise TaskError(f"{reason}\ncorrect it, and start the run with --fresh")
+            raise TaskError(f"{reason}\ncorrect it, and start the run with {option('fresh', 'fresh=True')}")
         else:
             reported: set[str] = set()
             for config in self._checked:

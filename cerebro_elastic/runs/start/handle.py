@@ -9,16 +9,24 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.progress import progress_view
+from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.control import configs
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 
+_LINES = 40
+"""The most lines of nodes and configs below a cell."""
 Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
 
@@ -34,6 +42,10 @@ class RunStatus:
     """The configs by id, with status, epoch and last metrics."""
     nodes: tuple[str, ...]
     """The names of the registered nodes."""
+
+
+_handles: dict[str, RunHandle] = {}
+"""The runs that this process has in the background, or had, by id."""
 
 
 class _Closed(Exception):
@@ -66,6 +78,7 @@ class RunHandle:
         store: StoreSettings | None,
         start: Callable[[Watcher], RunResult],
         watcher: Watcher,
+        objective: Objective,
     ) -> None:
         self.run = folder.run
         """The run's id."""
@@ -73,9 +86,11 @@ class RunHandle:
         self._store = store
         self._start = start
         self._watcher = watcher
+        self._objective = objective
         self._state = State()
         self._message = ""
         self._closing = threading.Event()
+        self._ended = threading.Event()
         self._interrupted = False
         self._result: RunResult | None = None
         self._error: BaseException | None = None
@@ -83,6 +98,20 @@ class RunHandle:
         self._thread = threading.Thread(target=self._work, name=f"run {folder.run}", daemon=True)
         atexit.register(self.close)
         self._thread.start()
+        _handles[folder.run] = self
+
+    @staticmethod
+    def of(run: str) -> RunHandle:
+        """The handle of a run that this process has in the background, by the run's id.
+
+        Raises:
+            RunError: This process has started no such run in the background; the message lists its runs.
+        """
+        if run not in _handles:
+            raise RunError(
+                f"this process has no run {run!r} in the background; {did_you_mean(run, _handles)}"
+            )
+        return _handles[run]
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +122,19 @@ class RunHandle:
         self.close()
         if kind is None and self._error is not None and not self._interrupted and not self._raised:
             self.wait()
+
+    def __repr__(self) -> str:
+        message = f": {self._message}" if self._message else ""
+        return f"<RunHandle {self.run!r}, {self._phase()}{message}>"
+
+    def _repr_html_(self) -> str:
+        """How the run stands now, in a notebook."""
+        if self._result is not None:
+            return self._result._repr_html_()
+        lines: list[RenderableType] = [Text(repr(self))]
+        if self._state.plan is not None:
+            lines.append(progress_view(self._state, self._objective, None, _LINES))
+        return html_text(Group(*lines))
 
     def status(self) -> RunStatus:
         """The present status of the run."""
@@ -123,8 +165,8 @@ class RunHandle:
             RunError: The run was closed before its end.
             Exception: What the run, or one of its callbacks, has raised.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        # Not by join(): Python 3.11 takes a thread for ended when Ctrl-C has interrupted that.
+        if not self._ended.wait(timeout):
             raise TimeoutError(f"run {self.run!r} has not ended within {timeout:g} s; it goes on")
         if self._error is not None:
             self._raised = True
@@ -136,6 +178,7 @@ class RunHandle:
         """Stop the run on this machine, if it has not ended, and wait until nothing of it is left here. While
         the recipe is being checked, that takes until the check's end."""
         self._closing.set()
+        self._ended.wait()
         self._thread.join()
         atexit.unregister(self.close)
 
@@ -144,7 +187,7 @@ class RunHandle:
         return str(self._folder.path.parent)
 
     def _phase(self) -> Phase:
-        if self._thread.is_alive():
+        if not self._ended.is_set():
             return "running" if self._state.nodes and self._state.configs else "starting"
         if self._error is None:
             return "ended"
@@ -161,6 +204,7 @@ class RunHandle:
             self._error, self._message = error, str(error)
         finally:
             atexit.unregister(self.close)
+            self._ended.set()
 
     def _say(self, text: str) -> None:
         self._message = text

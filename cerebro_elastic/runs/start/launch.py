@@ -47,7 +47,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import counted, for_reader, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,9 @@ class Launch:
             spec = gone_on(folder, with_key(self.store, folder.run, home)) if self.store is not None else None
             if spec is None:
                 watcher.say(
-                    f"run {folder.run!r} has ended before; to go on with it: cerebro extend {folder.run}; to "
-                    "run it again: --fresh, or another --run-id"
+                    f"run {folder.run!r} has ended before; to go on with it: "
+                    f"{for_reader(f'cerebro extend {folder.run}', f'extend({folder.run!r}, ...)')}; to run "
+                    f"it again: {option('fresh', 'fresh=True')}, or another {option('run-id')}"
                 )
                 return CallbackCaller(self.callbacks, folder.history)
         if self.store is not None:
@@ -231,12 +232,13 @@ def _open(record: Record, spec: Spec, journal: Journal) -> bool:
     if journal and record.spec() is None:
         raise RunError(
             f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
-            "give the --etcd with which it was started, or start it anew with --fresh"
+            f"give the {option('etcd')} with which it was started, or start it anew with "
+            f"{option('fresh', 'fresh=True')}"
         )
     begins, known = OperatorLedger(record).open_run(spec), record.spec()
     if known is None or replace(known, code=spec.code) != spec:
         raise RunError(
             f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
-            "choose another id with --run-id"
+            f"choose another id with {option('run-id')}"
         )
     return begins

@@ -31,7 +31,7 @@ from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import counted, option
 
 _PATIENCE = 2.0
 """Seconds for which a store is waited for that may be gone with its run."""
@@ -53,7 +53,8 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
         raise RunError(
             f"run {folder.run!r} exists with another recipe:\n{changed}\n"
-            "go on with the old recipe, choose another id with --run-id, or start anew with --fresh"
+            f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
+            f"{option('fresh', 'fresh=True')}"
         )
     return spec
 
@@ -182,7 +183,7 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
         if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
-                "knows nothing of: choose another id with --run-id, or remove it there with "
+                f"knows nothing of: choose another id with {option('run-id')}, or remove it there with "
                 f"`etcdctl del --prefix {record.keys.prefix}`"
             )
 
@@ -201,7 +202,7 @@ def recheck(
     if checked.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {checked.data_digest}, the run began with "
-            f"{spec.data_digest}: restore them, or start a new run with another --run-id"
+            f"{spec.data_digest}: restore them, or start a new run with another {option('run-id')}"
         )
     changed = sorted(
         name for name in {*checked.code, *spec.code} if checked.code.get(name) != spec.code.get(name)
@@ -209,6 +210,6 @@ def recheck(
     if changed:
         watcher.say(
             f"note: {', '.join(changed)} in {recipe.root} is not as it was when the run began; it goes on "
-            "with the new code, and `cerebro replay` will find visits that differ"
+            "with the new code, and `replay` will find visits that differ"
         )
     return replace(spec, code=checked.code)

@@ -1,12 +1,18 @@
-"""``cerebro run``: runs a recipe on this machine, or the rest of a run that was stopped."""
+"""``run``: runs a recipe on this machine, or the rest of a run that was stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.front_end.interrupted import Interrupted
+from cerebro_elastic.front_end.kernel import in_notebook
+from cerebro_elastic.front_end.notebook_view import NotebookView
+from cerebro_elastic.front_end.objects import References
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.live import Watcher
@@ -14,6 +20,8 @@ from cerebro_elastic.runs.overrides import RecipeOverrides
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.handle import RunHandle
 from cerebro_elastic.runs.start.launch import Launch
+
+OnInterrupt: TypeAlias = Literal["stop", "detach"]
 
 
 @overload
@@ -28,6 +36,7 @@ def run(
     callbacks: Sequence[RunCallback] = (),
     watcher: Watcher | None = None,
     wait: Literal[True] = True,
+    on_interrupt: OnInterrupt = "stop",
     **overrides: Unpack[RecipeOverrides],
 ) -> RunResult: ...
 
@@ -44,6 +53,7 @@ def run(
     callbacks: Sequence[RunCallback] = (),
     watcher: Watcher | None = None,
     wait: Literal[False],
+    on_interrupt: OnInterrupt = "stop",
     **overrides: Unpack[RecipeOverrides],
 ) -> RunHandle: ...
 
@@ -59,24 +69,31 @@ def run(
     callbacks: Sequence[RunCallback] = (),
     watcher: Watcher | None = None,
     wait: bool = True,
+    on_interrupt: OnInterrupt = "stop",
     **overrides: Unpack[RecipeOverrides],
 ) -> RunResult | RunHandle:
     """Run a recipe on this machine; an unfinished run of the same id and recipe goes on where it stood.
 
     ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
-    same call goes on from there.
+    same call goes on from there. In a notebook the cell shows the run while it goes on.
 
     Args:
-        recipe: A YAML file, a mapping, or a recipe.
+        recipe: A YAML file, a mapping, or a recipe. In a mapping, functions and classes may stand for their
+            names (``{"model_fn": Net}``): those of importable files, and those that the cells of a notebook
+            define.
         run_id: The run's id, by default the recipe's name.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
-        watcher: It gets lines of text and the run's state, as the command line shows them.
+        watcher: It gets lines of text and the run's state, as the command line shows them. A notebook then
+            shows nothing by itself.
         wait: Whether to return when the run has ended. Without, the run goes on in a thread of this process
             and a handle of it is returned at once; a wrong recipe is still refused first.
+        on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
+            the run, or ``detach`` from it. Then it goes on in the background of this process, and
+            ``RunHandle.of`` has its handle.
         **overrides: Top-level keys of the recipe (``epochs=2``). ``search`` may be an ``optuna.Study``: its
             sampler, pruner and enqueued trials are used, and the configs become trials of it.
 
@@ -95,6 +112,9 @@ def run(
         >>> result.best.best == max(row.best for row in result.leaderboard)
         True
     """
+    if on_interrupt not in get_args(OnInterrupt):
+        raise RunError(f"on_interrupt is {on_interrupt!r}; choices: {', '.join(get_args(OnInterrupt))}")
+    recipe, values = _with_references(recipe, overrides)
     launch = Launch.of(
         recipe,
         run_id=run_id,
@@ -103,7 +123,46 @@ def run(
         store=store,
         grace=grace,
         callbacks=callbacks,
-        overrides=overrides,
+        overrides=values,
     )
-    watcher = watcher or Watcher()
-    return launch(watcher) if wait else RunHandle(launch.folder, launch.store, launch, watcher)
+    run_id, objective = launch.folder.run, launch.recipe.objective
+    view = NotebookView(launch.folder, objective) if watcher is None and in_notebook() else None
+    watcher = view.watcher if view else watcher or Watcher()
+
+    def start(watcher: Watcher) -> RunResult:
+        with view or nullcontext():
+            return launch(watcher)
+
+    if wait and on_interrupt == "stop":
+        try:
+            return start(watcher)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"run {run_id!r} is stopped; what was committed is safe, and the same call goes on from there"
+            ) from None
+    handle = RunHandle(launch.folder, launch.store, start, watcher, objective)
+    if not wait:
+        return handle
+    try:
+        return handle.wait()
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"run {run_id!r} goes on in the background of this process: RunHandle.of({run_id!r}) is its "
+            "handle. Its wait() waits for the end, its close() stops it.",
+            handle,
+        ) from None
+
+
+def _with_references(
+    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: RecipeOverrides
+) -> tuple[str | Path | Mapping[str, Any] | Recipe, dict[str, Any]]:
+    """A recipe and values that replace some of it, with names instead of functions and classes."""
+    own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
+    if isinstance(recipe, Recipe):
+        root, cells = recipe.root, recipe.cells
+    else:
+        root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).resolve().parent
+        cells = own.get("cells")
+    references = References(root, pickle=overrides.get("cells", cells) is not None)
+    values = references.in_recipe(overrides)
+    return references.in_recipe(own) if own else recipe, values

@@ -1,0 +1,79 @@
+"""Functions and classes that stand in a recipe for their names."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from cerebro_elastic.cells.definitions import forwarded, import_folder, in_cells, is_in_cell, written
+from cerebro_elastic.errors import TaskError
+
+_SECTIONS = ("task", "data", "loggers")
+_VALUES = "args"
+"""What is given to users' functions, in any section."""
+
+
+class References:
+    """``module:name`` of functions and classes, for processes that import them from the folder ``root``.
+
+    What a notebook's cells define is written to a module there, and what is in another folder is imported by
+    such a module. With ``pickle`` cloudpickle takes what has no source.
+    """
+
+    def __init__(self, root: Path, *, pickle: bool = False) -> None:
+        self._root = root.resolve()
+        self._pickle = pickle
+
+    def in_recipe(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """The recipe with names instead of functions and classes."""
+        return {key: self._named(value) if key in _SECTIONS else value for key, value in recipe.items()}
+
+    def _named(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: part if key == _VALUES else self._named(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._named(part) for part in value]
+        is_object = isinstance(value, type | FunctionType | BuiltinFunctionType | functools.partial)
+        return self.of(value) if is_object or is_in_cell(value) else value
+
+    def of(self, thing: Any) -> str:
+        """The reference of a function or class. Raises ``TaskError`` if others cannot import it."""
+        if in_cells() and (known := _name_in_cells(thing)) is not None:
+            return f"{written(known, self._root, pickle=self._pickle)}:{known}"
+        module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if module not in sys.modules or "<" in name or (module == "__main__" and file is None):
+            raise TaskError(  # of a function, or a lambda
+                f"{name} cannot be imported by the nodes, which are processes of their own: "
+                "define it at the top level of a .py file and import it from there (in a "
+                "notebook: in a cell, and a lambda under a name)"
+            )
+        folder = import_folder(module)
+        if module == "__main__":
+            module = Path(str(file)).stem
+        if folder is None or folder == self._root:
+            return f"{module}:{name}"
+        return f"{forwarded(module, name.partition('.')[0], folder, self._root)}:{name}"
+
+
+def root_of(thing: Any) -> Path:
+    """The folder of users' modules for a run of ``thing``: its own; the working directory for what a cell
+    defines, and for what is installed."""
+    module = getattr(thing, "__module__", None)
+    return (import_folder(module) if module in sys.modules else None) or Path.cwd()
+
+
+def _name_in_cells(thing: Any) -> str | None:
+    """The name of a global of the cells; ``None`` for what others can import by itself."""
+    module = getattr(thing, "__module__", None)
+    if module not in (None, "__main__") and not isinstance(thing, functools.partial):
+        return None
+    names = vars(sys.modules["__main__"])
+    own = getattr(thing, "__name__", "")
+    if names.get(own) is thing:
+        return str(own)
+    return next((name for name, value in names.items() if value is thing and not name.startswith("_")), None)

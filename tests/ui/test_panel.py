@@ -1,0 +1,84 @@
+"""The live page in a frame, as a notebook on this machine shows it, in a real browser."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.ui import panel
+from cerebro_elastic.ui.panel import PanelServer
+from cerebro_elastic.ui.places import Places
+from support.ui_server import LiveRun
+
+
+class Notebook(BaseHTTPRequestHandler):
+    """A page of another port that has the panel in a frame."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(f'<title>notebook</title><iframe src="{self.server.shown}"></iframe>'.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def notebook() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Notebook)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def server(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PanelServer]:
+    monkeypatch.setattr(panel, "Places", lambda _home: places)
+    server = PanelServer(tmp_path)
+    yield server
+    server.close()
+
+
+def test_the_page_works_in_a_notebooks_frame(
+    run: LiveRun, server: PanelServer, notebook: ThreadingHTTPServer, browser: Browser
+) -> None:
+    notebook.shown = server.address(run.name)
+    for host, config in (("127.0.0.1", "c0000"), ("localhost", "c0001")):
+        context = browser.new_context()
+        tab = context.new_page()
+        tab.goto(f"http://{host}:{notebook.server_port}/")
+        frame = tab.frame_locator("iframe")
+        row = frame.locator(f'#board tr[data-config="{config}"]')
+        row.press("Enter")
+        frame.get_by_role("button", name="Stop", exact=True).click()
+        frame.get_by_role("button", name=f"Stop {config}").click()
+        expect(row).to_contain_text("stopped on the live page")
+        assert run.ledger.state().configs[config].status is Status.STOPPED
+        assert all(cookie["httpOnly"] for cookie in context.cookies())
+        assert "token" not in tab.frames[1].url
+        context.close()
+
+
+def test_no_other_site_shows_it(
+    run: LiveRun, server: PanelServer, notebook: ThreadingHTTPServer, browser: Browser
+) -> None:
+    context = browser.new_context()
+    tab = context.new_page()
+    refused: list[str] = []
+    tab.on("console", lambda message: refused.append(message.text))
+    tab.goto(server.address(run.name))
+    expect(tab.locator("#tiles")).to_contain_text("c0000")
+    notebook.shown = f"http://127.0.0.1:{server.port}/run/{run.name}"
+    with tab.expect_console_message(lambda message: "frame-ancestors" in message.text):
+        tab.goto(f"http://another.localhost:{notebook.server_port}/")
+    assert tab.frames[1].locator("#tiles").count() == 0
+    context.close()
