@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
@@ -29,6 +30,10 @@ _PAUSE = 0.2
 """Seconds between two changes of the page."""
 _REST = 1.0
 """Seconds between two looks at a run that is not live, or out of reach."""
+_STEP = 1000
+"""Events that are taken in between two looks at the clock."""
+_FIRST, _NEXT = 0.5, 2.0
+"""Seconds until a record that is still being read is first shown, and between two more times."""
 _SHARE = 5.0
 """The details are computed again after so many times the seconds that they took."""
 
@@ -100,7 +105,7 @@ class Feed:
             record.check_signed(settings.trusted)
             view = RunView(self.board, spec)
             events = [record.read()] if afresh else self._beginning(record)
-            view.take(events)
+            self._take(view, events)
             self._show(view, live=True)
             self.board.put("run", "connection", {"state": "live", "why": ""})
             with record.events(events[-1].revision + 1 if events else 1) as stream:
@@ -128,7 +133,7 @@ class Feed:
         view = RunView(self.board, folder.read_spec())
         while not self._closed.is_set():
             try:
-                view.take(reader.new_events())
+                self._take(view, reader.new_events())
             except UnreadableValue as exc:
                 raise RunError(f"{folder.history}: the history is damaged: {exc}") from exc
             self._show(view, live=False)
@@ -136,6 +141,17 @@ class Feed:
             if folder.endpoint.exists() and folder.is_locked():
                 return
             self._closed.wait(_REST)
+
+    def _take(self, view: RunView, events: Iterable[Event]) -> None:
+        """Take in events. At the first look at a long record, what is read so far is shown."""
+        rest, due = iter(events), time.monotonic() + _FIRST
+        while part := list(islice(rest, _STEP)):
+            view.take(part)
+            if self.view is None and time.monotonic() > due:
+                view.publish_recipe()
+                view.publish(live=False)
+                self.board.put("run", "connection", {"state": "reading", "why": ""})
+                due = time.monotonic() + _NEXT
 
     def _show(self, view: RunView, *, live: bool) -> None:
         if self.view is not view:

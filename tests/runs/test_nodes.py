@@ -99,10 +99,32 @@ def in_a_unit(ledger: Ledger, node: str) -> bool:
     return attempt is not None and not becomes(lambda: ledger.assignment(node) != attempt, 0.3)
 
 
+PATIENT_NET = """
+import time
+
+from a_plain_net import model as plain_model
+from torch import nn
+
+
+class Patient(nn.Module):
+    def forward(self, x):
+        time.sleep(0.03)
+        return x
+
+
+def model(width):
+    return nn.Sequential(Patient(), plain_model(width))
+"""
+"""The run goes on while the test waits for something else: then units are to wait, too, not to compute."""
+
+
 def test_nodes_come_before_and_after_the_controller(
     project: Path, etcd: EmbeddedEtcd, tmp_path: Path
 ) -> None:
     folder = RunFolder(project / "runs" / "by-hand")
+    recipe = (project / "plain.yaml").read_text()
+    (project / "patient.yaml").write_text(recipe.replace("a_plain_net", "a_patient_net"))
+    (project / "a_patient_net.py").write_text(PATIENT_NET)
     (endpoint,) = etcd.settings.endpoints
 
     def node(name: str, **more: str) -> subprocess.Popen[bytes]:
@@ -124,7 +146,7 @@ def test_nodes_come_before_and_after_the_controller(
         wait_for(lambda: ledger.node("early") is not None, "a node that comes before its run")
         assert ledger.spec() is None
 
-        command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "plain.yaml")]
+        command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "patient.yaml")]
         command += ["--run-id", folder.run, "--home", str(project / "runs"), "--etcd", endpoint]
         command += ["--nodes", "1:3", "--epochs", "10000"]
         controller = stack.enter_context(process(command, tmp_path / "controller.log"))

@@ -41,8 +41,9 @@ function tiles() {
   bar.firstElementChild.style.width = `${total ? (100 * done) / total : 0}%`;
   const state = $("state");
   state.hidden = false;
-  state.textContent = all.live ? "live" : all.outcome ?? "not running";
-  state.className = `badge ${all.live ? "on" : all.outcome ? "" : "warn"}`;
+  const reading = section("run").connection?.state === "reading";
+  state.textContent = all.live ? "live" : reading ? "reading" : all.outcome ?? "not running";
+  state.className = `badge ${all.live ? "on" : all.outcome || reading ? "" : "warn"}`;
   document.title = `${all.live ? `${Math.floor((100 * done) / (total || 1))} % ` : ""}${run}: cerebro`;
 }
 
@@ -51,6 +52,7 @@ function notice() {
   const all = summary();
   const element = $("notice");
   const text = connection?.state === "lost" ? `The run cannot be read at this moment: ${connection.why}. What is shown is what was known before.`
+    : connection?.state === "reading" ? "The record is being read. What is shown is how the run stood earlier."
     : all && !all.live && !all.outcome ? `The run is not running here. The same \`cerebro run\` goes on from where it stopped.`
     : all?.live && !all.leader ? "No controller leads the run at this moment. Units go on; the next one takes over."
     : "";

@@ -12,12 +12,16 @@ const MOST = 12;
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 // Where a value is from 0 to 1, and the marks of the axis. Numbers are logarithmic where the space is, others are in columns.
+// A few numbers far apart, as in a grid, are the marks themselves.
 function axis(values, log) {
   if (values.every((value) => typeof value === "number")) {
-    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const own = [...new Set(values)].sort((one, other) => one - other);
+    const [low, high] = [own[0], own.at(-1)];
     const level = log && low > 0 ? Math.log10 : (value) => value;
     const share = (value) => (high > low ? (level(value) - level(low)) / (level(high) - level(low)) : 0.5);
-    return { share, marks: ticks(low, high, log && low > 0, 3).filter((value) => value >= low && value <= high).map((value) => [share(value), number(value)]) };
+    const apart = own.every((value, index) => index === 0 || share(value) - share(own[index - 1]) > 0.18);
+    const marks = apart ? own : ticks(low, high, log && low > 0, 3).filter((value) => value >= low && value <= high);
+    return { share, marks: marks.map((value) => [share(value), number(value)]) };
   }
   const names = [...new Set(values.map(text))].sort();
   const share = (value) => (names.indexOf(text(value)) + 0.5) / names.length;
