@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,9 @@ from cerebro_elastic.runs.folder import default_home, find_run
 if TYPE_CHECKING:
     from cerebro_elastic.ui.places import Places
 
+_SWITCH_SECONDS = 0.0005
+"""A thread that reads a long record gives way to the page's requests so often: by Python's default ten times
+as seldom, with which a page of 1,000 configs opens in twice the time (`benchmarks/first_look.py`)."""
 _SHORTEST_TOKEN = 12
 
 
@@ -62,6 +66,7 @@ def ui(
     access = Access(token or kept_token(where.home), trust_header, read_only)
     listener = open_socket(host, port)
     server = make_server(where, access)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     echo(f"open {address(listener, host, shown, access)}")
     echo("Ctrl-C ends the page, not the run.")
     with listener:

@@ -30,9 +30,9 @@ _PAUSE = 0.2
 """Seconds between two changes of the page."""
 _REST = 1.0
 """Seconds between two looks at a run that is not live, or out of reach."""
-_STEP = 1000
+STEP = 500
 """Events that are taken in between two looks at the clock."""
-_FIRST, _NEXT = 0.5, 2.0
+_FIRST, _NEXT = 0.2, 2.0
 """Seconds until a record that is still being read is first shown, and between two more times."""
 _SHARE = 5.0
 """The details are computed again after so many times the seconds that they took."""
@@ -46,6 +46,8 @@ class Feed:
         self.board = Board()
         self.view: RunView | None = None
         """What is known of the run; ``None`` until its record was read."""
+        self.reading = False
+        """Whether the record is being read for the first look at it."""
         self._closed = threading.Event()
         self._details_due = 0.0
         self._detailed = 0
@@ -145,13 +147,17 @@ class Feed:
     def _take(self, view: RunView, events: Iterable[Event]) -> None:
         """Take in events. At the first look at a long record, what is read so far is shown."""
         rest, due = iter(events), time.monotonic() + _FIRST
-        while part := list(islice(rest, _STEP)):
-            view.take(part)
-            if self.view is None and time.monotonic() > due:
-                view.publish_recipe()
-                view.publish(live=False)
-                self.board.put("run", "connection", {"state": "reading", "why": ""})
-                due = time.monotonic() + _NEXT
+        self.reading = self.view is None
+        try:
+            while part := list(islice(rest, STEP)):
+                view.take(part)
+                if self.reading and time.monotonic() > due:
+                    view.publish_recipe()
+                    view.publish(live=False)
+                    self.board.put("run", "connection", {"state": "reading", "why": ""})
+                    due = time.monotonic() + _NEXT
+        finally:
+            self.reading = False
 
     def _show(self, view: RunView, *, live: bool) -> None:
         if self.view is not view:

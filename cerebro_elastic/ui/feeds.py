@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.feed import Feed
+from cerebro_elastic.ui.feed import STEP, Feed
 from cerebro_elastic.ui.places import Places, RunPlace
 from cerebro_elastic.ui.view import RunView
 
 _PAUSE = 1.0
+_POLITE = 0.1
 _MOST = 8
 """So many feeds stay open that nobody looks at: the next look at their runs is at once complete."""
 
@@ -89,6 +91,11 @@ class Feeds:
         except Exception as error:  # one damaged run does not hide the others
             return {"run": place.run, "problem": str(error)}
 
+    def _let_others_read(self) -> None:
+        """Wait while a run is read that somebody looks at."""
+        while any(feed.reading for feed in list(self._feeds.values())) and not self._closed.is_set():
+            self._closed.wait(_POLITE)
+
     def _of_record(self, place: RunPlace) -> dict[str, Any]:
         """The summary of a run that is not live, read again when its record has grown."""
         history = place.folder.history
@@ -97,7 +104,10 @@ class Feeds:
         known = self._ended.get(place.run)
         if known is None or known[0] != mark:
             view = RunView(Board(), place.folder.read_spec())
-            view.take(read_journal(history) if stat is not None else ())
+            events = iter(read_journal(history) if stat is not None else ())
+            while part := list(islice(events, STEP)):
+                view.take(part)
+                self._let_others_read()
             view.publish(live=False)
             known = self._ended[place.run] = (mark, view.summary(live=False))
         return known[1]
