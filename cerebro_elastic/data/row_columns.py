@@ -50,9 +50,9 @@ def common(
     both = [_common(one, other) for one, other in zip(columns, others, strict=False)]
     if len(columns) == len(others) and all(both):
         return tuple(column for column in both if column)
-    made, other = (", ".join(map(described, kinds)) or "nothing" for kinds in (columns, others))
+    one, other = (", ".join(map(described, kinds)) or "nothing" for kinds in (columns, others))
     raise DataError(
-        f"the row function makes {made} of row {row}, and {other} of row {other_row}: it must make columns "
+        f"the row function makes {one} of row {row}, and {other} of row {other_row}: it must make columns "
         "of the same names and types of all rows, and shapes may differ in the length of the first axis only"
     )
 

@@ -149,7 +149,7 @@ class Feed:
         rest, due = iter(events), time.monotonic() + _FIRST
         self.reading = self.view is None
         try:
-            while part := list(islice(rest, STEP)):
+            while not self._closed.is_set() and (part := list(islice(rest, STEP))):
                 view.take(part)
                 if self.reading and time.monotonic() > due:
                     view.publish_recipe()

@@ -105,7 +105,7 @@ class Feeds:
         if known is None or known[0] != mark:
             view = RunView(Board(), place.folder.read_spec())
             events = iter(read_journal(history) if stat is not None else ())
-            while part := list(islice(events, STEP)):
+            while not self._closed.is_set() and (part := list(islice(events, STEP))):
                 view.take(part)
                 self._let_others_read()
             view.publish(live=False)
