@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import (
     Event,
@@ -30,9 +30,9 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
 from cerebro_elastic.store.ledger.foreign import LEASED_KINDS, ForeignValue
 from cerebro_elastic.store.ledger.history import attempt_of, check, config_of, node_of, saving_of
-from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
 from cerebro_elastic.store.ledger.leader import LeaderLedger
-from cerebro_elastic.store.ledger.transactions import value_of
+from cerebro_elastic.store.ledger.transactions import keys_of, value_of
 
 _OFTEN = 20
 """A key that others change so often is not put back once more."""
@@ -79,7 +79,7 @@ class Mending:
         if keys.event in items and items[keys.event].mod_revision > until:
             return None
         wanted = [keys.spec, *map(keys.config, state.configs)]
-        wanted += [*map(keys.assign, state.attempts), *map(keys.saving, state.saving)]
+        wanted += [key for attempt in state.underway() for key in keys_of(keys, attempt)]
         wanted += [keys.homes] if state.homes else []
         wanted += [keys.extended] if state.extension else []
         absent = {key for key in wanted if key not in items}
@@ -102,7 +102,7 @@ class Mending:
                     config = state.configs.get(name)
                     return config is None or config_of(item).revision != config.revision
                 case "assign":
-                    attempt = state.attempts.get(name)
+                    attempt = _assigned(state, name)
                     return attempt is None or attempt_of(item).token != attempt.token
                 case "saving":
                     attempt = state.saving.get(name)
@@ -122,8 +122,8 @@ class Mending:
         kind, name = self._keys.split(key)
         value: object = None
         match kind:
-            case "assign" if name in state.attempts:
-                return [Delete(self._keys.assign(node)) for node in state.attempts[name].nodes]
+            case "assign" if (attempt := _assigned(state, name)) is not None:
+                return [Delete(each) for each in keys_of(self._keys, attempt)]
             case "spec":
                 return [self._right_spec()]
             case "control":
@@ -172,9 +172,14 @@ class Mending:
 
 def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
     """The tokens of the attempts whose keys are among those that are put right."""
-    training = {a.token for name, a in state.attempts.items() if keys.assign(name) in ops}
-    saving = {a.token for name, a in state.saving.items() if keys.saving(name) in ops}
-    return sorted(training | saving)
+    return [each.token for each in state.underway() if not ops.keys().isdisjoint(keys_of(keys, each))]
+
+
+def _assigned(state: State, rest: str) -> Attempt | None:
+    """The attempt that a node's key for assignments should hold, by what follows the key's kind."""
+    name, second = node_of_assignment(rest)
+    attempts = (state.attempts.get(name), state.queued.get(name))
+    return next((attempt for attempt in attempts if attempt and attempt.second == second), None)
 
 
 def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:

@@ -18,6 +18,7 @@ _HANG = re.compile(r"^Timeout \((?:(\d+) days?, )?(\d+):(\d+):(\d+)", re.MULTILI
 _CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _MAIN = re.compile(r"^main (0x[0-9a-f]+)$", re.MULTILINE)
 _WATCHED = re.compile(r"^watched (0x[0-9a-f]+) (\d+) (\S+)$", re.MULTILINE)
+_BEGUN = re.compile(r"^begun (\d+)$", re.MULTILINE)
 _STACK = re.compile(r"^(Current thread|Thread) (0x[0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+|\?+) in (.+)$', re.MULTILINE)
 
@@ -44,7 +45,8 @@ def take_rank_failure(folder: Path) -> RankFailure:
     for file in sorted(folder.iterdir()):
         dumps.append(file.read_text(errors="replace"))
         file.unlink()
-    unknown = RankFailure(FailureKind.CRASH, _SILENT)
+    begun = next((int(tokens[-1]) for dump in dumps if (tokens := _BEGUN.findall(dump))), None)
+    unknown = RankFailure(FailureKind.CRASH, _SILENT, begun)
     return next((failure for dump in dumps if (failure := parse_dump(dump))), unknown)
 
 
@@ -53,7 +55,9 @@ def parse_dump(dump: str) -> RankFailure | None:
     main = _MAIN.search(dump)
     if crash := _CRASH.search(dump):
         where = _where(dump, main[1] if main else "")
-        return RankFailure(FailureKind.CRASH, f"the rank crashed: {crash[1]} (at {where})")
+        begun = _BEGUN.findall(dump)
+        attempt = int(begun[-1]) if begun else None
+        return RankFailure(FailureKind.CRASH, f"the rank crashed: {crash[1]} (at {where})", attempt)
     if hang := _HANG.search(dump):
         days, hours, minutes, seconds = (int(part or 0) for part in hang.groups())
         silence: float = ((days * 24 + hours) * 60 + minutes) * 60 + seconds

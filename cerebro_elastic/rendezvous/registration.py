@@ -148,13 +148,10 @@ class Registration:
         self._record.store.revoke(self._lease)
 
     def _failed_attempt(self, failure: RankFailure) -> Attempt | None:
-        training, saving = (
-            self._record.assignment(self.node.name),
-            self._record.saving(self.node.name),
-        )
-        if training is None or (saving is not None and saving.token == failure.attempt):
-            return saving
-        return training
+        assigned, saving = self._record.assignments(self.node.name), self._record.saving(self.node.name)
+        attempts = [*assigned, saving] if saving is not None else assigned
+        known = (attempt for attempt in attempts if attempt.token == failure.attempt)
+        return next(known, attempts[0] if attempts else None)
 
     def _register(self, *, starting: bool) -> None:
         lease = self._record.store.grant(self._ttl)

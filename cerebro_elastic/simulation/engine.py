@@ -32,6 +32,7 @@ from cerebro_elastic.core.model.events import (
     RunOpened,
     UnitCommitted,
     UnitTrained,
+    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.nodes import Node
@@ -147,9 +148,13 @@ class Engine:
         return self.state.revision + 1
 
     def record(self, event: Event) -> None:
-        """Record the event: it happens now."""
+        """Record the event: it happens now. A node whose unit it ends begins what is queued."""
+        queued = self.state.queued
         self.state = fold(self.state, event)
         self.events.append(event)
+        for name, attempt in queued.items():
+            if self.state.attempts.get(name) is attempt and self.reports(attempt):
+                self._begin_queued(attempt)
 
     def at(self, time: float, callback: Callback) -> None:
         """Have ``callback`` called at a time. Of several at one time the first to be scheduled comes
@@ -172,8 +177,8 @@ class Engine:
                 with suppress(IllegalEvent):
                     self.record(event)
                     match action:
-                        case Assign(attempt):
-                            self.begin(replace(attempt, token=event.revision))
+                        case Assign(attempt) if attempt.node not in self.state.queued:
+                            self.begin(self.state.attempts[attempt.node])
                         case Quarantine(node, seconds=seconds):
                             self.at(self.now + seconds, partial(self.release, node))
             if self.state.revision == before:
@@ -211,12 +216,20 @@ class Engine:
         if node is not None and registration in (None, node.registration):
             self.record(NodeLeft(self.revision, name))
 
-    def begin(self, attempt: Attempt) -> None:
-        """The nodes take the attempt up."""
+    def _begin_queued(self, attempt: Attempt) -> None:
+        """The node takes the attempt up at once, or gives it up if it is to leave."""
+        if self.state.nodes[attempt.node].drain is None:
+            self.begin(attempt, queued=True)
+        else:
+            self.record(UnitWithdrawn(self.revision, attempt.node, attempt.token))
+
+    def begin(self, attempt: Attempt, *, queued: bool = False) -> None:
+        """The nodes take the attempt up; one that was queued has been dispatched before."""
         unit, sizes = attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
         costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
-        started = self.now + max(costs.dispatch, *map(self._startup, attempt.nodes))
+        dispatch = 0.0 if queued else costs.dispatch
+        started = self.now + max(dispatch, *map(self._startup, attempt.nodes))
         slowed = max(self.slow.get(name, [1.0])[-1] for name in attempt.nodes)
         batches = sizes.batches - attempt.skip
         seconds = costs.training * slowed * noise(self.plan.seed, unit, self.conditions.spread)

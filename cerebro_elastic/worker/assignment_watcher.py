@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
@@ -49,13 +49,14 @@ class AssignmentWatcher:
 
     def __enter__(self) -> Self:
         keys = self._record.keys
+        first, second = keys.assign(self._node), keys.assign(self._node, second=True)
         readers = {
-            keys.assign(self._node): self._assigned,
-            keys.node(self._node): self._registered,
-            keys.outcome: self._ended,
+            (first, second): self._assigned,
+            (keys.node(self._node),): self._registered,
+            (keys.outcome,): self._ended,
         }
-        for key, read in readers.items():
-            self._start(partial(self._follow, key, read), key)
+        for watched, read in readers.items():
+            self._start(partial(self._follow, watched, read), watched[0])
         self._start(self._drain, "leaving")
         return self
 
@@ -83,6 +84,20 @@ class AssignmentWatcher:
             raise message
         return message if isinstance(message, Attempt) else None
 
+    def waits(self) -> bool:
+        """Whether ``next`` would return at once."""
+        return not self._messages.empty()
+
+    def give_up(self) -> None:
+        """Give up what is queued for a rank that leaves: other nodes need not wait for the end of its
+        lease."""
+        while self.waits():
+            message = self._messages.get()
+            if isinstance(message, Attempt) and message.may_queue and self._leaving.asked:
+                # The history is to say why: the thread that drains the node may be slower.
+                NodeLedger(self._record).drain(self._node, max(0.0, self._leaving.left), self._boot)
+                self._ledger.give_up(message)
+
     def alarm(self, error: BaseException) -> None:
         """Let ``next`` raise ``error``."""
         self._messages.put(error)
@@ -98,23 +113,23 @@ class AssignmentWatcher:
         self._threads.append(thread)
         thread.start()
 
-    def _follow(self, key: str, read: Callable[[KeyValue], None]) -> None:
+    def _follow(self, keys: Sequence[str], read: Callable[[KeyValue], None]) -> None:
         while not self._closed.is_set():
             try:
-                self._read_and_watch(key, read)
+                self._read_and_watch(keys, read)
             except Compacted:
                 continue
 
-    def _read_and_watch(self, key: str, read: Callable[[KeyValue], None]) -> None:
-        """Read the key as it is, then its changes."""
-        snapshot = self._record.store.range(key)
-        items: list[KeyValue | None] = list(snapshot.items)
-        with self._record.store.watch(key, snapshot.revision + 1) as watch:
-            self._watches[key] = watch
+    def _read_and_watch(self, keys: Sequence[str], read: Callable[[KeyValue], None]) -> None:
+        """Read the keys as they are, then their changes. The first is a prefix of all."""
+        snapshot = self._record.store.range(keys[0])
+        items: list[KeyValue | None] = [*sorted(snapshot.items, key=lambda item: item.mod_revision)]
+        with self._record.store.watch(keys[0], snapshot.revision + 1) as watch:
+            self._watches[keys[0]] = watch
             while not self._closed.is_set():
                 for item in items:
                     # ``node-1`` is a prefix of ``node-10``.
-                    if item is not None and item.key == key:
+                    if item is not None and item.key in keys:
                         self._accept(item, read)
                 batch = watch.next()
                 items = [change.item for change in batch.changes] if batch else []

@@ -138,6 +138,7 @@ class _Service:
             ),
             address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
             memory_limit_bytes=limit_of(env),
+            next_waits=assignments.waits,
         )
         self._heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
         labels = {"run": spec.plan.run, "node": identity.node}
@@ -155,6 +156,8 @@ class _Service:
                 if growth.too_much(attempts.saving_bytes):
                     log.info("starting anew: memory has grown")
                     return True
+            if identity.local_rank == 0:
+                assignments.give_up()
             return False
 
 

@@ -108,20 +108,34 @@ class RankAttempt:
         )
 
     def _save(self, trained: TrainedUnit) -> None:
-        """Save and commit. If that takes a while, the node is free for its next unit meanwhile."""
+        """Save and commit: behind the node's next unit, if that waits or if the save takes a while."""
         writer = self._tools.writer
         writer.wait(self._context.watchdog.beat)
         save = writer.begin(partial(self._watched_save, trained))
-        saving = None
-        if self._may_save_behind(trained) and not wait([save], self._context.quick_save_seconds).done:
-            saving = self._context.ledger.mark_trained(self.attempt)
-        if saving is None:
+        behind = self._behind(trained, save)
+        if behind is None:
             self._finish(trained, save)
             return
-        self._log.info("trained", bytes=trained.staged_bytes)
-        behind = RankAttempt(self._tools, saving, self._config, self._rank_assignment, self._log)
         freed_at = self._context.clock.now()
         writer.go_on(partial(behind._finish, trained, save, freed_at), trained.staged_bytes)
+
+    def _behind(self, trained: TrainedUnit, save: Future[SavedUnit]) -> RankAttempt | None:
+        """This attempt as it ends behind the node's next unit; ``None`` if that begins after its end.
+
+        Of a save that takes a while the leader is told, so that it has a unit for the node meanwhile.
+        """
+        if not self._may_save_behind(trained):
+            return None
+        quick_seconds, waits = self._context.quick_save_seconds, self._context.next_waits()
+        if waits and self._tools.writer.last_save_seconds <= quick_seconds:
+            return self
+        if wait([save], 0.0 if waits else quick_seconds).done:
+            return None
+        saving = self._context.ledger.mark_trained(self.attempt)
+        if saving is None:
+            return None
+        self._log.info("trained", bytes=trained.staged_bytes)
+        return RankAttempt(self._tools, saving, self._config, self._rank_assignment, self._log)
 
     def _may_save_behind(self, trained: TrainedUnit) -> bool:
         """Whether the next unit may begin before this one is saved.

@@ -67,6 +67,9 @@ class Watchdog:
         ``attempt``."""
         me = threading.get_ident()
         with self._lock:
+            if me == threading.main_thread().ident:
+                # If the process dies now, that is this attempt's failure, not that of the one being saved.
+                self._write(f"begun {attempt}")
             self._watched[me] = _Watched(attempt, seconds, self._clock.now())
             self._arm()
         try:

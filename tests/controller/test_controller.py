@@ -226,6 +226,7 @@ def test_evaluations_follow_the_partitions_of_each_epoch_on_any_node() -> None:
 def test_a_hint_names_what_the_node_would_take_next() -> None:
     run = world(Plan("r", partitions=2, epochs=2, max_nodes=1), configs=2)
     run.join("a")
+    run.slow("a", 5.0)  # nothing is queued behind units that are not short
     settle(run)
     hits = units = 0
     while (attempt := run.ledger.assignment("a")) is not None:

@@ -331,7 +331,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("completeness", "not where its visits have brought it"): forgets_a_visit,
     ("isolation", "its last visit led elsewhere"): forgets_a_visit,
     ("isolation", "was open on"): forgets_who_is_busy,
-    ("exclusive access", "was open on it"): assigns_over_an_assignment,
+    ("exclusive access", "were open on it"): assigns_over_an_assignment,
     ("non-preemption", "without need"): withdraws_at_will,
     ("non-preemption", "nobody asked to leave"): leaves_unasked,
     ("isolation", "its parent was at"): clones_another_state,

@@ -241,15 +241,15 @@ class World:
         cast(MemoryStore, self.store).compact(read.revision)
 
     def start(self, name: str) -> None:
-        """A node's rank takes its assignment up, also one it has begun before (a restart). What the other
-        nodes of a gang do is told by the one that leads."""
-        attempt = self.ledger.assignment(name)
+        """A node's rank takes its assignments up, also those it has begun before (a restart): what is queued
+        may end before what is ahead of it, if that is slow to be saved. What the other nodes of a gang do is
+        told by the one that leads."""
         node = self.registered.get(name)
-        if attempt is None or node is None or attempt.members[0] != Member(name, node.registration):
-            return
-        config = self.ledger.config(attempt.unit.config)
-        if config is not None and config.revision == attempt.config_revision:
-            self.workers.append(Worker(attempt, config, self.forgets))
+        for attempt in self.ledger.assignments(name):
+            if node is not None and attempt.members[0] == Member(name, node.registration):
+                config = self.ledger.config(attempt.unit.config)
+                if config is not None and config.revision == attempt.config_revision:
+                    self.workers.append(Worker(attempt, config, self.forgets))
 
     def trained(self, which: int) -> None:
         """A worker has trained its unit and saves it behind what its node does next, if it may."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from cerebro_elastic.core.decisions.gangs import companions, held_back, overdue
 from cerebro_elastic.core.decisions.membership import used_nodes, waiting
 from cerebro_elastic.core.decisions.moment import Moment, NodeLoads, moment_of
 from cerebro_elastic.core.decisions.placements import Placement, at_hand, elsewhere
+from cerebro_elastic.core.decisions.queueing import leaves_choice, may_queue
 from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
 from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
@@ -28,7 +30,8 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         return
     nodes = {n.name: n for n in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
-    if not idle:
+    soon_idle = list(may_queue(state, plan, nodes))
+    if not idle and not soon_idle:
         return
     moment = moment_of(state, plan, nodes)
     busy = {attempt.unit.config for attempt in state.underway()}
@@ -41,10 +44,35 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     chosen += _choose(moment, policy, idle, busy | _configs_of(chosen))
     busy |= _configs_of(chosen)
     for placement, companion_nodes in chosen:
-        gang = [placement.lead, *(node.name for node in companion_nodes)]
-        hints = policy.choose(_context(moment, gang, busy, hint=True))
-        hint = next((unit for name, unit in hints if name == placement.lead), None)
+        hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
         yield Assign(_attempt(moment, placement, companion_nodes, hint))
+    for name in soon_idle:
+        placement = _queued(moment, policy, name, busy)
+        if placement is not None:
+            busy.add(placement.unit.config)
+            attempt = _attempt(moment, placement, (), _hint(moment, policy, name, (), busy))
+            yield Assign(replace(attempt, second=not state.attempts[name].second))
+
+
+def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Placement | None:
+    """What the busy node ``name`` begins next, as if it was idle now; ``None`` if that is better decided
+    later."""
+    if not leaves_choice(moment.placements, busy, len(moment.nodes)):
+        return None
+    for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
+        (placement,) = (p for p in moment.placements[unit.config].by_lead[name] if p.unit == unit)
+        trains = unit.phase is not Phase.PROFILE
+        return placement if trains and placement.strategy.ranks == 1 else None
+    return None
+
+
+def _hint(
+    moment: Moment, policy: Policy, lead: str, companion_nodes: Sequence[Node], busy: Collection[str]
+) -> Unit | None:
+    """The unit that ``lead`` would get next, as things are."""
+    gang = [lead, *(node.name for node in companion_nodes)]
+    hints = policy.choose(_context(moment, gang, busy, hint=True))
+    return next((unit for name, unit in hints if name == lead), None)
 
 
 def remaining_work_now(state: State) -> RemainingWork | None:
@@ -142,7 +170,12 @@ def _prefetch(moment: Moment, placement: Placement, hint: Unit | None) -> Prefet
 
 
 def _context(
-    moment: Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False
+    moment: Moment,
+    idle: Sequence[str],
+    busy: Collection[str],
+    *,
+    hint: bool = False,
+    freed: str | None = None,
 ) -> SchedulingContext:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
     free = [options.by_lead for config, options in moment.placements.items() if config not in busy]
@@ -167,8 +200,8 @@ def _context(
         load=NodeLoads(moment),
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.speed_factors[node],
         seed=(plan.seed, state.revision),
-        remaining_work=lambda: None if hint else remaining_work(moment),
+        remaining_work=lambda: None if hint else remaining_work(moment, freed),
         size=sum(left > 0 for left in moment.remaining.values()) * plan.partitions * len(nodes),
-        elsewhere=unit_elsewhere if plan.on_demand and not hint else None,
+        elsewhere=unit_elsewhere if plan.on_demand and not hint and freed is None else None,
         even=plan.progress is Progress.EVEN,
     )

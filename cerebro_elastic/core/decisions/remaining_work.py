@@ -24,9 +24,9 @@ LEAST = 0.05
 not ended."""
 
 
-def remaining_work(moment: Moment) -> RemainingWork | None:
+def remaining_work(moment: Moment, freed: str | None = None) -> RemainingWork | None:
     """What is left of the run on the moment's nodes; ``None`` if that is more than training units of one node
-    each."""
+    each. It is asked what the node ``freed`` does next: that counts as idle."""
     state, plan, nodes = moment.state, moment.plan, moment.nodes
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
     plain = all(options.plain for options in moment.placements.values())
@@ -42,7 +42,7 @@ def remaining_work(moment: Moment) -> RemainingWork | None:
     factors = moment.speed_factors.values()
     underway = {attempt.unit.config: attempt for attempt in state.underway()}
     return RemainingWork(
-        nodes={name: _until_free(state, name) for name in nodes},
+        nodes={name: 0.0 if name == freed else _until_free(state, name) for name in nodes},
         configs={name: _seconds_left(state, underway[name]) if name in underway else 0.0 for name in seconds},
         seconds={name: [unit * factor for factor in factors] for name, unit in seconds.items()},
         undone=_undone_partitions(plan, ((config, underway.get(config.id)) for config in live)),
@@ -68,18 +68,22 @@ def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> l
 
 
 def _until_free(state: State, node: str) -> float:
-    attempt = state.attempts.get(node)
-    return 0.0 if attempt is None else _seconds_left(state, attempt)
+    last = state.queued.get(node) or state.attempts.get(node)
+    return 0.0 if last is None else _seconds_left(state, last)
 
 
 def _seconds_left(state: State, attempt: Attempt) -> float:
-    """The seconds that the attempt is expected to take from now. An attempt that is being saved is almost
-    over."""
+    """The seconds until the attempt is expected to end. One that is being saved is almost over; one that is
+    queued begins when its node is free."""
     expected = attempt.expected
     if expected is None:
         expected = unit_seconds(state, attempt.unit.config) * speed_factor(state, attempt.node)
     if attempt.trained:
         return LEAST * expected
+    if state.queued.get(attempt.node) is attempt:
+        return _seconds_left(state, state.attempts[attempt.node]) + expected
     began = state.usage.began if attempt.since is None else attempt.since
+    if attempt.node in state.usage.nodes and began is not None:
+        began = max(began, state.usage.nodes[attempt.node].until)  # it was queued until then
     elapsed = 0.0 if began is None else state.usage.until - began
     return max(expected - max(elapsed, 0.0), LEAST * expected)

@@ -47,14 +47,15 @@ NodeQuarantined  it is idle and not quarantined; the failure is  it is quarantin
 NodeReleased     always                                          it is not quarantined
 HomesAssigned    every partition has a home, none a node twice   partitions have these homes
 Ordered          a controller leads                              the policy is shown this order
-UnitAssigned     its nodes are registered as the attempt says,   the nodes are busy with the attempt
-                 since the last extension, idle, and as many
-                 as its strategy takes; the
+UnitAssigned     its nodes are registered as the attempt says,   the nodes are busy with the attempt, or it is
+                 since the last extension, idle, and as many     queued on its node
+                 as its strategy takes; or the node trains an
+                 attempt that one may queue behind; the
                  config is live, idle and at the attempt's
                  revision; the unit (or the unit that it
                  profiles) is one of its next; skip is what
                  earlier visits have trained of it
-UnitTrained      the attempt is in training on this node alone,  the node is idle and saves the attempt behind
+UnitTrained      the attempt is assigned to this node alone,     the node is idle and saves the attempt behind
                  it stands, and is no profile; the node saves    its next unit; the config stays busy
                  no other
 UnitCommitted    the attempt is the node's and stands; input,    the config has advanced, the attempt is over,
@@ -78,9 +79,10 @@ for each of its nodes, all are written and removed together, and without one of 
 ``NodeLeft`` and ``NodeReleased`` happen when a lease ends. No transaction guards them, so they are always
 possible: another program may have written such a key and removed it.
 
-An attempt is in training (``State.attempts``) or, after ``UnitTrained``, being saved (``State.saving``): at
-most one of each per node. It ends from either in the same way. So a node holds the states of two configs at
-most, and a config is in one attempt at a time (isolation).
+An attempt is in training (``State.attempts``), queued behind the one in training (``State.queued``) or, after
+``UnitTrained``, being saved (``State.saving``): at most one of each per node. It ends from any in the same
+way, and when the one in training is over the queued one takes its place. So a node holds the states of two
+configs at most, and a config is in one attempt at a time (isolation).
 
 Each row is a function. Those of the run are here, the others in ``config_events.py``, ``node_events.py`` and
 ``unit_events.py``. The fields that follow from visits, profiles and failures alone (timings, curves, streaks,
@@ -93,7 +95,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.history.config_events import CONFIG_EVENTS
-from cerebro_elastic.core.history.guards import Handler, require, without
+from cerebro_elastic.core.history.guards import Handler, require, without, without_attempts
 from cerebro_elastic.core.history.node_events import NODE_EVENTS
 from cerebro_elastic.core.history.unit_events import UNIT_EVENTS
 from cerebro_elastic.core.model.configs import Status
@@ -181,12 +183,10 @@ def _record_mended(state: State, event: RecordMended) -> State:
     }
     asked = event.revision if state.asked and event.names("control") else state.asked
     return replace(
-        state,
+        without_attempts(state, *event.withdrawn),
         configs={**state.configs, **mended},
         nodes=without(state.nodes, *event.names("nodes")),
         quarantined=without(state.quarantined, *event.names("quarantined")),
-        attempts={k: a for k, a in state.attempts.items() if a.token not in event.withdrawn},
-        saving={k: a for k, a in state.saving.items() if a.token not in event.withdrawn},
         asked=asked,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.history.derived import after_failure, after_profile, after_visit
-from cerebro_elastic.core.history.guards import Handler, require, without
+from cerebro_elastic.core.history.guards import Handler, require, without_attempts
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
@@ -26,8 +26,9 @@ from cerebro_elastic.errors import IllegalEvent
 def _unit_assigned(state: State, event: UnitAssigned) -> State:
     attempt = replace(event.attempt, token=event.revision)
     assert state.plan is not None
-    busy = sorted(set(attempt.nodes) & set(state.attempts))
-    require(not busy, event, f"{busy} are busy (exclusive access)")
+    ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
+    queues = bool(ahead) and _may_follow(state, attempt, ahead[0])
+    require(not ahead or queues, event, f"before it come {ahead} (exclusive access)")
     sized = len(set(attempt.nodes)) == attempt.strategy.nodes
     require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
@@ -40,22 +41,27 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     require(
         attempt.skip == skipped(config), event, f"{config} has trained {config.partial_unit} (completeness)"
     )
+    if queues:
+        return replace(state, queued={**state.queued, attempt.node: attempt})
     return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
 
 
+def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
+    """Whether the attempt may wait for the end of the one ``ahead`` of it: nothing else does, and the key of
+    the store for it is free."""
+    both_may = attempt.may_queue and ahead.may_queue
+    return both_may and attempt.node not in state.queued and attempt.second != ahead.second
+
+
 def _unit_trained(state: State, event: UnitTrained) -> State:
-    attempt = state.attempts.get(event.node)
-    if attempt is None or attempt.token != event.token:
-        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
+    attempt = _attempt(state, event, event.node, event.token)
+    require(not attempt.trained, event, "it was trained before")
     _require_standing(state, event, attempt)
     require(attempt.nodes == (event.node,), event, "a gang's attempt is saved by all of its nodes")
     require(attempt.unit.phase is not Phase.PROFILE, event, "a profile saves nothing")
     require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
-    return replace(
-        state,
-        attempts=without(state.attempts, event.node),
-        saving={**state.saving, event.node: replace(attempt, trained=event.revision)},
-    )
+    freed = without_attempts(state, attempt.token)
+    return replace(freed, saving={**state.saving, event.node: replace(attempt, trained=event.revision)})
 
 
 def _unit_committed(state: State, event: UnitCommitted) -> State:
@@ -70,7 +76,8 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     may_be_partial = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
     require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
-    advanced = replace(_over(state, attempt), configs={**state.configs, config.id: config})
+    over = without_attempts(state, attempt.token)
+    advanced = replace(over, configs={**state.configs, config.id: config})
     return after_visit(advanced, visit, config)
 
 
@@ -79,8 +86,8 @@ def _unit_failed(state: State, event: UnitFailed) -> State:
     attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
-    failed = replace(_over(state, attempt), configs={**state.configs, config.id: updated})
-    return after_failure(failed, failure)
+    over = without_attempts(state, attempt.token)
+    return after_failure(replace(over, configs={**state.configs, config.id: updated}), failure)
 
 
 def _profile_done(state: State, event: ProfileDone) -> State:
@@ -89,11 +96,11 @@ def _profile_done(state: State, event: ProfileDone) -> State:
     require(profile.unit.phase is Phase.PROFILE, event, "its unit is no profile")
     as_assigned = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
     require(as_assigned, event, f"it was to profile {attempt.strategy} on {attempt.hardware}")
-    return after_profile(_over(state, attempt), profile)
+    return after_profile(without_attempts(state, attempt.token), profile)
 
 
 def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
-    return _over(state, _attempt(state, event, event.node, event.token))
+    return without_attempts(state, _attempt(state, event, event.node, event.token).token)
 
 
 def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
@@ -107,20 +114,13 @@ def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> 
 def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
     attempt = state.attempt(node, token)
     if attempt is None:
-        attempts = [state.attempts.get(node), state.saving.get(node)]
+        attempts = [state.attempts.get(node), state.queued.get(node), state.saving.get(node)]
         raise IllegalEvent(f"{event} cannot be: the node's attempts are {attempts} (fencing)")
     return attempt
 
 
 def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
     require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
-
-
-def _over(state: State, attempt: Attempt) -> State:
-    """``state`` without the attempt."""
-    if attempt.trained:
-        return replace(state, saving=without(state.saving, attempt.node))
-    return replace(state, attempts=without(state.attempts, *attempt.nodes))
 
 
 UNIT_EVENTS: Mapping[type[Event], Handler] = {

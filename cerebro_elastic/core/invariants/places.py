@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, in_words
 from cerebro_elastic.core.model.attempts import Attempt, Visit
@@ -22,31 +23,50 @@ from cerebro_elastic.core.model.units import Unit
 
 
 def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
-    """A node trains at most one attempt at a time, and saves at most one more. A gang has as many nodes as
-    its strategy takes, and all of them train its attempt alone."""
-    busy = {name: attempt.token for name, attempt in read.state.attempts.items()}
+    """A node trains at most one attempt at a time, and saves at most one more; at most one waits, behind one
+    that one rank trains. A gang has as many nodes as its strategy takes, and all of them train its attempt
+    alone."""
+    assigned = {name: [attempt] for name, attempt in read.state.attempts.items()}
+    for name, attempt in read.state.queued.items():
+        assigned[name].append(attempt)
     saving = {name: attempt.token for name, attempt in read.state.saving.items()}
     for event in events:
         match event:
             case UnitAssigned(attempt=attempt):
-                for name in sorted({*attempt.nodes} & {*busy}):
-                    yield (
-                        f"node {name} got {in_words(attempt.unit)} at revision {event.revision} "
-                        f"while attempt {busy[name]} was open on it"
-                    )
+                for name in sorted({*attempt.nodes}):
+                    before = assigned.setdefault(name, [])
+                    if before and not _may_follow(before, attempt):
+                        yield (
+                            f"node {name} got {in_words(attempt.unit)} at revision {event.revision} "
+                            f"while {_tokens(before)} were open on it"
+                        )
+                    before.append(replace(attempt, token=event.revision))
                 if len({*attempt.nodes}) != attempt.strategy.nodes:
                     yield f"{in_words(attempt.unit)} by {attempt.strategy} was given to {attempt.nodes}"
-                busy |= dict.fromkeys(attempt.nodes, event.revision)
             case UnitTrained(node=name, token=trained):
-                if busy.get(name) != trained or list(busy.values()).count(trained) > 1:
-                    yield f"node {name} reported attempt {trained}, but {busy} are open"
+                nodes = [n for n, attempts in assigned.items() if trained in _tokens(attempts)]
+                if nodes != [name]:
+                    yield f"node {name} reported attempt {trained}, which is open on {nodes}"
                 if name in saving:
                     yield f"node {name} saves attempt {trained} while it saves attempt {saving[name]}"
-                busy.pop(name, None)
+                assigned = _without(assigned, (trained,))
                 saving[name] = trained
             case _ if ended_tokens := _ended_tokens(event):
-                busy = {name: token for name, token in busy.items() if token not in ended_tokens}
+                assigned = _without(assigned, ended_tokens)
                 saving = {name: token for name, token in saving.items() if token not in ended_tokens}
+
+
+def _may_follow(before: Sequence[Attempt], attempt: Attempt) -> bool:
+    free = len(before) == 1 and before[0].second != attempt.second
+    return free and before[0].may_queue and attempt.may_queue
+
+
+def _tokens(attempts: Sequence[Attempt]) -> list[int]:
+    return [attempt.token for attempt in attempts]
+
+
+def _without(assigned: Mapping[str, Sequence[Attempt]], ended: Collection[int]) -> dict[str, list[Attempt]]:
+    return {name: [a for a in attempts if a.token not in ended] for name, attempts in assigned.items()}
 
 
 def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:

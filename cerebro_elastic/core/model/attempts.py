@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cerebro_elastic.core.model.units import CheckpointRef, RecordHead, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead, Strategy, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,15 @@ class Attempt:
     record: RecordHead | None = None
     """The head of the leader's record at the assignment. The unit's checkpoint repeats it, as evidence of the
     history before it."""
+    second: bool = False
+    """The store has it under the node's second key for assignments: the first was in use when it was
+    assigned. A node with two assignments begins the older one first."""
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether it may be assigned behind another attempt, and another behind it: one rank trains it. (The
+        ranks of a group would have to agree on what is next, and a profile measures memory.)"""
+        return self.strategy.ranks == 1 and self.unit.phase is not Phase.PROFILE
 
     @property
     def members(self) -> tuple[Member, ...]:

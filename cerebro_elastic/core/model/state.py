@@ -152,6 +152,8 @@ class State:
     saving: Mapping[str, Attempt] = field(default_factory=dict)
     """By node: the attempt that is trained and being saved. The node may train another one meanwhile, the
     config may not."""
+    queued: Mapping[str, Attempt] = field(default_factory=dict)
+    """By node: the attempt that it begins when the one in ``attempts`` is trained."""
     committed: Mapping[str, int] = field(default_factory=dict)
     """By node: the highest token of its committed attempts."""
     fetches: tuple[float, ...] = ()
@@ -165,17 +167,18 @@ class State:
     units."""
 
     def running(self, config: str) -> Attempt | None:
-        """The attempt that the config is in, if any: in training, or being saved."""
+        """The attempt that the config is in, if any: in training, queued, or being saved."""
         return next((a for a in self.underway() if a.unit.config == config), None)
 
     def underway(self) -> list[Attempt]:
-        """All attempts, in training or being saved, in the order of their assignment; a gang's once."""
+        """All attempts, in training, queued or being saved, in the order of their assignment; a gang's
+        once."""
         training = [attempt for name, attempt in self.attempts.items() if name == attempt.node]
-        return sorted([*training, *self.saving.values()], key=lambda attempt: attempt.token)
+        return sorted([*training, *self.queued.values(), *self.saving.values()], key=lambda a: a.token)
 
     def attempt(self, node: str, token: int) -> Attempt | None:
-        """The node's attempt of this ``token``, in training or being saved, if it has one."""
-        attempts = (self.attempts.get(node), self.saving.get(node))
+        """The node's attempt of this ``token``, in training, queued or being saved, if it has one."""
+        attempts = (self.attempts.get(node), self.queued.get(node), self.saving.get(node))
         return next((a for a in attempts if a is not None and a.token == token), None)
 
     def stands(self, attempt: Attempt) -> bool:

@@ -8,7 +8,7 @@ processes have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ from cerebro_elastic.store.ledger.foreign import (
     spec_in,
     value_in,
 )
-from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
 from cerebro_elastic.words import counted
 
 
@@ -94,11 +94,12 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     named = ("spec", "homes", "order", "outcome", "leader", "extended")
     spec, homes, order, outcome, leader, extended = (kinds.get(kind, {}).get("") for kind in named)
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
-    attempts = {name: attempt_of(item) for name, item in kinds.get("assign", {}).items()}
+    attempts, queued = _assigned(kinds.get("assign", {}))
     saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
-    _check_whole(keys, spec is not None, configs, [*visits, *attempts.values(), *saving.values()])
+    underway = [*attempts.values(), *queued.values(), *saving.values()]
+    _check_whole(keys, spec is not None, configs, [*visits, *underway])
     quarantined, quarantined_for = (
         [_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("quarantined", "quarantined_for")
     )
@@ -113,6 +114,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         order=value_in(order, Ordered).order if order else (),
         attempts=attempts,
         saving=saving,
+        queued=queued,
         quarantined={event.node: event.why for event in quarantined},
         quarantined_for={event.node: event.failure for event in quarantined_for},
         asked=asked.mod_revision if asked else 0,
@@ -123,6 +125,16 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         revision=snapshot.revision,
     )
     return derive(state, visits, profiles)
+
+
+def _assigned(items: Mapping[str, KeyValue]) -> tuple[dict[str, Attempt], dict[str, Attempt]]:
+    """By node: the attempt in training, and the younger one that is queued behind it."""
+    training: dict[str, Attempt] = {}
+    queued: dict[str, Attempt] = {}
+    for rest, item in sorted(items.items(), key=lambda each: each[1].mod_revision):
+        name, _ = node_of_assignment(rest)
+        (queued if name in training else training)[name] = attempt_of(item)
+    return training, queued
 
 
 def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterable[Visit | Attempt]) -> None:
@@ -149,7 +161,8 @@ def config_of(item: KeyValue) -> Config:
 def attempt_of(item: KeyValue) -> Attempt:
     """An attempt, its token the revision that assigned it."""
     attempt = value_in(item, Attempt)
-    if item.key.rpartition("/")[2] not in attempt.nodes:
+    name, second = node_of_assignment(item.key.rpartition("/assign/")[2])
+    if name not in attempt.nodes or second != attempt.second:
         raise foreign_value(item, f"it is an assignment of {', '.join(map(excerpt, attempt.nodes))}")
     return replace(attempt, token=item.mod_revision)
 

@@ -32,6 +32,16 @@ _NAMED = frozenset(
 """The kinds of keys of which a run has one for each node, config, attempt or visit."""
 
 
+_SECOND = "/second"
+"""The end of a node's second key for assignments. (The name of a node has no slash.)"""
+
+
+def node_of_assignment(rest: str) -> tuple[str, bool]:
+    """The node of a key of the kind "assign", by what follows its kind (``Keys.split``); and whether it is
+    the node's second."""
+    return rest.removesuffix(_SECOND), rest.endswith(_SECOND)
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one run. Values are versioned JSON (``core/model/codec.py``) where nothing else is said."""
@@ -111,10 +121,13 @@ class Keys:
         by the leader or an operator; changed by them, and by workers that commit or fail."""
         return f"{self.prefix}configs/{config}"
 
-    def assign(self, node: str) -> str:
+    def assign(self, node: str, *, second: bool = False) -> str:
         """``Attempt``: what the node trains. Written by the leader; deleted by the worker when the attempt is
-        trained, committed, failed or given up, or by the leader that withdraws it."""
-        return f"{self.prefix}assign/{node}"
+        trained, committed, failed or given up, or by the leader that withdraws it.
+
+        A node has two such keys, used in turns: while it trains what one holds, the other may hold what is
+        queued behind it."""
+        return f"{self.prefix}assign/{node}{_SECOND if second else ''}"
 
     def saving(self, node: str) -> str:
         """``Attempt``: what the node has trained, and saves beside its next unit. Written by the worker when

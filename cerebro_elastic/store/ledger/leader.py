@@ -140,12 +140,15 @@ class LeaderLedger:
         return self._transact([], [Put(self.record.keys.order, value_of(event))], event)
 
     def assign(self, attempt: Attempt) -> int | None:
-        """Assign the attempt to its nodes; returns its token. Guard: the nodes are idle and registered as the
-        attempt says, and the config is at its revision. Event: ``UnitAssigned``."""
+        """Assign the attempt to its nodes; returns its token.
+
+        Guard: the key for it is free on each node, the nodes are registered as the attempt says, and the
+        config is at its revision. (Only leaders assign, so no node has more to do than its leader knows.)
+        Event: ``UnitAssigned``."""
         keys, value = self.record.keys, value_of(attempt)
-        idle = [absent(keys.assign(name)) for name in attempt.nodes]
-        puts = [Put(keys.assign(name), value) for name in attempt.nodes]
-        return self._transact([*idle, *as_assigned(keys, attempt)], puts, UnitAssigned(0, attempt))
+        assigned = [keys.assign(name, second=attempt.second) for name in attempt.nodes]
+        guard = [*map(absent, assigned), *as_assigned(keys, attempt)]
+        return self._transact(guard, [Put(key, value) for key in assigned], UnitAssigned(0, attempt))
 
     def withdraw(self, attempt: Attempt) -> int | None:
         """Take an attempt back: it cannot commit any more. Guard: it is assigned, or being saved. Event:
@@ -167,6 +170,7 @@ class LeaderLedger:
         guard = [
             absent(keys.quarantined(node)),
             absent(keys.assign(node)),
+            absent(keys.assign(node, second=True)),
             at_revision(keys.quarantined_for(node), before.mod_revision if before else 0),
         ]
         lease = store.grant(seconds)

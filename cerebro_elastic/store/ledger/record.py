@@ -153,9 +153,14 @@ class Record:
         """The node, if it is registered."""
         return self._read(self.keys.node(name), node_of)
 
-    def assignment(self, node: str) -> Attempt | None:
-        """The attempt that is assigned to the node."""
-        return self._read(self.keys.assign(node), attempt_of)
+    def assignment(self, node: str, *, second: bool = False) -> Attempt | None:
+        """The attempt that is assigned to the node, by the first or the ``second`` of its two keys."""
+        return self._read(self.keys.assign(node, second=second), attempt_of)
+
+    def assignments(self, node: str) -> list[Attempt]:
+        """The attempts that are assigned to the node, in the order in which it begins them."""
+        both = [self.assignment(node, second=second) for second in (False, True)]
+        return sorted((attempt for attempt in both if attempt), key=lambda attempt: attempt.token)
 
     def saving(self, node: str) -> Attempt | None:
         """The trained attempt that the node saves beside its next unit."""

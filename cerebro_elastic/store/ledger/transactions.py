@@ -66,18 +66,19 @@ def as_assigned(keys: Keys, attempt: Attempt) -> list[Compare]:
 
 def current(keys: Keys, attempt: Attempt) -> list[Compare]:
     """Guard: the attempt is assigned to its nodes or, once it is trained, its lead node is saving it."""
-    return [at_revision(key, attempt.trained or attempt.token) for key in _keys_of(keys, attempt)]
+    return [at_revision(key, attempt.trained or attempt.token) for key in keys_of(keys, attempt)]
 
 
 def clearing(keys: Keys, attempt: Attempt) -> list[Op]:
     """Operations: delete the attempt's assignment or, once it is trained, the note that it is being saved."""
-    return [Delete(key) for key in _keys_of(keys, attempt)]
+    return [Delete(key) for key in keys_of(keys, attempt)]
 
 
-def _keys_of(keys: Keys, attempt: Attempt) -> list[str]:
+def keys_of(keys: Keys, attempt: Attempt) -> list[str]:
+    """The keys that hold the attempt."""
     if attempt.trained:
         return [keys.saving(attempt.node)]
-    return [keys.assign(name) for name in attempt.nodes]
+    return [keys.assign(name, second=attempt.second) for name in attempt.nodes]
 
 
 def value_of(value: object) -> bytes:

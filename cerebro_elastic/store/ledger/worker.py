@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
@@ -121,5 +122,6 @@ class WorkerLedger:
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether the attempt is still its node's: in training, or being saved if it says so."""
         record, node = self.record, attempt.node
-        latest = record.saving(node) if attempt.trained else record.assignment(node)
+        assigned = partial(record.assignment, node, second=attempt.second)
+        latest = record.saving(node) if attempt.trained else assigned()
         return latest is not None and latest.token == attempt.token

@@ -1,0 +1,183 @@
+"""A unit that is queued behind the one that its node trains: when, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.queueing import SHORT_SECONDS
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.actions import Assign
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    Event,
+    HomesAssigned,
+    NodeDraining,
+    NodeJoined,
+    RecordMended,
+    RunOpened,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State, Streak
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
+from cerebro_elastic.errors import IllegalEvent
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.world import FixedSearch
+
+PLAN = Plan("r", partitions=1, epochs=2, max_nodes=2)
+CONFIGS = 6
+REF = CheckpointRef("u", "d", 1)
+FIRST, QUEUED = 20, 21
+"""The tokens of what ``a`` trains, and of what is queued behind it."""
+
+
+def attempt(config: int, node: str = "a", **fields: object) -> Attempt:
+    seconds = SHORT_SECONDS
+    new = Attempt(Unit(f"c{config}", 0, 0), node, {"a": 3, "b": 4}[node], 10 + config, expected=seconds)
+    return replace(new, **fields)  # type: ignore[arg-type]
+
+
+BEFORE: Sequence[Event] = [
+    RunOpened(2, PLAN),
+    NodeJoined(3, Node("a", "h", registration=3)),
+    *(ConfigCreated(10 + i, Config(f"c{i}", {})) for i in range(CONFIGS)),
+    HomesAssigned(19, {0: ("a",)}),
+    UnitAssigned(FIRST, attempt(0)),
+]
+HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, second=True))]
+
+
+def visit(config: int, token: int) -> Visit:
+    return Visit(Unit(f"c{config}", 0, 0), 0, "a", token, None, REF, 1, 1, 2.0, 0.5, 0.0)
+
+
+def state(events: Sequence[Event]) -> State:
+    result = State()
+    for event in events:
+        result = fold(result, event)
+    return result
+
+
+def given(now: State) -> list[Attempt]:
+    search = FixedSearch([{}] * CONFIGS)
+    return [a.attempt for a in decide(now, LongestRemaining(), search) if isinstance(a, Assign)]
+
+
+def tokens(now: State) -> tuple[int | None, int | None]:
+    """Of what ``a`` trains, and of what is queued there."""
+    training, queued = now.attempts.get("a"), now.queued.get("a")
+    return training.token if training else None, queued.token if queued else None
+
+
+# When?
+
+
+def test_behind_a_short_unit_while_there_is_choice() -> None:
+    (queued,) = given(state(BEFORE))
+    assert (queued.node, queued.second, queued.unit.config) == ("a", True, "c1")
+    after = state([*BEFORE, UnitAssigned(QUEUED, queued)])
+    assert tokens(after) == (FIRST, QUEUED)
+    assert after.running("c1") == after.queued["a"]
+    assert given(after) == [], "one waits"
+
+
+def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
+    after = state([*HISTORY, UnitCommitted(22, visit(0, FIRST))])
+    (queued,) = given(after)
+    assert not queued.second
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempts": {"a": attempt(0, expected=SHORT_SECONDS * 1.01)}},
+        {"attempts": {"a": attempt(0, expected=None)}},
+        {"attempts": {"a": attempt(0, strategy=Strategy("ddp", 2))}},
+        {"attempts": {"a": attempt(0, unit=Unit("c0", 0, 0, Phase.PROFILE))}},
+        {"streaks": {"a": Streak(1, 9, FailureKind.EXCEPTION, "boom")}},
+        {"plan": replace(PLAN, strategies=(Strategy(), Strategy("ddp", 2, 2)))},
+        {"nodes": {"a": Node("a", "h", registration=3, drain=30.0)}},
+    ],
+    ids=["long", "unknown", "ranks", "profile", "fails", "gangs", "leaves"],
+)
+def test_not_behind(change: dict[str, object]) -> None:
+    assert given(replace(state(BEFORE), **change)) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("free", "queues"), [(4, False), (5, True)])
+def test_not_if_two_nodes_have_little_choice(free: int, queues: bool) -> None:
+    now = state([*BEFORE[:2], NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
+    kept = {name: now.configs[name] for name in ["c0", *list(now.configs)[1 : free + 1]]}
+    busy = {**now.attempts, "b": attempt(9, "b", expected=None)}
+    now = replace(now, homes={0: ("a", "b")}, attempts=busy, configs=kept)
+    now = replace(now, configs={**now.configs, "c9": Config("c9", {}, revision=19)})
+    assert bool(given(now)) is queues
+
+
+# What becomes of it?
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        UnitCommitted(22, visit(0, FIRST)),
+        UnitFailed(22, Failure(Unit("c0", 0, 0), "a", FIRST, FailureKind.EXCEPTION, "boom")),
+        UnitTrained(22, "a", FIRST),
+        UnitWithdrawn(22, "a", FIRST),
+        RecordMended(22, ("assign/a",), (FIRST,)),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_it_is_trained_once_what_is_ahead_is_over(end: Event) -> None:
+    assert tokens(state([*HISTORY, end])) == (QUEUED, None)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        UnitCommitted(22, visit(1, QUEUED)),
+        UnitTrained(22, "a", QUEUED),
+        UnitWithdrawn(22, "a", QUEUED),
+        RecordMended(22, ("assign/a/second",), (QUEUED,)),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_it_may_end_first(end: Event) -> None:
+    """What is ahead may be slow to be saved, or it may have been refused and not withdrawn yet."""
+    assert tokens(state([*HISTORY, end])) == (FIRST, None)
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        attempt(2),
+        attempt(2, second=True),
+        attempt(1, second=True),
+        attempt(2, second=True, strategy=Strategy("ddp", 2)),
+    ],
+    ids=["first key", "second key", "config in a unit", "ranks"],
+)
+def test_no_third(third: Attempt) -> None:
+    with pytest.raises(IllegalEvent):
+        fold(state(HISTORY), UnitAssigned(22, third))
+
+
+def test_not_under_the_key_that_is_in_use() -> None:
+    with pytest.raises(IllegalEvent, match="exclusive access"):
+        fold(state(BEFORE), UnitAssigned(QUEUED, attempt(1)))
+
+
+def test_a_node_that_leaves_gives_it_up() -> None:
+    after = state([*HISTORY, NodeDraining(22, "a", 30.0), UnitWithdrawn(23, "a", QUEUED)])
+    assert tokens(after) == (FIRST, None)
