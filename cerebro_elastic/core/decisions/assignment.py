@@ -47,10 +47,10 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
         yield Assign(_attempt(moment, placement, companion_nodes, hint))
     for name in soon_idle:
-        placement = _queued(moment, policy, name, busy)
-        if placement is not None:
-            busy.add(placement.unit.config)
-            attempt = _attempt(moment, placement, (), _hint(moment, policy, name, (), busy))
+        queued = _queued(moment, policy, name, busy)
+        if queued is not None:
+            busy.add(queued.unit.config)
+            attempt = _attempt(moment, queued, (), _hint(moment, policy, name, (), busy))
             yield Assign(replace(attempt, second=not state.attempts[name].second))
 
 
