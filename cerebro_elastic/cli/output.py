@@ -50,6 +50,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "leader": state.leader,
         "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
+        "queued": {n: unit_text(attempt.unit) for n, attempt in state.queued.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),

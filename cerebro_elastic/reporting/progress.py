@@ -237,7 +237,8 @@ def unit_counts(configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
     attempt = state.running(config.id)
     if attempt:
-        doing = f"saved by {attempt.node}" if attempt.trained else f"on {attempt.node}"
+        what = "saved by" if attempt.trained else "next on" if state.is_queued(attempt) else "on"
+        doing = f"{what} {attempt.node}"
         return f"{doing}, stalled" if stands_still(state, attempt) else doing
     wait = waiting.get(config.id, Wait())
     return f"waits for {' '.join(wait.nodes)}" if wait.nodes else _phase(state, config)
@@ -252,7 +253,8 @@ def stands_still(state: State, attempt: Attempt) -> bool:
 def _phase(state: State, config: Config) -> str:
     if config.status is not Status.LIVE:
         return config.status.value
-    return "in training" if state.running(config.id) else "waiting"
+    attempt = state.running(config.id)
+    return "waiting" if attempt is None or state.is_queued(attempt) else "in training"
 
 
 def seconds_left(state: State, plan: Plan) -> float | None:

@@ -35,9 +35,14 @@ def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -
 
 
 def config_row(
-    config: Config, result: ConfigResult, attempt: Attempt | None, last_node: str | None, plan: Plan
+    config: Config,
+    result: ConfigResult,
+    attempt: Attempt | None,
+    queued: bool,
+    last_node: str | None,
+    plan: Plan,
 ) -> dict[str, Any]:
-    """A config's row of the leaderboard."""
+    """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
     total = plan.epochs * (plan.partitions + plan.evaluations)
     return {
         "hparams": config.hparams,
@@ -51,6 +56,7 @@ def config_row(
         "parent": config.parent.config if config.parent else None,
         "on": attempt.node if attempt else None,
         "saving": bool(attempt and attempt.trained),
+        "queued": queued,
         "last": last_node,
         "tries": len(config.failures),
     }

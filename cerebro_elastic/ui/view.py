@@ -24,7 +24,7 @@ from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, 
 
 _TOP = 5
 """The best so many configs are shown where many runs are."""
-_Cause = tuple[Config, Attempt | None, tuple[Point, ...], str | None]
+_Cause = tuple[Config, Attempt | None, bool, tuple[Point, ...], str | None]
 
 
 class RunView:
@@ -75,7 +75,7 @@ class RunView:
         """Write what has changed. In a run that is not live no node is there, whatever the record says."""
         state = self.state
         if not live:
-            state = replace(state, nodes={}, attempts={}, saving={}, leader=None)
+            state = replace(state, nodes={}, attempts={}, queued={}, saving={}, leader=None)
         running = {attempt.unit.config: attempt for attempt in state.underway()}
         for config in state.configs.values():
             self._publish_config(config, running.get(config.id))
@@ -96,14 +96,15 @@ class RunView:
         """Write a config's row if something has changed that it shows."""
         points = self.state.curves.get(config.id, ())
         last = self._last_node(config.id)
-        cause = (config, attempt, points, last)
+        queued = attempt is not None and self.state.is_queued(attempt)
+        cause = (config, attempt, queued, points, last)
         known = self._causes.get(config.id)
         if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
             return
         self._causes[config.id] = cause
         result = self.results[config.id] = result_of(config, points, self.objective)
-        self._board.put("configs", config.id, config_row(config, result, attempt, last, self.plan))
-        if known is None or known[2] is not points:
+        self._board.put("configs", config.id, config_row(config, result, attempt, queued, last, self.plan))
+        if known is None or known[3] is not points:
             self._board.put("curves", config.id, curves_of(points))
 
     def _publish_spans(self) -> None:

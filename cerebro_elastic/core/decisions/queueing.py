@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.state import State
 
 SHORT_SECONDS = 3.0
 """A unit that is expected to take longer has nothing queued behind it."""
-_CONFIGS_PER_NODE = 2
+CONFIGS_PER_NODE = 2
 """Units are queued while more configs than this are free for each node."""
 
 
@@ -41,4 +41,4 @@ def may_queue(state: State, plan: Plan, nodes: Iterable[str]) -> Iterator[str]:
 def leaves_choice(placements: Placements, busy: Collection[str], nodes: int) -> bool:
     """Whether a config may be queued: the nodes keep many to choose from, or only one node chooses."""
     free = sum(bool(options.placements) for config, options in placements.items() if config not in busy)
-    return nodes == 1 or free > _CONFIGS_PER_NODE * nodes
+    return nodes == 1 or free > CONFIGS_PER_NODE * nodes

@@ -80,7 +80,7 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
         expected = unit_seconds(state, attempt.unit.config) * speed_factor(state, attempt.node)
     if attempt.trained:
         return LEAST * expected
-    if state.queued.get(attempt.node) is attempt:
+    if state.is_queued(attempt):
         return _seconds_left(state, state.attempts[attempt.node]) + expected
     began = state.usage.began if attempt.since is None else attempt.since
     if attempt.node in state.usage.nodes and began is not None:

@@ -170,6 +170,10 @@ class State:
         """The attempt that the config is in, if any: in training, queued, or being saved."""
         return next((a for a in self.underway() if a.unit.config == config), None)
 
+    def is_queued(self, attempt: Attempt) -> bool:
+        """Whether the attempt is still to be begun, when its node is free."""
+        return self.queued.get(attempt.node) == attempt
+
     def underway(self) -> list[Attempt]:
         """All attempts, in training, queued or being saved, in the order of their assignment; a gang's
         once."""

@@ -57,7 +57,7 @@ def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
     for event in read_journal(folder.history):
         state = fold(state, event)
     # Nodes that were killed are still in the record.
-    return folder.read_spec(), replace(state, nodes={}, attempts={}, leader=None), False
+    return folder.read_spec(), replace(state, nodes={}, attempts={}, queued={}, leader=None), False
 
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:

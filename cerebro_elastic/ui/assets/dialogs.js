@@ -85,7 +85,7 @@ function show(dialog) {
 export const whyField = () => h("label", {}, "Why ", h("input", { name: "why", maxlength: 400, placeholder: "for the record" }));
 
 function askToStop(config, row) {
-  const unit = row.on ? ` The unit that it is in on ${row.on} does not count.` : "";
+  const unit = row.on && !row.queued ? ` The unit that it is in on ${row.on} does not count.` : "";
   confirm("stop", `Stop ${config}?`, [`${config} gets no more units.${unit} All that it has committed stays, and it can be resumed. The search leaves it alone from then on.`],
     whyField(), `Stop ${config}`, (of) => ({ config, why: of.why.value }));
 }
@@ -139,7 +139,7 @@ export function openConfig(config) {
   const draw = () => {
     const row = section("configs")[config];
     if (!row) return dialog.close();
-    const facts = [["status", row.reason ? `${row.status}: ${row.reason}` : row.on ? `on ${row.on}` : row.status], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
+    const facts = [["status", row.reason ? `${row.status}: ${row.reason}` : row.on ? `${row.queued ? "next on" : "on"} ${row.on}` : row.status], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
       ["epochs done", String(row.epoch)], ["clone of", row.parent], ["failed attempts", row.tries ? String(row.tries) : null],
       ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
     const reasons = Object.keys(ASK).map((action) => [action, whyNot(action, row)]);

@@ -135,7 +135,7 @@ function spark(config) {
 
 function statusText(row) {
   if (row.status !== "live") return row.reason ? `${row.status}: ${row.reason}` : row.status;
-  if (row.on) return row.saving ? `saved by ${row.on}` : `on ${row.on}`;
+  if (row.on) return `${row.saving ? "saved by" : row.queued ? "next on" : "on"} ${row.on}`;
   return "waiting";
 }
 
