@@ -1,13 +1,15 @@
-"""A task trains units: its interface, what a unit gets and returns, and its batches in the run's order."""
+"""A task trains units: its interface, what a unit gets and returns, and its batches in the run's order.
+
+Nothing here imports torch; ``torch_tasks`` has what tasks of torch share.
+"""
 
 from __future__ import annotations
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
-from cerebro_elastic.training import job_batches, rng
-from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.optimizer_options import OptimizerOptions, constructor_options, override_options
+from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.finite_arrays import not_finite_arrays
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -15,6 +17,7 @@ from cerebro_elastic.training.task import (
     Observe,
     OrdinaryFit,
     ReadsLength,
+    SetsThreads,
     Stopped,
     SupportsCheck,
     SupportsPrecheck,
@@ -31,10 +34,10 @@ __all__ = [
     "Exports",
     "HParams",
     "Observe",
-    "OptimizerOptions",
     "OrdinaryFit",
     "Phase",
     "ReadsLength",
+    "SetsThreads",
     "Stopped",
     "Strategy",
     "SupportsCheck",
@@ -44,10 +47,8 @@ __all__ = [
     "Unit",
     "UnitJob",
     "UnitResult",
-    "constructor_options",
+    "generators",
     "job_batches",
-    "not_finite",
-    "override_options",
-    "rng",
+    "not_finite_arrays",
     "whole",
 ]

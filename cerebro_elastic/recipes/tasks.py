@@ -23,6 +23,9 @@ class TaskSection(Section):
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
     """The packages that the task needs, by the names under which they are imported."""
+    ARRAYS: ClassVar[Literal["torch", "numpy"]] = "torch"
+    """What the columns of its batches are: tensors of torch, or arrays of numpy. With numpy's, its ranks do
+    not import torch, and a unit is trained on one rank."""
 
     kind: str
     """The task's name in the entry-point group ``cerebro.tasks``."""
