@@ -98,6 +98,11 @@ def leaves_in(value: Any) -> Iterator[Any]:
         yield value
 
 
+def is_tensor(leaf: Any) -> bool:
+    """Whether it is a tensor of torch, which is not imported for the question."""
+    return "torch" in sys.modules and isinstance(leaf, sys.modules["torch"].Tensor)
+
+
 def is_divided(leaf: Any) -> bool:
     """Whether it is a ``DTensor``, whose module takes long to import, so that only its users do."""
     return hasattr(leaf, "placements")

@@ -5,11 +5,14 @@ Nothing here imports torch; ``torch_tasks`` has what tasks of torch share.
 
 from __future__ import annotations
 
+from cerebro_elastic.arguments import select as select_arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
 from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.epoch_means import EpochMeans
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -30,6 +33,7 @@ from cerebro_elastic.training.task import (
 __all__ = [
     "GENERATORS",
     "BatchPart",
+    "EpochMeans",
     "Exported",
     "Exports",
     "HParams",
@@ -42,13 +46,17 @@ __all__ = [
     "Strategy",
     "SupportsCheck",
     "SupportsPrecheck",
+    "Taker",
     "Task",
     "TaskState",
     "Unit",
     "UnitJob",
     "UnitResult",
+    "check_taken",
     "generators",
     "job_batches",
+    "known_names",
     "not_finite_arrays",
+    "select_arguments",
     "whole",
 ]

@@ -30,6 +30,12 @@ class TaskSection(Section):
     kind: str
     """The task's name in the entry-point group ``cerebro.tasks``."""
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables that must be set before the modules of a task of numpy's arrays are
+        imported."""
+        return {}
+
 
 class OpenTaskSection(TaskSection):
     """The section of a task without a schema of its own. The task checks the other keys itself."""

@@ -55,7 +55,7 @@ class SharedImports:
             return {}
         agents = self._servers[0]
         if recipe.task.ARRAYS == "numpy":
-            self._servers.append(_server(_OURS))
+            self._servers.append(_server(_OURS, recipe.task.environment))
         ranks = self._servers[-1]
         make_folder(folder.logs)
         path = folder.logs / "imports.log"
@@ -69,5 +69,5 @@ class SharedImports:
         return named
 
 
-def _server(modules: Sequence[str]) -> ForkServer:
-    return ForkServer(modules, {**ALLOCATOR, **os.environ})
+def _server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
+    return ForkServer(modules, {**ALLOCATOR, **os.environ, **(env or {})})
