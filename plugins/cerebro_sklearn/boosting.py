@@ -1,8 +1,8 @@
 """The task adapter for LightGBM and XGBoost (entry point ``boosting`` of ``cerebro.tasks``).
 
-A unit continues the booster by ``rounds`` trees, which are fitted to the residuals on its partition's rows
-alone. That is continued training, as both libraries call it. It is not sequential SGD: the order of partitions
-decides which rows each tree has seen.
+A unit continues the booster by ``rounds`` rounds of trees, which are fitted to the residuals on its
+partition's rows alone. That is continued training, as both libraries call it. It is not sequential SGD: the
+order of partitions decides which rows each tree has seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.extending.errors import MissingExtra, TaskError
+from cerebro_elastic.extending.errors import MissingExtra, TaskError, did_you_mean
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
@@ -73,9 +73,8 @@ class BoostingTask:
         known = self._library.known()
         for name in given:
             if known is not None and name not in known | {"batch_size", "rounds"}:
-                raise TaskError(
-                    f"{self._section.library} has no parameter {name!r}: see its list of parameters"
-                )
+                near = did_you_mean(name, sorted(known))
+                raise TaskError(f"{self._section.library} has no parameter {name!r}; {near}")
 
     def train(self, job: UnitJob) -> UnitResult:
         before = job.state["booster"] if job.state is not None else None

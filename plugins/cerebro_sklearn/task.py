@@ -13,7 +13,6 @@ import threadpoolctl
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.tasks import (
-    GENERATORS,
     Exported,
     HParams,
     Stopped,
@@ -121,7 +120,7 @@ class SklearnTask:
             if key not in step.get_params() and hasattr(value, "__dict__")
         ]
         load = _LOAD.format(module=module, name=name, values=values, scalars=scalars)
-        return Exported(fitted_arrays(estimator), load, not_carried=[*objects, GENERATORS])
+        return Exported(fitted_arrays(estimator), load, not_carried=[*objects, _GENERATORS])
 
     def _made(self, hparams: HParams) -> Any:
         return self._make(**select_arguments(self._make, {**self._section.args, **hparams}))
@@ -160,6 +159,8 @@ def fitted_arrays(estimator: Any) -> Mapping[str, Any]:
 def _is_setting(value: Any) -> bool:
     return isinstance(value, str | int | float | bool | tuple | type(None))
 
+
+_GENERATORS = "the random generators of numpy and Python: what draws without a random_state draws anew"
 
 _LOAD = """\
 from safetensors.numpy import load_file
