@@ -26,7 +26,7 @@ import copy
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +59,18 @@ class Epoch:
     """Its batches, in the order in which the units take them."""
     validation: Sequence[Any]
     """The batches of the validation behind it."""
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the tests of a class share."""
+
+    task: Task
+    results: list[UnitResult] = field(default_factory=list)
+
+
+_SHARED: dict[type, _Shared] = {}
+"""By the class of tests; not in the class, which a task may take for a part of the user's module."""
 
 
 class TaskContract:
@@ -118,14 +130,23 @@ class TaskContract:
         )
         return replace(job, **changes)
 
+    def task(self) -> Task:
+        """A task that all tests of the class share, since some compile for each instance."""
+        return self._shared.task
+
     def trained_units(self, count: int = len(UNITS)) -> list[UnitResult]:
-        """The first units, one after the other, each by a task of its own."""
-        results: list[UnitResult] = []
-        for number in range(count):
-            before = results[-1].state if results else None
-            result = self.make().train(self.job(number, before))
+        """The first units, one after the other."""
+        results = self._shared.results
+        for number in range(len(results), count):
+            result = self.task().train(self.job(number, results[-1].state if results else None))
             results.append(replace(result, state=hop(result.state)))
-        return results
+        return results[:count]
+
+    @property
+    def _shared(self) -> _Shared:
+        if type(self) not in _SHARED:
+            _SHARED[type(self)] = _Shared(self.make())
+        return _SHARED[type(self)]
 
     def epochs(self) -> list[Epoch]:
         """What sequential training sees."""
@@ -168,7 +189,7 @@ class TaskContract:
 
     def test_a_unit_leaves_the_generators_as_they_were(self) -> None:
         before = generators.capture()
-        self.make().train(self.job(0, None))
+        self.task().train(self.job(0, None))
         assert digest({"generators": generators.capture()}) == digest({"generators": before})
 
     def test_units_equal_sequential_training(self) -> None:
@@ -184,11 +205,11 @@ class TaskContract:
     @pytest.mark.parametrize("number", [0, 2, 3])
     def test_a_unit_in_parts_equals_one_in_one_go(self, number: int) -> None:
         before = self.trained_units(number)[-1].state if number else None
-        whole = self.make().train(self.job(number, before))
+        whole = self.task().train(self.job(number, before))
         for stops in ([1], [*range(1, whole.batches)]):
-            if not self.make().splits:
+            if not self.task().splits:
                 with pytest.raises(Stopped) as stopped:
-                    self.make().train(self.job(number, before, stop=lambda done: done >= 1))
+                    self.task().train(self.job(number, before, stop=lambda done: done >= 1))
                 assert stopped.value.batches == 1
                 return
             parts: list[UnitResult] = []
@@ -196,7 +217,7 @@ class TaskContract:
             for stop in (*stops, None):
                 skip = sum(part.batches for part in parts)
                 until = never if stop is None else (lambda done, stop=stop: done >= stop)
-                parts.append(self.make().train(self.job(number, state, skip=skip, stop=until)))
+                parts.append(self.task().train(self.job(number, state, skip=skip, stop=until)))
                 assert parts[-1].whole is (stop is None)
                 state = parts[-1].state
             assert digest(parts[-1].state) == digest(whole.state)
@@ -211,29 +232,29 @@ class TaskContract:
             ref = checkpoint.save(result.state, f"{folder}/state")
             loaded = checkpoint.load(ref)
         assert digest(loaded) == ref.digest, "what is loaded is what was saved"
-        direct, after = (self.make().train(self.job(1, state)) for state in (result.state, loaded))
+        direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
         assert digest(after.state) == digest(direct.state), "and what follows from it is the same"
 
     def test_unknown_hyper_parameters_are_refused(self) -> None:
-        self.make().check(dict(self.hparams))
+        self.task().check(dict(self.hparams))
         with pytest.raises(TaskError, match="no_such_parameter"):
-            self.make().check({**self.hparams, "no_such_parameter": 1})
+            self.task().check({**self.hparams, "no_such_parameter": 1})
 
     def test_an_evaluation_leaves_the_state_as_it_is(self) -> None:
         (result,) = self.trained_units(1)
         unit = Unit("c0", 0, 0, Phase.EVALUATE)
         job = self.job(1, result.state, unit=unit, partition=self.partition(9, 7), validation=())
-        if not self.make().evaluates:
+        if not self.task().evaluates:
             with pytest.raises((TaskError, NotImplementedError)):
-                self.make().evaluate(job)
+                self.task().evaluate(job)
             return
-        evaluated = self.make().evaluate(job)
+        evaluated = self.task().evaluate(job)
         assert digest(evaluated.state) == digest(result.state)
         assert evaluated.metrics
         assert evaluated.samples == job.partition.rows
 
     def test_an_export_has_the_models_arrays(self) -> None:
-        task = self.make()
+        task = self.task()
         if not isinstance(task, Exports):
             pytest.skip("the task does not export")
         state = self.trained_units(len(ORDERS[0]))[-1].state

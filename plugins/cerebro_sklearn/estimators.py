@@ -36,7 +36,7 @@ def check_estimator(estimator: Any, name: str, classes: int | None) -> None:
             )
     if is_classifier(estimator) and classes is None:
         raise TaskError(
-            f"{name} makes a classifier: give the number of classes as task.classes, for a batch may lack some"
+            f"{name} makes a classifier: give their number as task.classes, since a batch may lack one"
         )
 
 

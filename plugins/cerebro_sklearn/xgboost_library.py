@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from cerebro_sklearn.losses import losses
 
 _BOOSTERS_OWN = frozenset(
-    ("alpha", "disable_default_eval_metric", "eta", "feature_selector", "huber_slope", "lambda")
-    + ("max_cached_hist_node", "normalize_type", "nthread", "num_class", "one_drop", "quantile_alpha")
-    + ("rate_drop", "refresh_leaf", "sample_type", "seed", "seed_per_iteration", "skip_drop", "top_k")
-    + ("tweedie_variance_power", "updater")
+    {
+        *("alpha", "disable_default_eval_metric", "eta", "feature_selector", "huber_slope", "lambda"),
+        *("max_cached_hist_node", "normalize_type", "nthread", "num_class", "one_drop", "quantile_alpha"),
+        *("rate_drop", "refresh_leaf", "sample_type", "seed", "seed_per_iteration", "skip_drop", "top_k"),
+        *("tweedie_variance_power", "updater"),
+    }
 )
 """Names that the library's estimators do not have, or call otherwise."""
 
