@@ -152,7 +152,7 @@ class Encoder:
         if kind is np.ndarray:
             return self._add_array(value, path)
         if isinstance(value, np.generic) and (value.dtype.kind in "biufc" or is_storable(value.dtype)):
-            code = value.dtype.str if value.dtype.kind != "V" else value.dtype.name
+            code = value.dtype.str if type(value).__module__ == "numpy" else value.dtype.name
             return {"$scalar": [code, value.tobytes().hex()]}
         if "torch" in sys.modules and _torch_values().is_torch(value):
             return _torch_values().encode(self, value, path)
