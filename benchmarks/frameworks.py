@@ -48,9 +48,8 @@ def main() -> None:
     if options.here:
         measure(options.here, options.units)
         return
-    print(
-        f"{'framework':12s} {'alone':>8s} {'train':>8s} {'beyond':>8s} {'load':>8s} {'save':>8s}", flush=True
-    )
+    print("framework    " + " ".join(f"{name:>8s}" for name in ("alone", "train", "beyond", "load", "save")))
+    sys.stdout.flush()
     for framework in options.only:  # each in a process of its own, for Keras has one backend in a process
         env = {**os.environ, "KERAS_BACKEND": framework.partition("-")[2] or "jax", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, __file__, "--here", framework, "--units", str(options.units)]
