@@ -13,6 +13,7 @@ class JaxSection(TaskSection):
     """Plain JAX functions, or Flax NNX."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("jax",)
+    MAY_USE: ClassVar[tuple[str, ...]] = ("jaxlib", "flax", "optax")
     ARRAYS: ClassVar[Literal["torch", "numpy"]] = "numpy"
 
     kind: Literal["jax"] = "jax"

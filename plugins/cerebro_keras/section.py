@@ -14,6 +14,7 @@ class KerasSection(TaskSection):
     """A compiled Keras model."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("keras",)
+    MAY_USE: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
     ARRAYS: ClassVar[Literal["torch", "numpy"]] = "numpy"
 
     kind: Literal["keras"] = "keras"

@@ -7,6 +7,7 @@ order of partitions decides which rows each tree has seen.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ from cerebro_elastic.extending.tasks import (
     job_batches,
 )
 from cerebro_sklearn.section import BoostingSection
+
+_SHOWN = 5
+"""So many of a library's hundreds of parameters are named."""
 
 
 class Library(Protocol):
@@ -73,7 +77,7 @@ class BoostingTask:
         known = self._library.known()
         for name in given:
             if known is not None and name not in known | {"batch_size", "rounds"}:
-                near = did_you_mean(name, sorted(known))
+                near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))
                 raise TaskError(f"{self._section.library} has no parameter {name!r}; {near}")
 
     def train(self, job: UnitJob) -> UnitResult:

@@ -34,7 +34,7 @@ class SklearnSection(TaskSection):
 class BoostingSection(TaskSection):
     """A booster that gets more trees with each unit: continued training, not sequential SGD."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ()
+    MAY_USE: ClassVar[tuple[str, ...]] = ("lightgbm", "xgboost", "xgboost-cpu")
     ARRAYS: ClassVar[Literal["torch", "numpy"]] = "numpy"
 
     kind: Literal["boosting"] = "boosting"

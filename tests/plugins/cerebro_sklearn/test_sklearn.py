@@ -108,6 +108,13 @@ def no_estimator() -> object:
     return object()
 
 
+def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
+    with pytest.raises(TaskError) as told:
+        TestLightGbm().make().check({"learning_rat": 0.1})
+    assert "did you mean 'learning_rate'" in str(told.value)
+    assert len(str(told.value)) < 200
+
+
 def forest() -> RandomForestClassifier:
     return RandomForestClassifier()
 
