@@ -27,7 +27,8 @@ class TestFunctionTask(TaskContract):
 
     def make(self) -> Task:
         section = TorchSection(model_fn=f"{__name__}:model", loss="cross_entropy")
-        return FunctionTask(section, Path(__file__).parent)
+        # Another folder: all modules below that of the recipe are the user's, and hop with the config.
+        return FunctionTask(section, Path(__file__).parent / "users")
 
     def trained(self, state: TaskState) -> Mapping[str, Any]:
         return dict(state["model"])

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from cerebro_elastic.extending.tasks import TaskState, generators
+from cerebro_elastic.extending.tasks import TaskState, generators, job_batches
 from cerebro_elastic.testing import TaskContract
 from cerebro_elastic.testing.task_contract import Epoch
 from cerebro_keras.section import KerasSection
@@ -82,6 +82,15 @@ class TestKeras(TaskContract):
         ends = [result.metrics for result in self.trained_units()[2::3]]
         for name, values in self.history.items():
             assert [end[name] for end in ends] == values, name
+
+
+def test_a_child_goes_on_with_its_own_learning_rate_and_its_parents_moments() -> None:
+    contract = TestKeras()
+    (parent,) = contract.trained_units(1)
+    job = contract.job(1, parent.state, hparams={"lr": 0.5}, inherits={"lr": 0.1})
+    optimizer = contract.task().train(job).state["variables"]["optimizer"]
+    assert optimizer["adam_w/learning_rate"] == np.float32(0.5)
+    assert optimizer["adam_w/iteration"] == parent.batches + job_batches.unit_batches(job)
 
 
 class TestSchedule(TestKeras):

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from cerebro_elastic.extending.errors import CheckpointError, TaskError
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import ROWS, Epoch
 from cerebro_elastic.training import generators
 from cerebro_sklearn.boosting import BoostingTask
 from cerebro_sklearn.objects import ObjectDecoder, ObjectEncoder
@@ -113,6 +113,15 @@ def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
         TestLightGbm().make().check({"learning_rat": 0.1})
     assert "did you mean 'learning_rate'" in str(told.value)
     assert len(str(told.value)) < 200
+
+
+def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:
+    contract = TestPipeline()
+    (parent,) = contract.trained_units(1)
+    job = contract.job(1, parent.state, hparams={"alpha": 0.5}, inherits={"alpha": 0.01})
+    child = ObjectDecoder(__name__).value(contract.task().train(job).state["estimator"])
+    assert child.steps[1][1].alpha == 0.5
+    assert child.steps[1][1].t_ == 1 + ROWS[1] + ROWS[0], "the parent's steps count"
 
 
 def forest() -> RandomForestClassifier:
