@@ -98,7 +98,7 @@ def nnx_step(model: Any, optimizer: Any, batch: Any) -> dict[str, Any]:
     return {"loss": loss}
 
 
-class TestFlax(TestFunctions):
+class Flax(TestFunctions):
     hparams = {"lr": 0.1}  # noqa: RUF012
 
     def make(self) -> JaxTask:
@@ -114,6 +114,12 @@ class TestFlax(TestFunctions):
         named = {jax.tree_util.keystr(p, simple=True, separator="."): leaf for p, leaf in leaves}
         keys = {name for name, leaf in named.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
         return {n: np.asarray(jax.random.key_data(v) if n in keys else v) for n, v in named.items()}
+
+
+def test_objects_of_flax_keep_the_contract_where_they_differ() -> None:
+    contract = Flax()
+    contract.test_units_equal_sequential_training()
+    contract.test_a_unit_in_parts_equals_one_in_one_go(2)
 
 
 def test_a_step_is_compiled_once_for_a_shape_and_not_for_a_unit_or_a_learning_rate() -> None:

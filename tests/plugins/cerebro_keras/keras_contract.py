@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from cerebro_elastic.extending.tasks import TaskState, generators, job_batches
+from cerebro_elastic.extending.tasks import TaskState, job_batches
 from cerebro_elastic.testing import TaskContract
 from cerebro_elastic.testing.task_contract import Epoch
 from cerebro_keras.section import KerasSection
@@ -73,15 +73,10 @@ class TestKeras(TaskContract):
             callbacks=[keras.callbacks.ReduceLROnPlateau(**CALLBACKS["args"])] if self.callbacks else [],
         )
         variables = [*net.variables, *net.optimizer.variables]
-        self.history = net.history.history
-        return {each.path: keras.ops.convert_to_numpy(each) for each in variables}
-
-    def test_metrics_equal_those_of_one_fit(self) -> None:
-        with generators.borrowed():
-            self.sequential(self.epochs())
         ends = [result.metrics for result in self.trained_units()[2::3]]
-        for name, values in self.history.items():
-            assert [end[name] for end in ends] == values, name
+        for name, values in net.history.history.items():
+            assert [end[name] for end in ends] == values, f"{name} is as one fit reports it"
+        return {each.path: keras.ops.convert_to_numpy(each) for each in variables}
 
 
 def test_a_child_goes_on_with_its_own_learning_rate_and_its_parents_moments() -> None:
@@ -93,7 +88,11 @@ def test_a_child_goes_on_with_its_own_learning_rate_and_its_parents_moments() ->
     assert optimizer["adam_w/iteration"] == parent.batches + job_batches.unit_batches(job)
 
 
-class TestSchedule(TestKeras):
+class Scheduled(TestKeras):
     model_fn = staticmethod(scheduled)
     callbacks = ()
     budget = {"steps": 18}  # noqa: RUF012
+
+
+def test_a_schedule_goes_on_where_it_was() -> None:
+    Scheduled().test_units_equal_sequential_training()
