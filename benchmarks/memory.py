@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import torch
-
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import bytes_in_use
 from support.hops import unit
@@ -26,7 +24,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "zero-2": ("deepspeed", {"stage": 2}, 2),
     "zero-3": ("deepspeed", {"stage": 3}, 2),
 }
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 
 def sizes(ranks: Ranks) -> float:

@@ -170,14 +170,16 @@ def _extras() -> dict[str, str]:
 
 
 def plugin_packages() -> list[str]:
-    """The packages that plugins need, by the ``NEEDS`` of their sections. A section that cannot be loaded is
-    left out."""
+    """The packages that plugins need or may use (``NEEDS`` and ``MAY_USE`` of their sections), as they are
+    installed. A section that cannot be loaded is left out."""
     packages: set[str] = set()
     for group in (group for group in BUILT_IN if group.endswith(_SECTIONS)):
         for point in entry_points(group=group):
             with contextlib.suppress(CerebroError):
-                packages.update(load(group, point.name).NEEDS)
-    return sorted(packages)
+                section = load(group, point.name)
+                packages.update(section.NEEDS, getattr(section, "MAY_USE", ()))
+    installed_as = {package: distribution for distribution, package in _IMPORTED_AS.items()}
+    return sorted(installed_as.get(package, package) for package in packages)
 
 
 def section(group: str, name: str) -> Any | None:

@@ -21,7 +21,10 @@ from pydantic_core import PydanticUndefined
 from cerebro_elastic.recipes import Recipe, search
 from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
+from cerebro_jax.section import JaxSection
+from cerebro_keras.section import KerasSection
 from cerebro_lightning.section import LightningSection
+from cerebro_sklearn.section import BoostingSection, SklearnSection
 
 SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
@@ -47,6 +50,10 @@ def sections() -> Mapping[str, type[Section]]:
         "The recipe": Recipe,
         "`task` of kind `lightning`": LightningSection,
         "`task` of kind `torch`": TorchSection,
+        "`task` of kind `keras`": KerasSection,
+        "`task` of kind `jax`": JaxSection,
+        "`task` of kind `sklearn`": SklearnSection,
+        "`task` of kind `boosting`": BoostingSection,
         "`data`": data,
         "`search`": searching,
         "`search.budget`": search.Budget,

@@ -208,7 +208,7 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"task": {"kind": "tensorflow"}}, "choices: lightning, torch"),
+        ({"task": {"kind": "tensorflow"}}, "choices: boosting, jax, keras, lightning, sklearn, torch"),
         ({"task": "lightning"}, "task is a mapping with a `kind`"),
         (
             {"task": {"kind": "torch", "model_fn": "m:f"}},

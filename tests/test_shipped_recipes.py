@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.training.task import Task
 from cerebro_elastic.training.user_dataset import checked_dataset, dataset_factory, task_hparams
 
-pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
+pytest.importorskip("sklearn.datasets")  # here, for they set environment variables when first imported
+os.environ["KERAS_BACKEND"] = "jax"
+pytest.importorskip("keras")
 COLUMNS = {
     "tiny_gpt:load": {"text"},
     "my_lightning:load": {"x", "y"},

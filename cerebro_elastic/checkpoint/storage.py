@@ -18,12 +18,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint import manifest, tensors, tree
-from cerebro_elastic.checkpoint.tensors import Part, TensorSpec
+from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
@@ -43,7 +42,6 @@ from cerebro_elastic.files import (
     translated,
     write,
 )
-from cerebro_elastic.torch_internals import version_of
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -84,15 +82,15 @@ class Staged:
 
     data: Mapping[str, Sequence[Chunk]]
     """The content of each file but the manifest, by name."""
-    tensors: Mapping[str, Tensor]
-    """The state's tensors by name."""
+    leaves: Mapping[str, Leaf]
+    """The state's arrays and tensors by name."""
     versions: Mapping[str, int]
     """How often each tensor had been written to when it was staged."""
 
     @property
     def bytes(self) -> int:
-        """The size of the tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
+        """The size of the arrays and tensors."""
+        return sum(tensor.nbytes for tensor in self.leaves.values())
 
     def save(self, url: str, origin: Origin | None = None) -> CheckpointRef:
         """As ``save``. Raises ``CheckpointError`` if a tensor was written to since it was staged: the file
@@ -100,7 +98,7 @@ class Staged:
         with _writing(url) as folder:
             _check_free(folder)
             contents = _write(folder, self.data)
-            for name, tensor in self.tensors.items():
+            for name, tensor in self.leaves.items():
                 if _version(tensor) != self.versions[name]:
                     raise CheckpointError(
                         f"the tensor {name} was written to while it was saved: units must not share tensors, "
@@ -111,7 +109,7 @@ class Staged:
 
 def is_divided(state: Mapping[str, Any]) -> bool:
     """Whether ranks hold parts of the state's tensors, so that each has to save its own."""
-    return any(map(tree.is_divided, tree.tensors_in(state)))
+    return any(map(tree.is_divided, tree.leaves_in(state)))
 
 
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
@@ -167,7 +165,7 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
             other tensors are loaded whole.
 
     Returns:
-        The state, with fresh tensors on the CPU.
+        The state, with fresh arrays and tensors on the CPU.
 
     Raises:
         DamagedCheckpoint: A file is missing, cut short or damaged.
@@ -179,7 +177,7 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
         _check(folder / TREE, contents[TREE], digest([text]))
         saved = json.loads(text)
         layout = _specs(saved["tensors"])
-        flat = tensors.empty(layout)
+        flat = tensors.empty(layout, set(tree.arrays_in(saved["state"])))
         _read(folder / TENSORS, contents[TENSORS], layout, flat)
         if "parts" in saved:
             flat |= _divided(folder, contents, saved["parts"], part)
@@ -225,19 +223,23 @@ def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
     return _files(*_flat(state))
 
 
-def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Leaf]]:
     values, flat = tree.flatten(state)
     if any(map(tree.is_divided, flat.values())):
         raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
     return values, flat
 
 
-def _version(tensor: Tensor) -> int:
-    """How often its memory was written to; 0 (unknown) for a tensor that inference mode has made."""
-    return 0 if tensor.is_inference() else version_of(tensor)
+def _version(leaf: Leaf) -> int:
+    """How often its memory was written to. Arrays were copied when they were staged: nobody writes there."""
+    if isinstance(leaf, np.ndarray):
+        return 0
+    from cerebro_elastic.checkpoint.torch_values import version
+
+    return version(leaf)
 
 
-def _files(values: Any, flat: Mapping[str, Tensor]) -> dict[str, Sequence[Chunk]]:
+def _files(values: Any, flat: Mapping[str, Leaf]) -> dict[str, Sequence[Chunk]]:
     layout = tensors.specs(flat)
     return {
         TENSORS: _file(layout, flat),
@@ -247,10 +249,12 @@ def _files(values: Any, flat: Mapping[str, Tensor]) -> dict[str, Sequence[Chunk]
 
 def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk]]:
     """The files of one rank's part of ``state``, by name."""
+    from cerebro_elastic.checkpoint.torch_values import local_rows
+
     values, flat = tree.flatten(state)
     divided: dict[str, Any] = {name: tensor for name, tensor in flat.items() if tree.is_divided(tensor)}
     full = tensors.specs(divided)
-    own = {name: tensor.to_local().detach().cpu().contiguous() for name, tensor in divided.items()}
+    own: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
     layout = [spec.of(part) for spec in full]
     data = {_part_name(part.index): _file(layout, own)}
     if part.index > 0:
@@ -265,7 +269,7 @@ def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk
     return data | {TENSORS: _file(rest_layout, rest), TREE: [manifest.compact(document)]}
 
 
-def _file(layout: Sequence[TensorSpec], flat: Mapping[str, Tensor]) -> Sequence[Chunk]:
+def _file(layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> Sequence[Chunk]:
     return [tensors.header(layout), *tensors.memory(layout, flat)]
 
 
@@ -274,11 +278,11 @@ def _part_name(index: int) -> str:
 
 
 def _listed(layout: Iterable[TensorSpec]) -> list[Any]:
-    return [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
+    return [(spec.name, spec.dtype, spec.shape) for spec in layout]
 
 
 def _specs(listed: Iterable[Any]) -> list[TensorSpec]:
-    return [TensorSpec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in listed]
+    return [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in listed]
 
 
 @contextmanager
@@ -309,7 +313,7 @@ def _completed(
     return manifest.ref(url, contents)
 
 
-def _read(file: Place, expected: Content, layout: Sequence[TensorSpec], flat: Mapping[str, Tensor]) -> None:
+def _read(file: Place, expected: Content, layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> None:
     """Fill the tensors ``flat`` of ``layout`` from a file."""
     targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
     _check(file, expected, read_into(file, targets))
@@ -317,15 +321,15 @@ def _read(file: Place, expected: Content, layout: Sequence[TensorSpec], flat: Ma
 
 def _divided(
     folder: Place, contents: Mapping[str, Content], parts: Mapping[str, Any], part: Part | None
-) -> dict[str, Tensor]:
+) -> dict[str, Leaf]:
     """The tensors that were saved in parts: the rows of ``part``, if there were as many, else all."""
     full = _specs(parts["tensors"])
     if part is not None and part.count == parts["count"]:
         layout = [spec.of(part) for spec in full]
-        flat = tensors.empty(layout)
+        flat = tensors.empty(layout, ())
         _read(folder / _part_name(part.index), contents[_part_name(part.index)], layout, flat)
         return flat
-    flat = tensors.empty(full)
+    flat = tensors.empty(full, ())
     for saved in (Part(index, parts["count"]) for index in range(parts["count"])):
         layout = [spec.of(saved) for spec in full]
         rows = {spec.name: flat[spec.name][saved.rows(spec.shape[0])] for spec in full}

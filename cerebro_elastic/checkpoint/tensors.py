@@ -1,41 +1,56 @@
-"""The layout of ``tensors.safetensors``, such that tensors stream from and into their own memory.
+"""The layout of ``tensors.safetensors``, such that arrays stream from and into their own memory.
 
 The safetensors format (https://github.com/huggingface/safetensors) is an 8-byte little-endian header
-length, a JSON header, then the tensors' bytes without gaps. It is written here and not by the
+length, a JSON header, then the arrays' bytes without gaps. It is written here and not by the
 library because the library takes three passes over the data where one does, which also hashes.
-The header is a function of the tensors' names, dtypes and shapes alone, in a fixed order: equal
-tensors are equal bytes. The library reads these files.
+The header is a function of the arrays' names, dtypes and shapes alone, in a fixed order: equal
+arrays are equal bytes. The library reads these files.
+
+An array is numpy's, or a tensor of torch. Both name their dtypes alike, as the file has them. Torch is not
+imported for numpy's.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-_CODES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.uint16: "U16",
-    torch.int16: "I16",
-    torch.uint32: "U32",
-    torch.int32: "I32",
-    torch.uint64: "U64",
-    torch.int64: "I64",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.complex64: "C64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
+from cerebro_elastic.aligned import aligned_empty
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Leaf: TypeAlias = "NDArray[Any] | Tensor"
+"""An array of numpy, or a tensor of torch."""
+
+_FORMAT = {
+    "bool": ("BOOL", 1),
+    "uint8": ("U8", 1),
+    "int8": ("I8", 1),
+    "uint16": ("U16", 2),
+    "int16": ("I16", 2),
+    "uint32": ("U32", 4),
+    "int32": ("I32", 4),
+    "uint64": ("U64", 8),
+    "int64": ("I64", 8),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "float32": ("F32", 4),
+    "float64": ("F64", 8),
+    "complex64": ("C64", 8),
+    "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1),
 }
-"""The format's dtypes; a tensor of any other dtype is stored as its bytes (U8)."""
+"""The format's dtypes and their bytes; an array of any other dtype is stored as its bytes (U8)."""
+_OTHERS = {"complex128": 16}
+"""The bytes of dtypes that numpy has, too. Those of others are torch's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +71,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A stored tensor."""
+    """A stored array."""
 
     name: str
     """Its path in the state, such as ``model/0.weight``."""
-    dtype: torch.dtype
-    """Its dtype."""
+    dtype: str
+    """The name of its dtype, such as ``float32``."""
     shape: tuple[int, ...]
     """Its shape."""
 
@@ -71,22 +86,43 @@ class TensorSpec:
         return replace(self, shape=(rows.stop - rows.start, *self.shape[1:]))
 
     @property
+    def item_bytes(self) -> int:
+        """The size of one element."""
+        return _item_bytes(self.dtype)
+
+    @property
     def bytes(self) -> int:
         """Its size in the file."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return math.prod(self.shape) * self.item_bytes
 
 
-def specs(tensors: Mapping[str, Tensor]) -> list[TensorSpec]:
-    """The tensors in file order: wide elements first, as the library has it, so that each is aligned."""
-    unsorted = (TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items())
-    return sorted(unsorted, key=lambda spec: (-spec.dtype.itemsize, spec.name))
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Whether an array of this dtype can be stored: a number or bool in native byte order."""
+    return dtype.isnative and (dtype.name in _FORMAT or dtype.name in _OTHERS)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of this name. Numpy knows bfloat16 and the like by the package ``ml_dtypes``."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+
+
+def specs(leaves: Mapping[str, Leaf]) -> list[TensorSpec]:
+    """The arrays in file order: wide elements first, as the library has it, so that each is aligned."""
+    unsorted = (TensorSpec(name, _dtype_name(leaf), tuple(leaf.shape)) for name, leaf in leaves.items())
+    return sorted(unsorted, key=lambda spec: (-spec.item_bytes, spec.name))
 
 
 def header(layout: Iterable[TensorSpec]) -> bytes:
-    """The file's bytes before the first tensor."""
+    """The file's bytes before the first array."""
     entries, start = {}, 0
     for spec in layout:
-        code = _CODES.get(spec.dtype)
+        code = _FORMAT[spec.dtype][0] if spec.dtype in _FORMAT else None
         entries[spec.name] = {
             "dtype": code or "U8",
             "shape": list(spec.shape) if code else [spec.bytes],
@@ -98,13 +134,48 @@ def header(layout: Iterable[TensorSpec]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def empty(layout: Iterable[TensorSpec]) -> dict[str, Tensor]:
-    """Fresh tensors to read into. Each has memory of its own: none keeps the others alive."""
-    return {spec.name: torch.empty(spec.shape, dtype=spec.dtype) for spec in layout}
+def empty(layout: Iterable[TensorSpec], arrays: Collection[str]) -> dict[str, Leaf]:
+    """Fresh memory to read into: numpy's for ``arrays``, torch's for all others. Each has memory of its own:
+    none keeps the others alive."""
+    return {spec.name: _empty_array(spec) if spec.name in arrays else _empty_tensor(spec) for spec in layout}
 
 
-def memory(layout: Iterable[TensorSpec], tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    """The tensors' own bytes in file order: writable views, nothing is copied."""
+def memory(layout: Iterable[TensorSpec], leaves: Mapping[str, Leaf]) -> Iterator[memoryview]:
+    """The arrays' own bytes in file order: writable views, nothing is copied."""
     for spec in layout:
         if spec.bytes:
-            yield tensors[spec.name].reshape(-1).view(torch.uint8).numpy().data
+            yield _bytes_of(leaves[spec.name])
+
+
+def _empty_array(spec: TensorSpec) -> NDArray[Any]:
+    return aligned_empty(spec.shape, numpy_dtype(spec.dtype))
+
+
+def _empty_tensor(spec: TensorSpec) -> Tensor:
+    import torch
+
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
+
+
+def _bytes_of(leaf: Leaf) -> memoryview:
+    if isinstance(leaf, np.ndarray):
+        return leaf.reshape(-1).view(np.uint8).data
+    import torch
+
+    return leaf.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _dtype_name(leaf: Leaf) -> str:
+    return leaf.dtype.name if isinstance(leaf, np.ndarray) else str(leaf.dtype).removeprefix("torch.")
+
+
+@cache
+def _item_bytes(dtype: str) -> int:
+    if dtype in _FORMAT:
+        return _FORMAT[dtype][1]
+    if dtype in _OTHERS:
+        return _OTHERS[dtype]
+    import torch
+
+    item_bytes: int = getattr(torch, dtype).itemsize
+    return item_bytes

@@ -64,7 +64,8 @@ def export(
         raise typer.BadParameter("--best and --config name two configs: keep one")
     exported = write(open_run(run, home=home, store=store_of(etcd)), folder, config or "best")
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
-    echo("training on from there goes on without:")
+    if exported.not_carried:
+        echo("training on from there goes on without:")
     for name in exported.not_carried:
         echo(f"  {name}")
 

@@ -6,14 +6,13 @@ import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cerebro_elastic import arguments
-from cerebro_elastic.data.batch_workers import SeededTask, SentOnce, WorkerSettings, in_workers
+from cerebro_elastic.data.batch_arrays import Arrays, batch_arrays, decoded_arrays, stacked_arrays
 from cerebro_elastic.data.bucketing import bucketed
 from cerebro_elastic.data.column_batches import (
     Decode,
@@ -24,16 +23,15 @@ from cerebro_elastic.data.column_batches import (
     equal_rows,
     padded_rows,
     single_rows,
-    stacked_values,
-    tensors,
 )
-from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.datasets import ROW
+from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.data.ragged import Index, Ragged
 from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
-from cerebro_elastic.torch_internals import pinned
+
+if TYPE_CHECKING:
+    from cerebro_elastic.data.batch_workers import WorkerSettings
 
 LAYOUTS = ("tuple", "dict")
 RAGGED = ("pad", "list")
@@ -86,6 +84,8 @@ class LoaderSettings:
     bucket: str | None = None
     """The column of varying lengths, or of a dataset's lengths, by which rows of similar length come into one
     batch in training."""
+    arrays: Arrays = "torch"
+    """What columns are in a batch: tensors of torch, or numpy's arrays."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -197,6 +197,8 @@ def batches(
         return BatchRows(rows[parts[len(rows)]], rows)
 
     if loader.workers and numbers:
+        from cerebro_elastic.data.batch_workers import SeededTask, SentOnce, in_workers
+
         make = SentOnce(partial(make_batch, partition, loader=loader))
         tasks = (SeededTask(partial(make, rows_of(number)), (seed, number)) for number in numbers)
         return _noting_damage(partition, in_workers(tasks, len(numbers), worker_settings(loader)))
@@ -204,7 +206,9 @@ def batches(
 
 
 def worker_settings(loader: LoaderSettings) -> WorkerSettings:
-    """The processes that serve a loader with ``workers``."""
+    """The processes that serve a loader with ``workers`` (imports torch)."""
+    from cerebro_elastic.data.batch_workers import WorkerSettings
+
     return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
 
 
@@ -222,7 +226,13 @@ def _made_here(
 ) -> Generator[Any, None, None]:
     for rows in rows_of_batches:
         batch = make_batch(partition, rows, loader)
-        yield pinned(batch) if loader.pin_memory else batch
+        yield _pinned(batch) if loader.pin_memory else batch
+
+
+def _pinned(batch: Any) -> Any:
+    from cerebro_elastic.torch_internals import pinned
+
+    return pinned(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,27 +263,31 @@ def make_batch(partition: Partition, rows: BatchRows, loader: LoaderSettings) ->
 
 def _columns(partition: Partition, rows: BatchRows, loader: LoaderSettings) -> Iterator[tuple[str, Any]]:
     """What the batch has of each column."""
+    arrays = batch_arrays(loader.arrays)
     for name, column in partition.columns.items():
         if not isinstance(column, Ragged):
-            yield name, equal_rows(partition, name, rows.index)
+            yield name, arrays.of(equal_rows(partition, name, rows.index))
         elif column.kind == "ragged" and loader.ragged == "pad":
             width = int(column.lengths[rows.batch].max())
-            yield name, padded_rows(partition, name, rows.index, width, loader.pad_value.get(name, 0))
-            yield name + LENGTHS, torch.from_numpy(column.lengths[rows.index])
+            padded = padded_rows(partition, name, rows.index, width, loader.pad_value.get(name, 0))
+            yield name, arrays.of(padded)
+            yield name + LENGTHS, arrays.of(column.lengths[rows.index])
         elif name in loader.decode:
-            decoded = tensors(decoded_rows(partition, name, rows.index, loader.decode[name]), name)
-            yield name, decoded if loader.ragged == "list" else stacked_values(decoded, name)
+            values = decoded_rows(partition, name, rows.index, loader.decode[name])
+            decoded = decoded_arrays(arrays, values, name)
+            yield name, decoded if loader.ragged == "list" else stacked_arrays(arrays, decoded, name)
         else:
             yield name, list(_single_values(partition, name, rows.index, loader))
 
 
 def _single_values(partition: Partition, name: str, index: Index, loader: LoaderSettings) -> Sequence[Any]:
     """A column's rows, each for itself."""
-    column = partition.columns[name]
+    column, arrays = partition.columns[name], batch_arrays(loader.arrays)
     if not isinstance(column, Ragged):
-        return equal_rows(partition, name, index)  # type: ignore[return-value]  # a tensor is a sequence
+        rows: Sequence[Any] = arrays.of(equal_rows(partition, name, index))
+        return rows
     if column.kind == "ragged":
-        return single_rows(partition, name, index)
+        return list(map(arrays.of, single_rows(partition, name, index)))
     if name in loader.decode:
         return decoded_rows(partition, name, index, loader.decode[name])
     return encoded_rows(partition, name, index)

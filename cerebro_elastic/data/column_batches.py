@@ -1,8 +1,5 @@
-"""The columns of a batch: rows are copied out of a partition into memory that torch has allocated, and the
-copies are compared with the sums of their rows. What changes in a file later is no matter.
-
-Numpy's alignment differs from run to run, and with it the last bits of some matrix products.
-"""
+"""The columns of a batch as arrays: rows are copied out of a partition into aligned memory, and the copies
+are compared with the sums of their rows. What changes in a file later is no matter."""
 
 from __future__ import annotations
 
@@ -11,11 +8,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import default_collate
 
+from cerebro_elastic.aligned import aligned_empty
 from cerebro_elastic.data.manifest import Column, Kind
 from cerebro_elastic.data.mapped import Array
 from cerebro_elastic.data.partition import Partition
@@ -27,44 +22,45 @@ Decode: TypeAlias = Callable[..., Any]
 """Makes an array or a tensor of an encoded value."""
 
 
-def equal_rows(partition: Partition, name: str, index: Index) -> Tensor:
+def equal_rows(partition: Partition, name: str, index: Index) -> NDArray[Any]:
     """Rows of one shape, of shape ``(rows, ...)``."""
     column = np.asarray(partition.columns[name])
-    rows = torch.empty((len(index), *column.shape[1:]), dtype=_torch_dtype(column))
-    column.take(index, axis=0, out=rows.numpy(), mode="clip")  # "raise" would buffer; `batches` has checked
-    partition.check_rows(name, index, rows.numpy())
+    rows = aligned_empty((len(index), *column.shape[1:]), column.dtype)
+    column.take(index, axis=0, out=rows, mode="clip")  # "raise" would buffer; `batches` has checked
+    partition.check_rows(name, index, rows)
     return rows
 
 
-def padded_rows(partition: Partition, name: str, index: Index, width: int, pad_value: float) -> Tensor:
+def padded_rows(partition: Partition, name: str, index: Index, width: int, pad_value: float) -> NDArray[Any]:
     """Sequences, of shape ``(rows, width, ...)``, each followed by ``pad_value``."""
     column = ragged(partition, name)
-    rows = torch.zeros((len(index), width, *column.value_shape), dtype=_torch_dtype(column.values))
+    rows = aligned_empty((len(index), width, *column.value_shape), np.asarray(column.values).dtype)
+    rows[...] = 0
     lengths = column.lengths[index]
-    fill_rows(rows.numpy(), np.asarray(column.values), column.offsets[index], lengths)
-    partition.check_rows(name, index, rows.numpy(), padded_sums)
+    fill_rows(rows, np.asarray(column.values), column.offsets[index], lengths)
+    partition.check_rows(name, index, rows, padded_sums)
     if pad_value:
-        rows[torch.from_numpy(~inside(lengths, width))] = pad_value
+        rows[~inside(lengths, width)] = pad_value
     return rows
 
 
-def single_rows(partition: Partition, name: str, index: Index) -> tuple[Tensor, ...]:
-    """Sequences, each a tensor of its own."""
+def single_rows(partition: Partition, name: str, index: Index) -> list[NDArray[Any]]:
+    """Sequences, each an array of its own."""
     column = ragged(partition, name)
     lengths, values = column.lengths[index], np.asarray(column.values)
-    rows = torch.empty((int(lengths.sum()), *column.value_shape), dtype=_torch_dtype(values))
+    rows = aligned_empty((int(lengths.sum()), *column.value_shape), values.dtype)
     if len(rows):
-        np.concatenate([values[a:b] for a, b in _bounds(column, index)], out=rows.numpy())
-    value_bytes = rows.element_size() * rows[:1].numel() if len(rows) else 1
+        np.concatenate([values[a:b] for a, b in _bounds(column, index)], out=rows)
+    value_bytes = rows[:1].nbytes if len(rows) else 1
     partition.check_rows(
-        name, index, rows.numpy(), partial(_sums_of_parts, offsets=offsets_of(lengths) * value_bytes)
+        name, index, rows, partial(_sums_of_parts, offsets=offsets_of(lengths) * value_bytes)
     )
-    return torch.split(rows, lengths.tolist())
+    return np.split(rows, np.cumsum(lengths)[:-1]) if len(index) else []
 
 
 def encoded_rows(partition: Partition, name: str, index: Index) -> list[bytes]:
     """Encoded values."""
-    return [row.numpy().tobytes() for row in single_rows(partition, name, index)]
+    return [row.tobytes() for row in single_rows(partition, name, index)]
 
 
 def decoded_rows(partition: Partition, name: str, index: Index, decode: Decode) -> list[Any]:
@@ -83,36 +79,6 @@ def _decoded(value: bytes, decode: Decode, where: str) -> Any:
             f"`decode` failed on {where}: {type(exc).__name__}: {exc}; correct the function, or prepare the "
             "data without this row"
         ) from exc
-
-
-def tensors(values: Sequence[Any], name: str) -> list[Tensor]:
-    """The decoded values as tensors. Raises ``TaskError`` for what can be none."""
-    return [_tensor(value, name) for value in values]
-
-
-def _tensor(value: Any, name: str) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    try:
-        return torch.from_numpy(np.array(value))  # a copy: what PIL gives may not be written to
-    except (TypeError, ValueError) as exc:
-        raise TaskError(
-            f"`decode` made a {type(value).__name__} of a value of column {name!r}: it must make an array or "
-            "a tensor; or give a `collate`"
-        ) from exc
-
-
-def stacked_values(rows: Sequence[Tensor], name: str) -> Tensor:
-    """The decoded values as one tensor. Raises ``TaskError`` unless they are of one shape and dtype."""
-    kinds = {(tuple(row.shape), row.dtype) for row in rows}
-    if len(kinds) > 1:
-        shown = " and ".join(sorted(f"{dtype}{list(shape)}" for shape, dtype in kinds)[:2])
-        raise TaskError(
-            f"`decode` made {shown} of column {name!r} in one batch: make all of one shape and dtype there, "
-            "or use `ragged: list`, or a `collate`"
-        )
-    stacked: Tensor = default_collate(list(rows))  # in a worker process, in memory that its rank can read
-    return stacked
 
 
 def check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:
@@ -155,7 +121,3 @@ def _bounds(column: Ragged, index: Index) -> Sequence[tuple[int, int]]:
 
 def _sums_of_parts(values: Array, offsets: Index) -> Sums:
     return ragged_sums(values.reshape(-1).view(np.uint8), offsets)
-
-
-def _torch_dtype(column: NDArray[Any]) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, column.dtype)).dtype

@@ -7,16 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic import arguments
-from cerebro_elastic.data.datamodules import datasets_of_module, is_module
-from cerebro_elastic.data.datasets import NumberedDatasets
 from cerebro_elastic.data.manifest import SPLITS
 from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, place_in
 from cerebro_elastic.words import counted
+
+if TYPE_CHECKING:
+    from cerebro_elastic.data.datasets import NumberedDatasets
+
+ROW = "row"
+"""The column with the numbers of rows."""
 
 _KEPT = 2
 """Datasets of so many different arguments stay in memory: those of the present unit and of the one before."""
@@ -91,6 +95,9 @@ class DatasetFactory:
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
     """The arguments are text, by which they are told apart."""
+    from cerebro_elastic.data.datamodules import datasets_of_module, is_module
+    from cerebro_elastic.data.datasets import NumberedDatasets
+
     try:
         with seeded(seed):  # imports may draw at random, too
             returned = import_object(reference, root)(**json.loads(args))

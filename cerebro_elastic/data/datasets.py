@@ -18,12 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, default_collate
 
+from cerebro_elastic.data.dataset_factory import ROW
 from cerebro_elastic.data.manifest import SPLITS, Split
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, TaskError
-
-ROW = "row"
-"""The column with the numbers of rows."""
 
 _WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}
 """What a dataset's attribute says of its rows, by the key that names it."""

@@ -2,6 +2,7 @@
 nothing else either.
 
 - ``tasks``: an adapter of a training library (entry-point group ``cerebro.tasks``)
+- ``torch_tasks``: what adapters of torch share
 - ``parallelism``: a way of spreading a unit over ranks (``cerebro.parallel``)
 - ``state``: the state that hops, for both of them
 - ``recipes``: the sections of a recipe (``cerebro.tasks.sections``, ``cerebro.parallel.sections``)

@@ -16,8 +16,9 @@ from cerebro_elastic.parallel.data_parallel import (
 )
 from cerebro_elastic.parallel.ddp import Ddp
 from cerebro_elastic.parallel.fsdp import Fsdp
-from cerebro_elastic.parallel.group import ranks, subgroup, together
+from cerebro_elastic.parallel.group import subgroup, together
 from cerebro_elastic.parallel.memory_estimate import Spread, check_room
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.parallel.wrapping import blocks, repeated
 

@@ -1,13 +1,18 @@
-"""A task trains units: its interface, what a unit gets and returns, and its batches in the run's order."""
+"""A task trains units: its interface, what a unit gets and returns, and its batches in the run's order.
+
+Nothing here imports torch; ``torch_tasks`` has what tasks of torch share.
+"""
 
 from __future__ import annotations
 
+from cerebro_elastic.arguments import select as select_arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
-from cerebro_elastic.training import job_batches, rng
-from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.optimizer_options import OptimizerOptions, constructor_options, override_options
+from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.epoch_means import EpochMeans
+from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -15,6 +20,7 @@ from cerebro_elastic.training.task import (
     Observe,
     OrdinaryFit,
     ReadsLength,
+    SetsThreads,
     Stopped,
     SupportsCheck,
     SupportsPrecheck,
@@ -27,27 +33,30 @@ from cerebro_elastic.training.task import (
 __all__ = [
     "GENERATORS",
     "BatchPart",
+    "EpochMeans",
     "Exported",
     "Exports",
     "HParams",
     "Observe",
-    "OptimizerOptions",
     "OrdinaryFit",
     "Phase",
     "ReadsLength",
+    "SetsThreads",
     "Stopped",
     "Strategy",
     "SupportsCheck",
     "SupportsPrecheck",
+    "Taker",
     "Task",
     "TaskState",
     "Unit",
     "UnitJob",
     "UnitResult",
-    "constructor_options",
+    "check_taken",
+    "generators",
     "job_batches",
-    "not_finite",
-    "override_options",
-    "rng",
+    "known_names",
+    "not_finite_arrays",
+    "select_arguments",
     "whole",
 ]

@@ -10,6 +10,9 @@ the checks before a run are forks of one process that has done the imports::
         process = start([sys.executable, "-m", "json.tool"], env, stdin=DEVNULL, stdout=log, stderr=log)
         process.wait()
 
+Agents are torchrun, and need torch. The ranks of a run whose task takes numpy's arrays do not: they are forks
+of a second server, which has not imported it (``runs/start/imports.py``).
+
 Four processes take part:
 
 - The *server* (``server.py``) has one thread and only imports and forks.

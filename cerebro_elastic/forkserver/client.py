@@ -185,6 +185,7 @@ def start(
     stdout: int,
     stderr: int,
     grace_seconds: float = 0.0,
+    socket: str = SOCKET,
 ) -> Process:
     """Start a command in a session of its own. ``python -m ...`` is a fork of the server that ``env`` names.
 
@@ -195,14 +196,15 @@ def start(
         stdout: Likewise.
         stderr: Likewise.
         grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after so long.
+        socket: The variable in ``env`` that names the server's socket.
     """
-    if SOCKET in env and list(command[:2]) == [sys.executable, "-m"]:
+    if socket in env and list(command[:2]) == [sys.executable, "-m"]:
         with open(os.devnull, "r+b") as nothing, suppress(Refused):
             files = [
                 nothing.fileno() if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)
             ]
             return connect(
-                env[SOCKET], Request(list(command[2:]), dict(env), os.getcwd(), grace_seconds), files
+                env[socket], Request(list(command[2:]), dict(env), os.getcwd(), grace_seconds), files
             )
     return _SessionLeader(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cerebro_elastic.parallel.base import LossOf, Parts, Portion, Stepwise
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.torch_internals import buffers_of, normalizes, version_of
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]

@@ -25,9 +25,10 @@ from cerebro_elastic.parallel.data_parallel import (
     portion,
     taken,
 )
-from cerebro_elastic.parallel.group import mesh, ranks
+from cerebro_elastic.parallel.group import mesh
 from cerebro_elastic.parallel.memory_estimate import Spread
 from cerebro_elastic.parallel.optimizer_state import NamedState, take, to_names
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.parallel.wrapping import blocks
 
 _WHOLE = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")

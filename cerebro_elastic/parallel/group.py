@@ -187,11 +187,6 @@ def mesh(device: torch.device) -> DeviceMesh:
     return _meshes[-1]
 
 
-def ranks() -> tuple[int, int]:
-    """This rank and the number of ranks of the group; (0, 1) if there is none."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-
-
 def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
     """All are there, so it takes a moment: who has gone since is not waited for as a collective would."""
     cuda = device.type == "cuda"

@@ -11,8 +11,11 @@ from cerebro_elastic.registry import is_reference, module_of
 
 
 def modules_of(recipe: Recipe) -> list[str]:
-    """The modules of the task's kind and of the parallelisms, and the user's own."""
+    """The modules of the task's kind and of the parallelisms, and the user's own. A task of numpy's arrays
+    needs no parallelism: all of them import torch."""
     used = () if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
+    if recipe.task.ARRAYS == "numpy":
+        used = ()
     parts = [
         module_of("cerebro.tasks", recipe.task.kind),
         *(module_of("cerebro.parallel", name) for name in used),

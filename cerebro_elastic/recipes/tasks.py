@@ -23,9 +23,20 @@ class TaskSection(Section):
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
     """The packages that the task needs, by the names under which they are imported."""
+    MAY_USE: ClassVar[tuple[str, ...]] = ()
+    """Other packages on which a result may depend, as they are installed: a run records their versions."""
+    ARRAYS: ClassVar[Literal["torch", "numpy"]] = "torch"
+    """What the columns of its batches are: tensors of torch, or arrays of numpy. With numpy's, its ranks do
+    not import torch, and a unit is trained on one rank."""
 
     kind: str
     """The task's name in the entry-point group ``cerebro.tasks``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables that must be set before the modules of a task of numpy's arrays are
+        imported."""
+        return {}
 
 
 class OpenTaskSection(TaskSection):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
+
+from cerebro_elastic.training.finite_arrays import not_finite_metric
 
 
 def not_finite(metrics: Mapping[str, float], parameters: Iterable[tuple[str, Tensor]] = ()) -> str | None:
@@ -19,9 +20,8 @@ def not_finite(metrics: Mapping[str, float], parameters: Iterable[tuple[str, Ten
     Returns:
         The description; ``None`` if all are finite.
     """
-    for name, value in metrics.items():
-        if "loss" in name.lower() and not math.isfinite(value):
-            return f"the metric {name} is {value}"
+    if reason := not_finite_metric(metrics):
+        return reason
     trained = {n: _real(p) for n, p in parameters if p.requires_grad and not is_lazy(p) and p.numel()}
     # The extremes of a tensor are NaN or infinite if anything in it is; a sum could overflow.
     extremes = [extreme for p in trained.values() for extreme in torch.aminmax(p)]

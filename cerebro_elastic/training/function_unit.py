@@ -24,12 +24,11 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
 from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.memory_estimate import check_room
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.loss_weights import check_per_row, refused_by, weighted
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.optimizer_options import constructor_options, override_options
@@ -46,6 +45,7 @@ from cerebro_elastic.training.structure.non_persistent_buffers import NonPersist
 from cerebro_elastic.training.structure.rebuild import rebuild
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
+from cerebro_elastic.training.weighted_loss import check_per_row, refused_by, weighted
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""

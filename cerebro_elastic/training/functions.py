@@ -48,7 +48,6 @@ from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
 from cerebro_elastic.training.length import differences
-from cerebro_elastic.training.loss_weights import check_per_row, refused_by
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -60,6 +59,7 @@ from cerebro_elastic.training.task import (
     UnitResult,
 )
 from cerebro_elastic.training.user_functions import UserFunctions
+from cerebro_elastic.training.weighted_loss import check_per_row, refused_by
 
 
 class FunctionTask:

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
@@ -23,7 +22,7 @@ from cerebro_elastic.data.batches import (
 )
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob
 
 
@@ -109,6 +108,8 @@ def _begin(loader: LoaderSettings) -> None:
     """Draw from torch's generator what a ``DataLoader`` over the user's dataset draws for each of its
     iterators: one fit by such loaders then draws the same as units."""
     if loader.dataset is not None:
+        import torch
+
         torch.empty((), dtype=torch.int64).random_()
 
 

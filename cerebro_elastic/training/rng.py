@@ -6,21 +6,20 @@ another: the state of that one's generator is kept, without the GPU's number.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
+
+from cerebro_elastic.training import generators
 
 _CPU = torch.device("cpu")
 
 
 def seed_all(seed: int) -> None:
     """Seed every generator, as ``lightning.seed_everything(seed)`` does. ``seed`` < 2**32."""
-    random.seed(seed)
-    np.random.seed(seed)
+    generators.seed_all(seed)
     if torch.cuda.is_available():
         torch.manual_seed(seed)
     else:  # that would note down a traceback for a GPU to come
@@ -29,12 +28,7 @@ def seed_all(seed: int) -> None:
 
 def capture(device: torch.device = _CPU) -> dict[str, Any]:
     """The generators' state, that of ``device`` among them, as a tree of tensors, arrays and numbers."""
-    version, words, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state(legacy=False),
-        "python": {"version": version, "words": np.array(words, dtype=np.uint32), "gauss": gauss},
-    }
+    state: dict[str, Any] = {"torch": torch.get_rng_state(), **generators.capture()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
@@ -43,9 +37,7 @@ def capture(device: torch.device = _CPU) -> dict[str, Any]:
 def restore(state: Mapping[str, Any], device: torch.device = _CPU) -> None:
     """Put the generators where ``capture`` found them; ``device``'s too, if a GPU's state was kept."""
     torch.set_rng_state(state["torch"])
-    np.random.set_state(state["numpy"])
-    python = state["python"]
-    random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
+    generators.restore(state)
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
 

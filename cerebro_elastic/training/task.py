@@ -6,7 +6,12 @@ the recipe's folder, from which users' modules are imported. Adapters are found 
 
 A *state* holds everything that the next unit needs: model, optimizers (by parameter name), schedulers, loop
 counters, random generators, callbacks. It is a tree of dicts, lists, tuples, sets, tensors, arrays, numbers,
-strings, bytes and ``None``, with full tensors by name, so that any parallelism can take it up.
+strings, bytes and ``None``. Arrays are numpy's, torch's, JAX's or of any library that follows the array API
+standard; those of others than torch come back as numpy's. A model that several parallelisms train keeps full
+tensors by name, so that any of them can take it up.
+
+A task's section says what arrays its batches have (``TaskSection.ARRAYS``). A rank whose task takes numpy's
+does not import torch.
 """
 
 from __future__ import annotations
@@ -15,8 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
-
-from torch import Tensor
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
@@ -195,6 +198,14 @@ class TakesByName(Protocol):
 
 
 @runtime_checkable
+class SetsThreads(Protocol):
+    """A task whose framework has threads of its own. Those of torch are set for it."""
+
+    def set_threads(self, threads: int) -> None:
+        """Use so many threads, in this process and before its first unit."""
+
+
+@runtime_checkable
 class WeighsLosses(Protocol):
     """A task that can weigh rows in its loss."""
 
@@ -252,8 +263,8 @@ class SupportsCheck(Protocol):
 class Exported:
     """A trained model for use without this package."""
 
-    weights: Mapping[str, Tensor]
-    """The model's state dict."""
+    weights: Mapping[str, Any]
+    """The model's arrays or tensors by name."""
     load: str
     """Python code that loads them, with ``MODEL`` and ``CHECKPOINT`` for the names of the files."""
     checkpoint: Mapping[str, Any] | None = None

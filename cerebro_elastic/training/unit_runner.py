@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
@@ -22,7 +20,7 @@ from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.training.loss_weights import loss_weights
-from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult, never, nothing
+from cerebro_elastic.training.task import SetsThreads, Task, TaskState, UnitJob, UnitResult, never, nothing
 from cerebro_elastic.training.user_dataset import bound, dataset_factory, task_hparams
 
 _SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Phase.EVALUATE: "valid"}
@@ -61,8 +59,14 @@ class UnitRunner:
         self._loader.check(self._manifest.columns)
 
     def use_threads(self) -> None:
-        """Give torch the recipe's number of threads: results depend on it in their last bits."""
-        torch.set_num_threads(self.recipe.node.threads)
+        """Give the framework the recipe's number of threads: results depend on it in their last bits."""
+        threads = self.recipe.node.threads
+        if self.recipe.task.ARRAYS == "torch":
+            import torch
+
+            torch.set_num_threads(threads)
+        if isinstance(self._task, SetsThreads):
+            self._task.set_threads(threads)
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
@@ -176,4 +180,5 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
         pad_value=data.pad_value,
         decode={column: imported(reference) for column, reference in data.decode.items()},
         bucket=data.bucket,
+        arrays=recipe.task.ARRAYS,
     )

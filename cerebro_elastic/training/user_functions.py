@@ -21,6 +21,7 @@ from cerebro_elastic.training.job_batches import check_batch_size
 from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.objects.value_types import is_users
 from cerebro_elastic.training.passes import BatchMean, accuracy
+from cerebro_elastic.training.takers import Taker, check_taken, known_names
 
 FOR_MODEL = frozenset({"epochs", "steps"})
 """What ``model_fn`` may ask for besides hyper-parameters: the budget of epochs, and the steps in all of
@@ -61,26 +62,11 @@ class UserFunctions:
         """Raise ``TaskError`` unless some function takes each hyper-parameter, and each function gets what it
         needs."""
         check_batch_size(hparams)
-        given = {**self._section.args, **hparams}
-        if twice := sorted(self._section.args.keys() & hparams.keys()):
-            raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
-        if ours := sorted(given.keys() & (FOR_MODEL | FOR_PASS)):
-            raise TaskError(f"{', '.join(ours)}: a name of the system's own; rename the hyper-parameter")
-        takers = self._takers()
-        known = _known(takers.values())
-        for name in given:
-            if known is not None and name not in known:
-                near = did_you_mean(name, known)
-                raise TaskError(f"none of {', '.join(takers)} takes a hyper-parameter {name!r}; {near}")
-        for role, (function, context) in takers.items():
-            if missing := sorted(arguments.required(function) - context - given.keys()):
-                raise TaskError(
-                    f"{role} needs {', '.join(missing)}: search over it, or give it in task.args or a default"
-                )
+        check_taken(self._takers(), self._section.args, hparams, FOR_MODEL | FOR_PASS)
 
     def takes(self, name: str) -> bool:
         """Whether some function takes a hyper-parameter of this name."""
-        known = _known(self._takers().values())
+        known = known_names(self._takers().values())
         return known is None or name in known
 
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
@@ -147,9 +133,9 @@ class UserFunctions:
         )
         return optimizer
 
-    def _takers(self) -> dict[str, tuple[Callable[..., Any], frozenset[str]]]:
-        """By role: a function that gets hyper-parameters, and the names of what it gets besides."""
-        takers: dict[str, tuple[Any, frozenset[str]]] = {"model_fn": (self._model_fn, FOR_MODEL)}
+    def _takers(self) -> dict[str, Taker]:
+        """The functions by role."""
+        takers: dict[str, Taker] = {"model_fn": (self._model_fn, FOR_MODEL)}
         if self._optimizer:
             takers["optimizer"] = (self._optimizer, frozenset({"params"}))
         if self._input_fn:
@@ -179,17 +165,6 @@ class UserFunctions:
         if is_reference(reference):
             return self._function(f"metrics.{name}", reference)
         return _named(f"metrics.{name}", reference, _MEASURES, "give 'module:name'")
-
-
-def _known(takers: Iterable[tuple[Callable[..., Any], frozenset[str]]]) -> set[str] | None:
-    """The hyper-parameters that the functions take; ``None`` if one takes any."""
-    known = {"batch_size"}
-    for function, context in takers:
-        names = arguments.accepted(function)
-        if names is None:
-            return None
-        known |= names - context
-    return known
 
 
 def _named(

@@ -8,8 +8,6 @@ import re
 import traceback
 from pathlib import Path
 
-import torch
-
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
 from cerebro_elastic.explanations import explain_error_with_frames
@@ -28,12 +26,16 @@ _KINDS: dict[type[BaseException], FailureKind] = {
     NotFinite: FailureKind.NOT_FINITE,
     GroupBroken: FailureKind.CRASH,
     MemoryError: FailureKind.OUT_OF_MEMORY,
-    torch.OutOfMemoryError: FailureKind.OUT_OF_MEMORY,
 }
 
 
 _WORKER_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", re.DOTALL)
 """What torch raises when a process that makes batches has died."""
+
+
+_NO_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "RESOURCE_EXHAUSTED")
+"""What plain errors say if an allocator gets no memory: torch's on the CPU, XLA's. Torch's for GPUs raises
+``torch.OutOfMemoryError``; a rank may have no torch."""
 
 
 def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = Path()) -> Failure:
@@ -61,8 +63,9 @@ def _kind(error: BaseException) -> FailureKind:
         return FailureKind.DISK_FULL
     if _is_worker_lost(error):
         return FailureKind.CRASH
-    # On CPU torch raises a plain RuntimeError when its allocator gets no memory.
-    if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error):
+    if isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in _NO_MEMORY)
+    ):
         return FailureKind.OUT_OF_MEMORY
     return next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), FailureKind.EXCEPTION)
 

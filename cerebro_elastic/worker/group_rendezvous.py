@@ -9,16 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING
 
 from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.worker.rank_assignment import RankAssignment
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _PATIENCE = 0.8
 """The part of the hang time that ranks wait for another one: a rank that hangs ends first."""
@@ -43,7 +43,7 @@ class GroupRendezvous:
         self._meetings = meetings
         self._node = node
         self._address = address
-        self._device = torch.device(device)
+        self._device = device
 
     @contextmanager
     def group(self, attempt: Attempt, rank_assignment: RankAssignment, hang: float) -> Iterator[None]:
@@ -61,13 +61,17 @@ class GroupRendezvous:
         if not needs_group(attempt.strategy):
             yield
             return
+        import torch
+
+        from cerebro_elastic.parallel import group
+
         store = self._store(attempt, rank_assignment)
         patience = _PATIENCE * hang
         with group.formed(
             store,
             rank_assignment.rank,
             rank_assignment.size,
-            self._device,
+            torch.device(self._device),
             timeout=patience,
             patience=patience,
             waiting=lambda: self._check(attempt),
@@ -98,6 +102,8 @@ class GroupRendezvous:
             raise Withdrawn
 
     def _store(self, attempt: Attempt, rank_assignment: RankAssignment) -> TCPStore:
+        from cerebro_elastic.parallel import group
+
         if rank_assignment.rank == 0:
             # The ranks of one node are on one machine.
             store = group.listen(self._address if attempt.gang else LOOPBACK)

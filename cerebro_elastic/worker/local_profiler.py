@@ -25,7 +25,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
-from cerebro_elastic.parallel.group import ranks, sweep
+from cerebro_elastic.parallel.group import sweep
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.strategy_cost import StrategyCost
@@ -162,7 +163,7 @@ def profile_on_rank(spec: str, cache: str, scratch: str, config: str, strategy: 
 
 def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, scratch: str) -> StrategyCost:
     clock, limit = SystemClock(), memory.limit_of(os.environ)
-    meter = memory.Meter(torch.device(runner.device))
+    meter = memory.Meter(runner.device)
     profiled = profile(runner, _job(runner, config, unit, strategy), clock, meter, limit, STEADY_SECONDS)
     if reason := over_limit(profiled.peak_bytes, limit):
         return StrategyCost(config.id, strategy, refusal=reason)

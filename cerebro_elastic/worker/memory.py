@@ -1,7 +1,7 @@
 """The memory of a rank: how much a unit may take, and how much it has taken.
 
 On a GPU it is the device's, as torch's allocator counts it. On a CPU it is the process's resident memory, as
-the kernel counts it.
+the kernel counts it. Devices are called as torch calls them; torch is imported for GPUs only.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.words import byte_count
@@ -42,9 +42,9 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
     return count
 
 
-def free_bytes(device: torch.device, limit: int | None) -> int:
+def free_bytes(device: str, limit: int | None) -> int:
     """The bytes that a unit may take now: those that are free, at most ``limit``."""
-    free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host()
+    free = _free_on_gpu(device) if is_gpu(device) else _free_on_host()
     return free if limit is None else min(free, limit)
 
 
@@ -57,11 +57,11 @@ def trim() -> None:
 class Meter:
     """The most memory that a rank has in use from now on."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: str) -> None:
         self._device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            self._before = torch.cuda.memory_allocated(device)
+        if is_gpu(device):
+            _cuda().reset_peak_memory_stats(device)
+            self._before: int = _cuda().memory_allocated(device)
         else:
             trim()
             with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
@@ -70,24 +70,45 @@ class Meter:
 
     def peak_bytes(self) -> int:
         """Bytes on top of those at the beginning."""
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device) - self._before
+        if is_gpu(self._device):
+            return int(_cuda().max_memory_allocated(self._device)) - self._before
         return max(0, _resident("VmHWM") - self._before)
 
 
-def bytes_in_use(device: torch.device) -> int:
+def bytes_in_use(device: str) -> int:
     """Bytes of the process in the host's memory, and of its tensors on ``device``."""
-    gpu = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    gpu: int = _cuda().memory_allocated(device) if is_gpu(device) else 0
     return _resident("VmRSS") + gpu
+
+
+def free_cached(device: str) -> None:
+    """Give memory that torch's allocator keeps for later back to the device."""
+    if is_gpu(device):
+        _cuda().empty_cache()
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has done what it was asked to."""
+    if is_gpu(device):
+        _cuda().synchronize(device)
+
+
+def is_gpu(device: str) -> bool:
+    """Whether the device is a GPU that torch uses."""
+    return device.startswith("cuda")
+
+
+def _cuda() -> Any:
+    return import_module("torch.cuda")
 
 
 def _resident(what: str) -> int:
     return _kilobytes(Path("/proc/self/status"), what)
 
 
-def _free_on_gpu(device: torch.device) -> int:
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+def _free_on_gpu(device: str) -> int:
+    free, _ = _cuda().mem_get_info(device)
+    return int(free + _cuda().memory_reserved(device) - _cuda().memory_allocated(device))
 
 
 def _free_on_host() -> int:

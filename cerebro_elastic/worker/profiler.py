@@ -9,8 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
 from cerebro_elastic.core.model.configs import Config
@@ -65,7 +63,7 @@ def _profile_attempt(
     limit = tools.context.memory_limit_bytes
     wait = tools.rendezvous.waiting(attempt, rank_assignment, beat)
     state = tools.state_fetcher.load(attempt.input, wait=wait)
-    meter = memory.Meter(torch.device(runner.device))
+    meter = memory.Meter(runner.device)
     job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
     with tools.rendezvous.group(attempt, rank_assignment, hang_seconds):
         profiled = profile(runner, job, tools.context.clock, meter, limit)
@@ -95,9 +93,8 @@ def profile(
         limit: How many bytes a unit may take; ``None``: what is free.
         seconds: Train more batches if the few take less than this.
     """
-    device = torch.device(runner.device)
-    free = memory.free_bytes(device, limit)
-    watch = _Watch(clock, device, meter, seconds)
+    free = memory.free_bytes(runner.device, limit)
+    watch = _Watch(clock, runner.device, meter, seconds)
     watch.begin(job.skip, job_batches.unit_batches(job))
     state = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
@@ -122,7 +119,7 @@ class _Watch:
     """Times the batches of a profile, and measures its memory at the end: the state is exported only then."""
 
     clock: Clock
-    device: torch.device
+    device: str
     meter: memory.Meter
     seconds: float
     skip: int = 0
@@ -159,8 +156,7 @@ class _Watch:
         return (ended - began) / (last - first)
 
     def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        memory.synchronize(self.device)
         return self.clock.now()
 
 

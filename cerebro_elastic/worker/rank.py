@@ -1,4 +1,4 @@
-"""A rank: a service loop that imports torch once and does unit after unit, warm."""
+"""A rank: a service loop that imports what its task needs once and does unit after unit, warm."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
 from cerebro_elastic import logs
 from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.clock import SystemClock
@@ -20,7 +18,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
-from cerebro_elastic.parallel import choose, group
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -29,7 +27,6 @@ from cerebro_elastic.store.ledger.foreign import report_once
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
-from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.attempt_runner import AttemptRunner
@@ -106,7 +103,6 @@ class _Service:
         with AssignmentWatcher(
             WorkerLedger(self._record), identity.node, identity.boot, self._leaving
         ) as assignments:
-            warm_up()
             spec = wait_for_spec(self._record, self._leaving, self._log)
             if spec is None or self._leaving.asked:
                 return False
@@ -120,10 +116,14 @@ class _Service:
         env, identity, clock, log = self._env, self._identity, self._clock, self._log
         cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
         private_folder(cache)
-        device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
+        uses_torch = _task_arrays(spec) == "torch"
+        device = _device(identity.local_rank) if uses_torch else "cpu"
+        if uses_torch:
+            warm_up()
         runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
         runner.use_threads()
-        _prepare(spec.plan.strategies, torch.device(device))
+        if uses_torch:
+            _prepare(spec.plan.strategies, device)
         context = RankContext(
             *(
                 WorkerLedger(self._record),
@@ -147,10 +147,10 @@ class _Service:
             exposed(env, labels, runner.cache, clock.now, log),
             AttemptRunner(context) as attempts,
         ):
-            log.info("ready", device=device, threads=torch.get_num_threads())
+            log.info("ready", device=device, threads=runner.recipe.node.threads)
             if identity.local_rank == 0:
                 NodeLedger(self._record).mark_ready(identity.node, identity.boot, runner.cached())
-            growth = Growth(torch.device(device), env)
+            growth = Growth(device, env)
             while (attempt := assignments.next()) is not None:
                 attempts.perform(attempt, assignments.registered)
                 if growth.too_much(attempts.saving_bytes):
@@ -161,13 +161,29 @@ class _Service:
             return False
 
 
-def _prepare(strategies: Sequence[Strategy], device: torch.device) -> None:
+def _task_arrays(spec: Spec) -> str:
+    """The library of whose arrays the run's task is made; no task is imported for it."""
+    return load_recipe(spec.recipe, root=spec.root).task.ARRAYS
+
+
+def _device(local_rank: int) -> str:
+    """The rank's device, as torch names it."""
+    import torch
+
+    return f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
+
+
+def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     """Import what the first units would import, so that they are like all others."""
+    import torch
+
+    from cerebro_elastic.parallel import choose, group
+
     if any(map(needs_group, strategies)):
         group.warm()
     for strategy in strategies:
         with suppress(CerebroError):  # a unit will tell
-            choose.prepare(strategy.parallelism, strategy.options, device)
+            choose.prepare(strategy.parallelism, strategy.options, torch.device(device))
 
 
 def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
@@ -181,6 +197,8 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
 
 def warm_up() -> None:
     """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
+    from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
+
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 

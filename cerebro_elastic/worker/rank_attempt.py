@@ -10,14 +10,11 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import memory
@@ -66,6 +63,8 @@ class RankAttempt:
             self._take_part()
         finally:
             if needs_group(self.attempt.strategy) or self._profiles:
+                from cerebro_elastic.parallel import group
+
                 with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
                     group.sweep()
 
@@ -145,7 +144,7 @@ class RankAttempt:
         """
         if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
             return False
-        return memory.free_bytes(torch.device("cpu"), None) > _STATES_IN_MEMORY * trained.staged_bytes
+        return memory.free_bytes("cpu", None) > _STATES_IN_MEMORY * trained.staged_bytes
 
     def _watched_save(self, trained: TrainedUnit) -> SavedUnit:
         """In the writer's thread."""
@@ -183,6 +182,8 @@ class RankAttempt:
     def _await_reason(self, error: GroupBroken) -> None:
         """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
         that reason. The lead gives up if none of them does in time."""
+        from cerebro_elastic.parallel import group
+
         self._log.warning("broken", why=str(error))
         # A sibling of the rank that was lost may wait for this one, and its agent for that sibling.
         with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):

@@ -11,10 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-import torch
-
-from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, trim
+from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, free_cached, trim
 
 GROWTH = "CEREBRO_GROWTH"
 _GROWTH = 2 * 10**9
@@ -24,7 +21,7 @@ _GROWTH = 2 * 10**9
 class Growth:
     """How much the memory of a rank has grown since this object was made."""
 
-    def __init__(self, device: torch.device, env: Mapping[str, str]) -> None:
+    def __init__(self, device: str, env: Mapping[str, str]) -> None:
         most = bytes_of(env, GROWTH)
         self._most = _GROWTH if most is None else most
         self._device = device
@@ -42,15 +39,15 @@ class Growth:
         most = self._before + self._most + saving
         if bytes_in_use(self._device) <= most:
             return False
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_cached(self._device)
         trim()
         return bytes_in_use(self._device) > most
 
 
 def start_anew() -> None:
     """Replace this process by a fresh one with the same command, id, environment and output."""
-    end_idle()  # no exit function runs here
+    if (workers := sys.modules.get("cerebro_elastic.data.batch_workers")) is not None:
+        workers.end_idle()  # no exit function runs here
     sys.stdout.flush()
     sys.stderr.flush()
     # Python's own files close by themselves, those of libraries may not.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import le
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import Visit
@@ -17,12 +17,14 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.training.task import UnitResult, never
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
+
+if TYPE_CHECKING:
+    from cerebro_elastic.parallel.rank_pool import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class VisitReplayer:
         if not needs_group(visit.strategy):
             return _replay(self._unit_runner, at, visit, head, url)
         if self._rank_pool is None:
+            from cerebro_elastic.parallel.rank_pool import Ranks
+
             most = max(strategy.ranks for strategy in self._spec.plan.strategies)
             self._rank_pool = self._stack.enter_context(Ranks(most))
         request = (

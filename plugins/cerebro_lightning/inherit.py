@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.extending.state import Encoder, Tree, known_of_model
-from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, override_options
+from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.torch_tasks import OptimizerOptions, override_options
 from cerebro_lightning.attributes import MODULE, own_attributes
 
 

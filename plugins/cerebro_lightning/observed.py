@@ -16,7 +16,8 @@ import lightning.pytorch as pl
 from torch import nn
 
 from cerebro_elastic.extending.state import to_names
-from cerebro_elastic.extending.tasks import Observe, rng
+from cerebro_elastic.extending.tasks import Observe
+from cerebro_elastic.extending.torch_tasks import rng
 from cerebro_lightning._lightning_internals import hooks_wrapped
 from cerebro_lightning.attributes import own_attributes
 

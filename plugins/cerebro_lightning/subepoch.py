@@ -47,7 +47,8 @@ from cerebro_elastic.extending.state import (
     load_values,
     rebuild,
 )
-from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, constructor_options, not_finite, rng
+from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.torch_tasks import OptimizerOptions, constructor_options, not_finite, rng
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning._lightning_internals import (
     CONNECTOR_STATE,

@@ -20,7 +20,8 @@ from cerebro_elastic.extending.data import (
     worker_settings,
 )
 from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.extending.tasks import UnitJob, rng
+from cerebro_elastic.extending.tasks import UnitJob
+from cerebro_elastic.extending.torch_tasks import rng
 from cerebro_lightning.distributed import DistributedStrategy
 
 _loaders: WeakKeyDictionary[Any, Sequence[Any]] = WeakKeyDictionary()

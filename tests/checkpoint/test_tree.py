@@ -5,17 +5,58 @@ from __future__ import annotations
 import enum
 import json
 import math
+import subprocess
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.errors import CheckpointError
+
+
+def test_the_bytes_of_a_state_do_not_change(tmp_path: Path) -> None:
+    """Runs of former versions go on from their checkpoints, and equal states have equal digests."""
+    state = {
+        "model": {"w": torch.arange(6.0).reshape(2, 3), "t": torch.arange(6.0).reshape(2, 3).T},
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "sparse": torch.eye(2).to_sparse(),
+        "array": np.arange(4, dtype=np.uint16),
+        "scalar": np.float32(2.5),
+        "plain": [1, 2.5, None, (1, 2), {3: "x"}, torch.float32, torch.device("cpu"), torch.Size([1, 2])],
+    }
+    digest = "dca06e8810ee58a4f7ebe7418d15c3c856c39f2fa1c7950178d4f16c8bb8df0b"
+    assert checkpoint.save(state, str(tmp_path / "state")).digest == digest
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_arrays_of_dtypes_that_numpy_itself_lacks(name: str, tmp_path: Path) -> None:
+    array = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, name))
+    loaded = checkpoint.load(checkpoint.save({"a": array, "one": array[1, 2]}, str(tmp_path / "a")))
+    assert same(loaded, {"a": array, "one": array[1, 2]})
+    tensor = torch.arange(6).reshape(2, 3).to(getattr(torch, name))
+    stored = (tmp_path / "a" / "tensors.safetensors").read_bytes()
+    checkpoint.save({"a": tensor}, str(tmp_path / "b"))
+    assert stored == (tmp_path / "b" / "tensors.safetensors").read_bytes(), "as torch's of the same values"
+
+
+def test_a_rank_of_a_task_of_numpys_arrays_imports_no_torch() -> None:
+    """Neither does the check before a run, nor what plugins import."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import cerebro_elastic.worker.rank, cerebro_elastic.runs.start.preflight\n"
+        "import cerebro_elastic.extending.tasks, cerebro_elastic.runs.results.export"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def trip(state: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,6 +223,20 @@ def test_the_example_of_a_task(plugins: Path, functions: tuple[UnitRunner, Confi
         state, rows = result.state, rows + result.samples
     assert state["rows"] == rows
     assert abs(result.metrics["mean"]) < 0.1
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_the_example_of_another_framework_keeps_the_contract(tmp_path: Path) -> None:
+    files = {"softmax_section.py", "softmax_task.py", "test_softmax.py"}
+    assert write_files("docs/how-to/new-framework.md", tmp_path) == files
+    assert len((tmp_path / "softmax_task.py").read_text().splitlines()) <= 60
+    without_torch = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_softmax.py']))"
+    )
+    done = subprocess.run([sys.executable, "-c", without_torch], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "11 passed" in done.stdout
 
 
 def test_the_torchrun_command_is_ours() -> None:

@@ -4,14 +4,13 @@ more of them)."""
 from __future__ import annotations
 
 import pytest
-import torch
 
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import bytes_in_use
 from support.hops import unit
 from support.ranks import tensors
 
-CPU = torch.device("cpu")
+CPU = "cpu"
 KINDS = [("single", {}), ("ddp", {}), ("fsdp", {}), ("deepspeed", {"stage": 1}), ("deepspeed", {"stage": 3})]
 MOST = 4_000_000
 """Bytes by which two ranks may grow in ten units."""

@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make as make_parallelism
 from cerebro_elastic.parallel.fsdp import Fsdp
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 
 _WIDTH = 12
 _ROWS = (8, 7, 1)

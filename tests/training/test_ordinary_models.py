@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Iterator
@@ -177,7 +178,7 @@ def job(epoch: int, position: int, state: TaskState | None, **hparams: Any) -> U
 
 def hop(state: TaskState) -> TaskState:
     tree, tensors = flatten(state)
-    return unflatten(json.loads(json.dumps(tree)), {name: tensor.clone() for name, tensor in tensors.items()})
+    return unflatten(json.loads(json.dumps(tree)), copy.deepcopy(tensors))
 
 
 def units(root: Path, name: str, train_fn: str | None = None) -> list[TaskState]:

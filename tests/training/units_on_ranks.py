@@ -15,7 +15,7 @@ from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.loss_weights import EVEN, LossWeights

@@ -16,7 +16,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.worker.memory import Meter, free_bytes, limit_of
 
 Make = Callable[..., Scene]
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 
 def profile(scene: Scene, **of: Any) -> ProfileResult | None:

@@ -29,7 +29,7 @@ import time
 import torch
 from torch import nn
 kept = []
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 
 
 def model(dropout=0.0):

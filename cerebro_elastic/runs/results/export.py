@@ -6,15 +6,15 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
+import numpy as np
 
+from cerebro_elastic.checkpoint.tree import is_tensor
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.model.attempts import Visit
@@ -172,12 +172,13 @@ def _manifest(result: RunResult) -> Manifest | None:
 def _write(
     folder: Path, exported: Exported, result: RunResult, picked: ExportedConfig, manifest: Manifest | None
 ) -> None:
-    weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
     record = _record(result, picked, exported.not_carried, manifest)
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    save_file(weights, folder / MODEL, metadata={"format": "pt"})
+    parameters = _save_weights(exported.weights, folder / MODEL)
     shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
     if exported.checkpoint is not None:
+        import torch
+
         torch.save(dict(exported.checkpoint), folder / CHECKPOINT)
     text = card(
         spec=result.spec,
@@ -188,7 +189,7 @@ def _write(
         at=picked.at,
         ref=picked.ref,
         visits=picked.visits,
-        parameters=sum(weight.numel() for weight in weights.values()),
+        parameters=parameters,
         load=exported.load.replace("MODEL", MODEL).replace("CHECKPOINT", CHECKPOINT),
         files=sorted(path.name for path in folder.iterdir()),
         lost=exported.not_carried,
@@ -197,6 +198,21 @@ def _write(
         vocabulary=manifest.vocabulary if manifest is not None else {},
     )
     (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _save_weights(weights: Mapping[str, Any], file: Path) -> int:
+    """Write tensors of torch, or else arrays. Returns how many numbers they have."""
+    if any(is_tensor(weight) for weight in weights.values()):
+        from safetensors.torch import save_file as save_tensors
+
+        tensors = {name: weight.contiguous().clone() for name, weight in weights.items()}
+        save_tensors(tensors, file, metadata={"format": "pt"})
+        return sum(tensor.numel() for tensor in tensors.values())
+    from safetensors.numpy import save_file as save_arrays
+
+    arrays = {name: np.ascontiguousarray(weight) for name, weight in weights.items()}
+    save_arrays(arrays, file, metadata={"format": "np"})
+    return sum(array.size for array in arrays.values())
 
 
 def _record(

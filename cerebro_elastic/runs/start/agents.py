@@ -30,6 +30,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import as_its_folder, make_folder
 from cerebro_elastic.process import MARK, end_marked
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.start.imports import AGENTS
 from cerebro_elastic.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
@@ -244,6 +245,7 @@ class LocalAgents:
                 stdout=log.fileno(),
                 stderr=log.fileno(),
                 grace_seconds=self._grace + 2 * _MARGIN,
+                socket=AGENTS if AGENTS in environment else forkserver.SOCKET,
             )
         node.started, node.restart_at, node.left = time.monotonic(), None, False
 

@@ -189,7 +189,7 @@ def _class_column(recipe: Recipe) -> str | None:
 def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -> None:
     """Deal the numbers of the rows of the recipe's dataset to partitions, and write them at
     ``destination``."""
-    from cerebro_elastic.data.datasets import ROW  # imports torch
+    from cerebro_elastic.data.dataset_factory import ROW
 
     data = recipe.data
     columns = datasets.columns(bucket=data.bucket, stratify=data.stratify, split_by=data.split_by)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from cerebro_elastic.forkserver import SOCKET, ForkServer, Refused
@@ -17,29 +17,30 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe
     from cerebro_elastic.runs.folder import RunFolder
 
-_ALWAYS = (
-    "torch",
-    "torch.distributed.run",
-    "cerebro_elastic.worker.rank",
-    "cerebro_elastic.runs.start.preflight",
-)
+AGENTS = "CEREBRO_AGENT_FORKSERVER"
+"""The environment variable that names the socket of the server for agents, if ranks have another one."""
+_OURS = ("cerebro_elastic.worker.rank", "cerebro_elastic.runs.start.preflight")
+_ALWAYS = ("torch", "torch.distributed.run", *_OURS)
 
 
 class SharedImports:
     """A fork server that begins with what every run imports. There is none on other systems than Linux, nor
-    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context."""
+    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context.
+
+    A run whose task takes numpy's arrays has two of them: with torch for agents, and without for ranks.
+    """
 
     def __init__(self) -> None:
-        self._server: ForkServer | None = None
+        self._servers: list[ForkServer] = []
         if SOCKET not in os.environ and sys.platform == "linux":
-            self._server = ForkServer(_ALWAYS, {**ALLOCATOR, **os.environ})
+            self._servers.append(_server(_ALWAYS))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     def load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
         """Have the server import what the recipe needs, too.
@@ -50,14 +51,23 @@ class SharedImports:
         from cerebro_elastic.files import as_its_folder, make_folder
         from cerebro_elastic.recipes.modules import modules_of
 
-        if self._server is None:
+        if not self._servers:
             return {}
+        agents = self._servers[0]
+        if recipe.task.ARRAYS == "numpy":
+            self._servers.append(_server(_OURS, recipe.task.environment))
+        ranks = self._servers[-1]
         make_folder(folder.logs)
         path = folder.logs / "imports.log"
         with open(path, "ab", opener=as_its_folder) as log:
             try:
-                self._server.load(modules_of(recipe), str(recipe.root), log)
+                ranks.load(modules_of(recipe), str(recipe.root), log)
+                named = {SOCKET: ranks.path, **({AGENTS: agents.path} if agents is not ranks else {})}
             except Refused as error:
                 say(f"note: each process imports for itself, for {error}: see {path}")
                 return {}
-        return {SOCKET: self._server.path}
+        return named
+
+
+def _server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
+    return ForkServer(modules, {**ALLOCATOR, **os.environ, **(env or {})})

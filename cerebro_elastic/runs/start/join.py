@@ -130,7 +130,7 @@ def join_as(
                 raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
         nodes_text = ", ".join(names)
-        watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
+        watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (its imports take a few seconds)")
         loggers = Loggers(recipe, spec, folder, env)
         try:
             take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)

@@ -20,6 +20,7 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
+from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
@@ -104,16 +105,15 @@ def check(
     prepare: bool,
 ) -> PreflightResult:
     """``preflight``, in this process."""
-    from cerebro_elastic.data.datamodules import check_divisible
-    from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.training.loss_weights import loss_weights
     from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
     from cerebro_elastic.training.user_dataset import check_hparams, checked_dataset, task_hparams
 
     task, allowed = make_task(recipe), strategies(recipe)
-    for strategy in allowed:
-        make_parallelism(strategy.parallelism, strategy.options)
+    _check_arrays(recipe)
+    if recipe.task.ARRAYS == "torch":
+        _check_parallelisms(allowed)
     _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
@@ -121,6 +121,8 @@ def check(
         check_hparams(task, loader.dataset, point)
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
+        from cerebro_elastic.data.datamodules import check_divisible
+
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         of_task = [task_hparams(task, loader.dataset, point) for point in hparams[:1]]
@@ -149,6 +151,34 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root),
     )
+
+
+def _check_arrays(recipe: Recipe) -> None:
+    """Raise ``RecipeError`` if a task of numpy's arrays is to use what needs torch."""
+    if recipe.task.ARRAYS == "torch":
+        return
+    kind, data = recipe.task.kind, recipe.data
+    used = [] if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
+    if others := [name for name in used if name != "single"]:
+        raise RecipeError(
+            f"parallelism is {others[0]!r}, and a unit of a task of kind {kind!r} is trained on one rank: "
+            "leave parallelism out, or use single; configs train side by side on `nodes`"
+        )
+    if (data.dataset or data.datamodule) and not data.materialize:
+        raise RecipeError(
+            f"data.dataset and data.datamodule give rows of torch, and a task of kind {kind!r} takes arrays: "
+            "set data.materialize: true, or name a `source`"
+        )
+    if data.pin_memory:
+        raise RecipeError(f"data.pin_memory is torch's, and a task of kind {kind!r} takes arrays: remove it")
+
+
+def _check_parallelisms(allowed: Sequence[Strategy]) -> None:
+    """Raise ``RecipeError`` or ``MissingExtra`` for a parallelism or options that cannot be used."""
+    from cerebro_elastic.parallel.choose import make
+
+    for strategy in allowed:
+        make(strategy.parallelism, strategy.options)
 
 
 def _check_data_module(recipe: Recipe) -> None:

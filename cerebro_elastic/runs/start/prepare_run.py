@@ -127,7 +127,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
-    watcher.say(f"checking {code}{more} (importing torch takes a few seconds)")
+    watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data import batch_workers
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.training.task import UnitJob, UnitResult

@@ -184,7 +184,7 @@ def _read_at_the_end(partition: Partition, ends_epoch: bool) -> Partition:
 def hop(state: TaskState) -> TaskState:
     """Through the text and the named tensors of a checkpoint."""
     tree, tensors = flatten(state)
-    return unflatten(json.loads(json.dumps(tree)), {name: tensor.clone() for name, tensor in tensors.items()})
+    return unflatten(json.loads(json.dumps(tree)), copy.deepcopy(tensors))
 
 
 def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:

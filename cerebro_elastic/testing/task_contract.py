@@ -1,0 +1,281 @@
+"""The contract of every ``Task``, as a class of tests.
+
+Example::
+
+    class TestMyTask(TaskContract):
+        arrays = "numpy"
+        hparams = {"lr": 0.1}
+
+        def make(self) -> Task:
+            return MyTask(MySection(model_fn="my_model:build"), FOLDER)
+
+        def trained(self, state: TaskState) -> Mapping[str, Any]:
+            return state["weights"]
+
+        def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
+            model = my_model.build(lr=0.1)
+            for epoch in epochs:
+                for x, y in epoch.batches:
+                    model.step(x, y)
+            return model.weights
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
+from cerebro_elastic.data.batch_arrays import Arrays
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.task import Exports, Stopped, Task, TaskState, UnitJob, UnitResult, never
+
+ROWS = (11, 8, 5)
+"""The rows of the training partitions. The last batches of a partition are short ones."""
+ORDERS = ((1, 0, 2), (2, 0, 1))
+"""The partitions in the order of visits, per epoch."""
+UNITS = tuple((epoch, place) for epoch, order in enumerate(ORDERS) for place in range(len(order)))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch of ordinary, sequential training sees."""
+
+    number: int
+    """Its number, from 0."""
+    batches: Sequence[Any]
+    """Its batches, in the order in which the units take them."""
+    validation: Sequence[Any]
+    """The batches of the validation behind it."""
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the tests of a class share."""
+
+    task: Task
+    results: list[UnitResult] = field(default_factory=list)
+
+
+_SHARED: dict[type, _Shared] = {}
+"""By the class of tests; not in the class, which a task may take for a part of the user's module."""
+
+
+class TaskContract:
+    """Tests of a task. A subclass overrides ``make``, ``trained`` and ``sequential``, and what else differs.
+
+    The data have the columns ``x`` (rows of 4 numbers) and ``y`` (a class, 0 to 2), in batches ``(x, y)``.
+    """
+
+    arrays: ClassVar[Arrays] = "torch"
+    """As the task's section says (``ARRAYS``)."""
+    hparams: ClassVar[Mapping[str, Any]] = {}
+    """Hyper-parameters that the task accepts."""
+    batch_size: ClassVar[int] = 3
+    """Rows of a batch."""
+    seed: ClassVar[int] = 5
+    """The run's seed, less than 2**32: what a task draws at its beginning follows from it."""
+    exact: ClassVar[bool] = True
+    """Whether units equal sequential training bit for bit. Where a framework trains all rows of a unit at
+    once (boosting), there is no sequential training to compare with: then ``sequential`` is not called."""
+
+    def make(self) -> Task:
+        """A new instance of the task."""
+        raise NotImplementedError
+
+    def trained(self, state: TaskState) -> Mapping[str, Any]:
+        """The arrays of a state that training has made, by name: weights, the optimizer's moments, ..."""
+        raise NotImplementedError
+
+    def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
+        """The same arrays, by the framework alone: one model, trained on all batches in one go."""
+        raise NotImplementedError
+
+    # --- what the tests consist of
+
+    def partition(self, index: int, rows: int) -> Partition:
+        """A partition of the contract's data."""
+        x = np.random.default_rng(index).standard_normal((rows, 4)).astype(np.float32)
+        y: NDArray[np.int64] = (x.sum(1) > 0).astype(np.int64) + (x[:, 0] > 0.5)
+        return Partition(index, rows, {"x": x, "y": y})
+
+    def job(self, number: int, state: TaskState | None, **changes: Any) -> UnitJob:
+        """The job of the unit ``number`` of ``UNITS``."""
+        epoch, place = UNITS[number]
+        order = ORDERS[epoch]
+        ends_epoch = place + 1 == len(order)
+        job = UnitJob(
+            unit=Unit("c0", epoch, order[place]),
+            hparams=dict(self.hparams),
+            seed=self.seed,
+            epochs=len(ORDERS),
+            visited=order[:place],
+            rows=ROWS,
+            partition=self.partition(order[place], ROWS[order[place]]),
+            validation=[self.partition(9, 7)] if ends_epoch else (),
+            loader=LoaderSettings(self.batch_size, arrays=self.arrays),
+            state=None if state is None else hop(state),
+        )
+        return replace(job, **changes)
+
+    def task(self) -> Task:
+        """A task that all tests of the class share, since some compile for each instance."""
+        return self._shared.task
+
+    def trained_units(self, count: int = len(UNITS)) -> list[UnitResult]:
+        """The first units, one after the other."""
+        results = self._shared.results
+        for number in range(len(results), count):
+            result = self.task().train(self.job(number, results[-1].state if results else None))
+            results.append(replace(result, state=hop(result.state)))
+        return results[:count]
+
+    @property
+    def _shared(self) -> _Shared:
+        if type(self) not in _SHARED:
+            _SHARED[type(self)] = _Shared(self.make())
+        return _SHARED[type(self)]
+
+    def epochs(self) -> list[Epoch]:
+        """What sequential training sees."""
+        jobs = [self.job(number, None) for number in range(len(UNITS))]
+        return [
+            Epoch(
+                number,
+                [batch for job in of_epoch for batch in job_batches.training_batches(job)],
+                list(job_batches.natural_batches(of_epoch[-1], of_epoch[-1].validation)),
+            )
+            for number, of_epoch in ((n, [j for j in jobs if j.unit.epoch == n]) for n in range(len(ORDERS)))
+        ]
+
+    # --- the contract
+
+    def test_a_unit_tells_what_it_has_trained(self) -> None:
+        for number, result in enumerate(self.trained_units()):
+            job = self.job(number, None)
+            assert (result.samples, result.whole) == (job.partition.rows, True)
+            assert result.batches == job_batches.unit_batches(job)
+            assert result.not_finite is None
+            for row in result.log:
+                assert row["epoch"] == job.unit.epoch, "a row of the log has its epoch"
+                assert "step" in row, "a row of the log has its step"
+
+    def test_a_result_depends_on_the_job_alone(self) -> None:
+        first, second = self.trained_units(2)
+        task = self.make()
+        for number, before, expected in (
+            (1, first.state, second),
+            (0, None, first),
+            (1, first.state, second),
+        ):
+            random.random()
+            np.random.random()
+            result = task.train(self.job(number, before))
+            assert digest(result.state) == digest(expected.state), "the state"
+            assert result.metrics == expected.metrics
+            assert list(result.log) == list(expected.log)
+
+    def test_a_unit_leaves_the_generators_as_they_were(self) -> None:
+        before = generators.capture()
+        self.task().train(self.job(0, None))
+        assert digest({"generators": generators.capture()}) == digest({"generators": before})
+
+    def test_units_equal_sequential_training(self) -> None:
+        if not self.exact:
+            pytest.skip("the framework does not train batch after batch")
+        actual = self.trained(self.trained_units()[-1].state)
+        with generators.borrowed():
+            expected = self.sequential(self.epochs())
+        assert actual.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(np.asarray(actual[name]), np.asarray(value), err_msg=name)
+
+    @pytest.mark.parametrize("number", [0, 2, 3])
+    def test_a_unit_in_parts_equals_one_in_one_go(self, number: int) -> None:
+        before = self.trained_units(number)[-1].state if number else None
+        whole = self.task().train(self.job(number, before))
+        for stops in ([1], [*range(1, whole.batches)]):
+            if not self.task().splits:
+                with pytest.raises(Stopped) as stopped:
+                    self.task().train(self.job(number, before, stop=lambda done: done >= 1))
+                assert stopped.value.batches == 1
+                return
+            parts: list[UnitResult] = []
+            state = before
+            for stop in (*stops, None):
+                skip = sum(part.batches for part in parts)
+                until = never if stop is None else (lambda done, stop=stop: done >= stop)
+                parts.append(self.task().train(self.job(number, state, skip=skip, stop=until)))
+                assert parts[-1].whole is (stop is None)
+                state = parts[-1].state
+            assert digest(parts[-1].state) == digest(whole.state)
+            assert parts[-1].metrics == whole.metrics
+            assert [row for part in parts for row in part.log] == list(whole.log)
+            assert sum(part.batches for part in parts) == whole.batches
+            assert sum(part.samples for part in parts) == whole.samples
+
+    def test_a_state_comes_back_from_its_checkpoint(self) -> None:
+        (result,) = self.trained_units(1)
+        with tempfile.TemporaryDirectory() as folder:
+            ref = checkpoint.save(result.state, f"{folder}/state")
+            loaded = checkpoint.load(ref)
+        assert digest(loaded) == ref.digest, "what is loaded is what was saved"
+        direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
+        assert digest(after.state) == digest(direct.state), "and what follows from it is the same"
+
+    def test_unknown_hyper_parameters_are_refused(self) -> None:
+        self.task().check(dict(self.hparams))
+        with pytest.raises(TaskError, match="no_such_parameter"):
+            self.task().check({**self.hparams, "no_such_parameter": 1})
+
+    def test_an_evaluation_leaves_the_state_as_it_is(self) -> None:
+        (result,) = self.trained_units(1)
+        unit = Unit("c0", 0, 0, Phase.EVALUATE)
+        job = self.job(1, result.state, unit=unit, partition=self.partition(9, 7), validation=())
+        if not self.task().evaluates:
+            with pytest.raises((TaskError, NotImplementedError)):
+                self.task().evaluate(job)
+            return
+        evaluated = self.task().evaluate(job)
+        assert digest(evaluated.state) == digest(result.state)
+        assert evaluated.metrics
+        assert evaluated.samples == job.partition.rows
+
+    def test_an_export_has_the_models_arrays(self) -> None:
+        task = self.task()
+        if not isinstance(task, Exports):
+            pytest.skip("the task does not export")
+        state = self.trained_units(len(ORDERS[0]))[-1].state
+        exported, again = (
+            task.export(dict(self.hparams), hop(state), self.seed, len(ORDERS), len(ROWS)) for _ in range(2)
+        )
+        assert exported.weights, "there are weights"
+        assert digest(dict(exported.weights)) == digest(dict(again.weights))
+        assert "MODEL" in exported.load or "CHECKPOINT" in exported.load, "the code names a file"
+        compile(exported.load, "load", "exec")
+
+
+def hop(state: TaskState) -> TaskState:
+    """The way of a state through a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        state_after: TaskState = checkpoint.load(checkpoint.save(copy.deepcopy(state), f"{folder}/state"))
+        return state_after
+
+
+def digest(state: TaskState) -> str:
+    """The digest of a state's checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        ref: CheckpointRef = checkpoint.save(state, f"{folder}/state")
+        return ref.digest

@@ -1,0 +1,1 @@
+"""JAX as a task: plain functions with optax, or Flax NNX."""

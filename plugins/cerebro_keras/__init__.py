@@ -1,0 +1,1 @@
+"""Keras 3 as a task, on the backends jax and torch."""

@@ -1,0 +1,168 @@
+"""The user's callbacks over the units of a config: they see one ``fit``, as if it had never been left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_elastic.extending.tasks import UnitJob
+from cerebro_keras._keras_internals import choose_order, has_chosen_order
+
+_NOT_STATE = frozenset({"model", "_model", "params", "validation_data"})
+
+
+def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list[keras.callbacks.Callback]:
+    """Fresh callbacks as the section names them. Raises ``TaskError``."""
+    return [_made({"class": spec} if isinstance(spec, str) else dict(spec), root) for spec in specs]
+
+
+def _made(spec: dict[str, Any], root: Path) -> keras.callbacks.Callback:
+    name, args = spec["class"], spec.get("args", {})
+    known = [name for name in dir(keras.callbacks) if name[0].isupper()]
+    if not is_reference(name) and name not in known:
+        raise TaskError(f"task.callbacks: keras.callbacks has no {name!r}; {did_you_mean(name, known)}")
+    make = import_object(name, root) if is_reference(name) else getattr(keras.callbacks, name)
+    try:
+        return make(**args)
+    except (TypeError, ValueError) as exc:
+        raise TaskError(f"task.callbacks: {name} with {args}: {exc}") from exc
+
+
+class LoadsAtTest(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Calls ``load`` when an evaluation has built all variables."""
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        super().__init__()
+        self._load = load
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        del logs
+        self._load()
+
+
+class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
+    """Passes on to ``callbacks`` what one ordinary ``fit`` would tell them.
+
+    Args:
+        callbacks: The user's.
+        job: The unit.
+        done: How many batches of the epoch were trained before.
+        begin: Called when all variables are built: it loads the state.
+        continue_epoch: Called when Keras has reset the metrics, if the epoch has begun before.
+        continue_draws: Called when Keras has drawn for its loader of batches, if the epoch has begun before.
+        whole: Whether the unit came to its end.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        job: UnitJob,
+        done: int,
+        *,
+        begin: Callable[[], None],
+        continue_epoch: Callable[[], None],
+        continue_draws: Callable[[], None],
+        whole: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+        self._job = job
+        self._done = done
+        self._begin = begin
+        self._continue_epoch = continue_epoch
+        self._continue_draws = continue_draws
+        self._whole = whole
+        self.logs: dict[str, float] = {}
+        """The epoch's metrics so far."""
+
+    def load(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Give the callbacks the attributes that they had."""
+        for callback, state in zip(self._callbacks, states, strict=True):
+            if state["ordered"]:
+                choose_order(callback)
+            for name, value in state["attributes"].items():
+                setattr(callback, name, value)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The callbacks' attributes that are plain values and arrays."""
+        return [
+            {
+                "ordered": has_chosen_order(callback),
+                "attributes": {
+                    name: value
+                    for name, value in vars(callback).items()
+                    if name not in _NOT_STATE and _plain(value) and name != "monitor_op"
+                },
+            }
+            for callback in self._callbacks
+        ]
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        for callback in self._callbacks:
+            callback.set_model(model)
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        super().set_params(params)
+        for callback in self._callbacks:
+            callback.set_params({**params, "epochs": self._job.epochs})
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._call("on_train_begin", logs)
+        self._begin()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self._done:
+            self._continue_epoch()
+        else:
+            self._call("on_epoch_begin", epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 0 and self._done:
+            self._continue_draws()
+        self._call("on_train_batch_begin", batch + self._done, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._call("on_train_batch_end", batch + self._done, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.logs = {name: float(value) for name, value in (logs or {}).items()}
+        if self._whole() and self._job.last:
+            self._call("on_epoch_end", epoch, logs)
+            self.logs = {name: float(value) for name, value in (logs or {}).items()}
+
+    def on_train_end(self, logs: Any = None) -> None:
+        job = self._job
+        ends = self._whole() and job.last and job.unit.epoch + 1 == job.epochs
+        if ends or self.model.stop_training:
+            self._call("on_train_end", logs)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._call("on_test_begin", logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._call("on_test_batch_begin", batch, logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._call("on_test_batch_end", batch, logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._call("on_test_end", logs)
+
+    def _call(self, hook: str, *args: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, hook)(*args)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
+    return isinstance(value, str | bytes | bool | int | float | type(None) | np.generic | np.ndarray)

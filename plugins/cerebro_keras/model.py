@@ -1,0 +1,93 @@
+"""A compiled model, and all that training changes in it, as arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from cerebro_elastic.extending.errors import TaskError
+
+_RATE = "learning_rate"
+
+
+class TrainedModel:
+    """A model that serves many units of a rank: its functions stay compiled, its values are those of each
+    unit's state.
+
+    Args:
+        model: The compiled model, as ``model_fn`` has made it.
+        generators: What captures and restores the random generators of the backend.
+    """
+
+    def __init__(self, model: keras.Model, generators: Any) -> None:
+        self.model = model
+        self._initial: Mapping[str, Any] | None = None
+        self._generators = generators
+        self._drawn: Mapping[str, Any] = {}
+
+    def load(self, state: Mapping[str, Any] | None, *, keep_rate: bool = False) -> None:
+        """Give all variables their values; called when they have been built. Without a state they are those
+        with which ``model_fn`` made them, and the generators, too. ``keep_rate``: the learning rate is not
+        the state's, but this model's own."""
+        if self._initial is None:
+            self._initial, self._drawn = self.values(), self._generators.capture()
+        values = self._initial if state is None else state
+        for group, variables in self._groups().items():
+            if values[group].keys() != variables.keys():
+                raise TaskError(
+                    f"the state has the {group} variables {sorted(values[group])}, and the model has "
+                    f"{sorted(variables)}: hyper-parameters that change them cannot be changed by a search "
+                    "that goes on from a state"
+                )
+            for name, variable in variables.items():
+                own = keep_rate and group == "optimizer" and name.endswith(_RATE)
+                variable.assign((self._initial if own else values)[group][name])
+        if state is None:
+            self._generators.restore(self._drawn)
+
+    def load_metrics(self, values: Mapping[str, Any]) -> None:
+        """Continue the metrics of an epoch."""
+        for name, variable in _named(self.model.metrics_variables).items():
+            variable.assign(values[name])
+
+    def values(self) -> dict[str, dict[str, Any]]:
+        """The arrays of model and optimizer."""
+        return {group: _arrays(variables) for group, variables in self._groups().items()}
+
+    def metrics(self) -> dict[str, Any]:
+        """The arrays of the metrics."""
+        return _arrays(_named(self.model.metrics_variables))
+
+    def _groups(self) -> dict[str, dict[str, Any]]:
+        return {
+            "model": _named(self.model.variables),
+            "optimizer": _named(self.model.optimizer.variables),
+        }
+
+
+def check_model(model: Any, name: str) -> keras.Model:
+    """The model that ``model_fn`` returned. Raises ``TaskError`` unless units can train it."""
+    if not isinstance(model, keras.Model) or not model.compiled:
+        raise TaskError(f"{name} returned a {type(model).__name__}: return a compiled keras.Model")
+    if getattr(model.optimizer, "use_ema", False):
+        raise TaskError(
+            f"{name}: the optimizer has use_ema, by which a fit ends with averaged weights, which units have "
+            "no end for: leave it out"
+        )
+    return model
+
+
+def _named(variables: Any) -> dict[str, Any]:
+    """The variables by path; the number in the list tells equal paths apart."""
+    named: dict[str, Any] = {}
+    for number, variable in enumerate(variables):
+        path = variable.path
+        named[f"{path}.{number}" if path in named else path] = variable
+    return named
+
+
+def _arrays(variables: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}

@@ -1,0 +1,1 @@
+"""scikit-learn's estimators that have ``partial_fit``, and boosters by continued training, as tasks."""

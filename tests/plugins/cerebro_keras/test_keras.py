@@ -1,0 +1,25 @@
+"""The task ``keras`` keeps the contract on each backend: one process has one of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("backend", "chosen", "passed"),
+    [("jax", "", 13), ("torch", "sequential or one_go or schedule", 5)],
+)
+def test_the_contract_on(backend: str, chosen: str, passed: int) -> None:
+    """On torch: what depends on the backend."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "keras_contract.py", "-k", chosen]
+    env = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert f"{passed} passed" in done.stdout
