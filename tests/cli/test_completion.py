@@ -60,7 +60,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("cerebro stop runs/digits c0002", ["c0002"]),
         ("cerebro stop other ", []),
         ("cerebro replay digits --config ", ["c0001", "c0002"]),
-        ("cerebro init digits_", ["digits_asha", "digits_dataset", "digits_pbt", "digits_torch"]),
+        (
+            "cerebro init digits_",
+            [f"digits_{each}" for each in ("asha", "dataset", "jax", "keras", "pbt", "sklearn", "torch")],
+        ),
     ],
 )
 def test_what_tab_completes(words: str, answer: list[str], runs: Path) -> None:
