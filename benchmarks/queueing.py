@@ -5,7 +5,8 @@
 Simulates runs of two epochs with the policy `auto`, on as many nodes as partitions, in which a node that has
 nothing queued waits for ``--wait`` seconds between two units. Configs take equal seconds, or differ
 (lognormal, sigma 0.5). Printed is the length of the run as a ratio to that without queueing: with units
-queued as they are, with units queued whenever a config is free, and if nothing waited. It needs no quiet machine.
+queued as they are, with units queued whenever a config is free, and if nothing waited. It needs no quiet
+machine.
 """
 
 from __future__ import annotations
