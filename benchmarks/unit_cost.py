@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +140,17 @@ def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
 
 def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
     """What the nodes' logs and the history say about units."""
-    gaps: list[float] = []
     spans: list[float] = []
     committed: list[dict[str, Any]] = []
     for log in home.glob("logs/node-*.log"):
         events = [json.loads(line) for line in log.read_text().splitlines()]
         begun = [event["time"] for event in events if event["event"] == "began"]
         ended = [event for event in events if event["event"] == "committed"]
-        gaps += [max(0.0, b - e["time"]) for e, b in zip(ended, begun[1:], strict=False)]
         spans.append((ended[-1]["time"] - begun[1]) / (len(begun) - 1))
         committed += ended[1:]
     lines = [json.loads(line) for line in (home / "history.jsonl").read_text().splitlines()]
     visits = [line["visit"] for line in lines if line["kind"] == "UnitCommitted"]
+    gaps = [gap for node in {visit["node"] for visit in visits} for gap in gaps_of(visits, node)]
     return {
         "batches of a unit": statistics.median(visit["batches"] for visit in visits),
         "units": len(visits),
@@ -160,13 +159,21 @@ def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
         "  loading and saving, ms": 1e3 * statistics.mean(e["hop_seconds"] for e in committed),
         "  saving behind the next unit, ms": 1e3
         * statistics.mean(e.get("save_seconds", 0) for e in committed),
-        "  commit to the node's next unit, ms": 1e3 * statistics.median(gaps),
+        "  end of a unit to the node's next, ms": 1e3 * statistics.median(gaps),
         "events per unit": len(lines) / len(visits),
         **{
             f"CPU of {kind} per unit, ms": 1e3 * cpu.get(kind, 0) / len(visits)
             for kind in ("leader", *KINDS.values(), "others")
         },
     }
+
+
+def gaps_of(visits: Sequence[Mapping[str, Any]], node: str) -> list[float]:
+    """Seconds from each moment at which a node could take its next unit to that unit's begin."""
+    own = sorted((visit for visit in visits if visit["node"] == node), key=lambda visit: visit["started"])
+    parts = ("started", "fetch_seconds", "hop_seconds", "seconds")
+    freed = [sum(visit.get(part, 0.0) for part in parts) for visit in own]
+    return [visit["started"] - at for at, visit in zip(freed, own[1:], strict=False)]
 
 
 if __name__ == "__main__":

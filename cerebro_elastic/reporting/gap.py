@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.decisions.membership import used_nodes
-from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
+from cerebro_elastic.core.history.estimates import begun_at, speed_factor, unit_seconds
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
@@ -76,7 +76,7 @@ def gap(state: State) -> Gap | None:
     if left is None:
         return None
     training = sum(busy.seconds for busy in usage.nodes.values()) / usage.seconds
-    configs = {attempt.unit.config: attempt for attempt in state.underway()}
+    configs = {each.unit.config: each for each in state.underway() if not state.is_queued(each)}
     bound = max(
         *(busy.seconds for busy in [*usage.nodes.values(), *usage.configs.values()]),
         _end(left, _spent(usage.nodes), _spent(usage.configs), training),
@@ -119,10 +119,10 @@ def _spent(busy: Mapping[str, NodeUsage]) -> dict[str, float]:
 
 
 def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
-    """When each node or config begins the work that it has left: now, or when its present attempt began (at
-    the end of the visit before it, or at the run's begin)."""
+    """When each node or config begins the work that it has left: now, or when its present attempt was
+    begun."""
     began, now = state.usage.began or 0.0, state.usage.elapsed
-    since = {name: (attempt.since or began) - began for name, attempt in attempts.items()}
+    since = {name: (begun_at(state, attempt) or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
 
 

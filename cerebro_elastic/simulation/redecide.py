@@ -147,11 +147,8 @@ def _overwritten(later: Sequence[Event], event: Event) -> bool:
     if mended is None or not isinstance(event, UnitAssigned):
         return False
     attempt = event.attempt
-    keys = {f"configs/{attempt.unit.config}", *(f"{kind}/{n}" for n in attempt.nodes for kind in _OF_NODES)}
-    return not keys.isdisjoint(mended.keys)
-
-
-_OF_NODES = ("assign", "nodes")
+    of_nodes = (key for n in attempt.nodes for key in (f"assign/{n}", f"assign/{n}/second", f"nodes/{n}"))
+    return not {f"configs/{attempt.unit.config}", *of_nodes}.isdisjoint(mended.keys)
 
 
 def _possible(state: State, event: Event) -> bool:

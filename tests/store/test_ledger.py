@@ -462,6 +462,31 @@ def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
     assert isinstance(stage.events()[-1], UnitWithdrawn)
 
 
+def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
+    """The state reads as it was folded with each; a quarantine waits until both are free."""
+    stage = memory_stage
+    stage.leader.create_config(Config("c1", {}))
+    first, other = stage.assigned(), stage.ledger.config("c1")
+    assert other is not None
+    behind = Attempt(Unit("c1", 0, 1), "n", stage.node.registration, other.revision, second=True)
+    with stage.unchanged():
+        assert stage.leader.assign(replace(behind, second=False)) is None, "that key is in use"
+    token = stage.leader.assign(behind)
+    assert token is not None
+    queued = replace(behind, token=token)
+    stage.events()
+    state = stage.ledger.state()
+    assert (state.attempts["n"].token, state.queued["n"].token) == (first.token, token)
+    assert stage.ledger.assignments("n") == [first, queued]
+    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
+    stage.events()
+    assert stage.ledger.state().attempts["n"] == queued
+    assert stage.leader.quarantine("n", "busy", token, 60.0) is None
+    assert stage.ledger.give_up(queued)
+    stage.events()
+    assert stage.leader.quarantine("n", "idle", token, 60.0) is not None
+
+
 def gang_of(stage: Stage, partition: int = 0) -> Attempt:
     """An attempt of ``n`` and ``m``, assigned."""
     companion = stage.ledger.register(Node("m", "host"), stage.node_lease)

@@ -121,6 +121,7 @@ class Scene:
     ) -> None:
         self._memory = memory
         self._quick = quick
+        self.next_waits = False
         (folder.parent / "an_act.py").write_text(FUNCTIONS)
         data = data or str(folder / "data")
         manifest = prepare(rows, data, partitions=2, seed=1, valid=valid)
@@ -156,6 +157,7 @@ class Scene:
             *(self.leaving, self.watchdog, self.alarms.append),
             memory_limit_bytes=self._memory,
             quick_save_seconds=self._quick,
+            next_waits=lambda: self.next_waits,
         )
         with TidyAttemptRunner(context) as self.attempts:
             yield self
@@ -174,7 +176,12 @@ class Scene:
         return config
 
     def assign(
-        self, phase: Phase = Phase.TRAIN, strategy: Strategy = Strategy(), config_id: str = "c"
+        self,
+        phase: Phase = Phase.TRAIN,
+        strategy: Strategy = Strategy(),
+        config_id: str = "c",
+        *,
+        second: bool = False,
     ) -> Attempt:
         config = self.config_of(config_id)
         unit = replace(next_units(config, self.plan)[0], phase=phase)
@@ -182,6 +189,7 @@ class Scene:
             *(unit, "n", self.node.registration, config.revision, config.head),
             skip=skipped(config),
             strategy=strategy,
+            second=second,
         )
         token = self.leader.assign(attempt)
         assert token is not None

@@ -40,12 +40,14 @@ class Run:
         self.nodes = {
             n: self.ledger.register(Node(n, "host", boot=BOOT), self.store.grant(30)) for n in ("n", "n1")
         }
-        leader.create_config(Config("c", {}))
+        for name in "cd":
+            leader.create_config(Config(name, {}))
 
-    def assign(self, node: str = "n") -> Attempt:
-        config = self.ledger.config("c")
+    def assign(self, node: str = "n", config_id: str = "c", *, second: bool = False) -> Attempt:
+        config = self.ledger.config(config_id)
         assert config is not None
-        attempt = Attempt(Unit("c", 0, 0), node, self.nodes[node].registration, config.revision)
+        registration = self.nodes[node].registration
+        attempt = Attempt(Unit(config_id, 0, 0), node, registration, config.revision, second=second)
         token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
@@ -93,6 +95,39 @@ def test_what_was_there_before_is_told(run: Run) -> None:
     run.leader.end_run("finished")
     with inbox_of(run, "n1") as assignment_watcher:
         assert assignment_watcher.next() is None
+
+
+@pytest.mark.parametrize("first_is_second", [False, True])
+def test_the_older_of_two_assignments_comes_first(run: Run, first_is_second: bool) -> None:
+    older = run.assign(second=first_is_second)
+    younger = run.assign(config_id="d", second=not first_is_second)
+    with inbox_of(run) as assignment_watcher:
+        assert assignment_watcher.next() == older
+        wait_until(assignment_watcher.waits)
+        assert assignment_watcher.next() == younger
+        assert not assignment_watcher.waits()
+
+
+def test_who_leaves_gives_up_what_is_queued(run: Run, leaving: Leaving) -> None:
+    begun = run.assign()
+    with inbox_of(run, leaving=leaving) as assignment_watcher:
+        assert assignment_watcher.next() == begun
+        run.assign(config_id="d", second=True)
+        wait_until(assignment_watcher.waits)
+        leaving.ask(7.0)
+        assert assignment_watcher.next() is None
+        assignment_watcher.give_up()
+        assert run.ledger.assignments("n") == [begun]
+        node = run.ledger.node("n")
+        assert node is not None
+        assert node.drain is not None, "the history says why"
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_node_whose_name_begins_alike_is_another(run: Run, assignment_watcher: AssignmentWatcher) -> None:

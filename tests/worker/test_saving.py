@@ -125,6 +125,31 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
     assert slow.config.head == first.output
 
 
+@pytest.mark.parametrize(("quick", "announced"), [(60.0, []), (0.0, [(UnitTrained, "c")])])
+def test_what_is_queued_waits_for_no_commit(
+    make_scene: Make, gate: Gate, quick: float, announced: list[tuple[type, str]]
+) -> None:
+    """A save is announced only if the last one took a while."""
+    scene = make_scene(quick=quick, storage="gated://storage", configs="cde")
+    gate.opened.set()
+    scene.attempts.perform(scene.assign(config_id="e"))
+    wait_for(scene.ledger.visits, "a first save")
+    gate.opened.clear()
+    before = len(told(scene))
+    first, second = scene.assign(), scene.assign(config_id="d", second=True)
+    scene.next_waits = True
+    scene.attempts.perform(first)
+    assert told(scene)[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]
+    with in_thread(lambda: scene.attempts.perform(second)):
+        gate.opened.set()
+    wait_for(lambda: len(scene.ledger.visits()) == 3, "both commits")
+    committed = [config for kind, config in told(scene) if kind is UnitCommitted]
+    assert committed == ["e", "c", "d"]
+    _, one, other = scene.ledger.visits()
+    assert one.save_seconds > 0
+    assert other.started >= one.freed
+
+
 @pytest.mark.parametrize(
     ("strategy", "rounds"), [(Strategy(), 4), (Strategy("fsdp"), 1)], ids=["single", "fsdp"]
 )

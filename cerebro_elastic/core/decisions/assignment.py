@@ -47,23 +47,20 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
         yield Assign(_attempt(moment, placement, companion_nodes, hint))
     for name in soon_idle:
-        queued = _queued(moment, policy, name, busy)
-        if queued is not None:
-            busy.add(queued.unit.config)
-            attempt = _attempt(moment, queued, (), _hint(moment, policy, name, (), busy))
-            yield Assign(replace(attempt, second=not state.attempts[name].second))
+        if leaves_choice(moment.placements, busy, len(nodes)):
+            for attempt in _queued(moment, policy, name, busy):
+                busy.add(attempt.unit.config)
+                yield Assign(attempt)
 
 
-def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Placement | None:
-    """What the busy node ``name`` begins next, as if it was idle now; ``None`` if that is better decided
-    later."""
-    if not leaves_choice(moment.placements, busy, len(moment.nodes)):
-        return None
+def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:
+    """What the busy node ``name`` begins next, as if it was idle now; nothing if that has to wait."""
     for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
         (placement,) = (p for p in moment.placements[unit.config].by_lead[name] if p.unit == unit)
-        trains = unit.phase is not Phase.PROFILE
-        return placement if trains and placement.strategy.ranks == 1 else None
-    return None
+        hint = _hint(moment, policy, name, (), {*busy, unit.config})
+        ahead, attempt = moment.state.attempts[name], _attempt(moment, placement, (), hint)
+        if attempt.may_queue:
+            yield replace(attempt, second=not ahead.second)
 
 
 def _hint(

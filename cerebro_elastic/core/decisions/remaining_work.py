@@ -12,7 +12,7 @@ from math import inf
 
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.history.estimates import fetch_seconds, speed_factor, unit_seconds
+from cerebro_elastic.core.history.estimates import begun_at, fetch_seconds, speed_factor, unit_seconds
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import RemainingWork
@@ -82,8 +82,6 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
         return LEAST * expected
     if state.is_queued(attempt):
         return _seconds_left(state, state.attempts[attempt.node]) + expected
-    began = state.usage.began if attempt.since is None else attempt.since
-    if attempt.node in state.usage.nodes and began is not None:
-        began = max(began, state.usage.nodes[attempt.node].until)  # it was queued until then
-    elapsed = 0.0 if began is None else state.usage.until - began
+    begun = begun_at(state, attempt)
+    elapsed = 0.0 if begun is None else state.usage.until - begun
     return max(expected - max(elapsed, 0.0), LEAST * expected)

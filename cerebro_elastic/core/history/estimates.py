@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.state import SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
 
@@ -29,6 +29,14 @@ have restarted, or the machine may have been busy with something else."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5
+
+
+def begun_at(state: State, attempt: Attempt) -> float | None:
+    """When the attempt was begun, as far as visits say: when the run's last visit before its assignment ended
+    or, if it was queued, its node's last visit; wall-clock seconds. ``None`` before the first visit."""
+    at = state.usage.began if attempt.since is None else attempt.since
+    node = state.usage.nodes.get(attempt.node)
+    return at if at is None or node is None else max(at, node.until)
 
 
 def learn(
