@@ -70,7 +70,9 @@ KEYS = {
     "configs": "configs/c0000",
     "an unknown config": "configs/c9",
     "assign": "assign/a",
+    "the second": "assign/a/second",
     "an unknown assignment": "assign/z",
+    "an unknown second": "assign/z/second",
     "saving": "saving/a",
     "meeting": "meeting/a",
     "quarantined": "quarantined/a",
@@ -181,7 +183,7 @@ def test_whatever_is_written_into_a_key_the_run_goes_on(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "kind", ["spec", "configs", "assign", "nodes", "homes", "visits", "outcome", "leader"]
+    "kind", ["spec", "configs", "assign", "the second", "nodes", "homes", "visits", "outcome", "leader"]
 )
 @pytest.mark.parametrize("change", ["half", "as it is", None])
 def test_what_was_written_while_nobody_led_is_put_back_by_who_leads_next(
