@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-LIBRARIES = {"torch", "lightning", "torchmetrics", "deepspeed", "optuna", "torchx", "urllib3", "etcd3"}
+LIBRARIES = {
+    *("torch", "lightning", "torchmetrics", "deepspeed", "optuna", "torchx", "urllib3", "etcd3"),
+    *("keras", "jax", "flax", "sklearn", "lightgbm", "xgboost"),
+}
 OURS_OR_STANDARD = {
     *("_replace", "_make"),  # of named tuples
     *("_exit", "_shutdown", "_run_exitfuncs"),  # a fork ends like a process

@@ -8,14 +8,13 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_sklearn._lightgbm_internals import known_parameters
 from cerebro_sklearn.losses import losses
 
 
 class _LightGbm:
     def known(self) -> frozenset[str] | None:
-        # Private, for the library does not list its parameters otherwise; the contract test of it guards it.
-        aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()
-        return frozenset(name for names in aliases.values() for name in names)
+        return known_parameters()
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
         fixed = {"verbosity": -1, "deterministic": True, "force_row_wise": True}

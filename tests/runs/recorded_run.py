@@ -107,7 +107,7 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
         while controller.state.outcome is None:
             while controller.step(0):
                 pass
-            if (attempt := ledger.assignment("n")) is not None:
+            for attempt in ledger.assignments("n"):
                 attempts.perform(attempt)
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
