@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,14 @@ def nothing_of_wandb_is_left() -> Iterator[None]:
     wandb.teardown()
 
 
+def wait_until_ended(folder: Path) -> None:
+    """W&B's own process writes the files; it may be behind."""
+    deadline = time.monotonic() + 30
+    while not all(any(r.WhichOneof("record_type") == "exit" for r in rs) for _, rs in wandb_records(folder)):
+        assert time.monotonic() < deadline, f"waited 30 s for the end of W&B's files in {folder}"
+        time.sleep(0.05)
+
+
 def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     """The files that W&B's offline mode has written, by name, with their records."""
 
@@ -270,6 +279,7 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
     assert record.said == []
     assert noted == {"wandb/c0000": 1}
     assert set(election.ledger.logged()) == {"wandb/c0000", "wandb/c0000/end"}
+    wait_until_ended(tmp_path)
     (first, before), (second, after) = wandb_records(tmp_path)
     assert first == second == "run-one-c0000.wandb"
     begun = next(record.run for record in before if record.WhichOneof("record_type") == "run")
