@@ -42,6 +42,9 @@ from cerebro_elastic.parallel._torch_internals import (
 
 FORM_SECONDS = 20.0
 """How long ranks wait for each other by default until they are all there."""
+_CONNECT_TRIES = 5
+"""So many times gloo tries to reach a rank that has told its address and died, each as long as the timeout
+(torch 2.13)."""
 COLLECTIVE_SECONDS = 600.0
 """How long one collective may take by default: a peer that lives but does nothing is given up then."""
 
@@ -188,15 +191,17 @@ def mesh(device: torch.device) -> DeviceMesh:
 
 
 def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
-    """All are there, so it takes a moment: who has gone since is not waited for as a collective would."""
+    """All are there, so it takes a moment: who has gone since is not waited for as a collective would. (With
+    GPUs it may take seconds: nccl is initialised, too.)"""
     cuda = device.type == "cuda"
+    patience = FORM_SECONDS if cuda else FORM_SECONDS / _CONNECT_TRIES
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store,
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=min(timeout, FORM_SECONDS)),
+            timeout=timedelta(seconds=min(timeout, patience)),
             device_id=device if cuda else None,
         )
         set_patience_of_the_group(timedelta(seconds=timeout))
