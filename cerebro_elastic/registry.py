@@ -13,6 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import ModuleType
@@ -107,14 +108,25 @@ def load(group: str, name: str) -> Any:
     if point is None:
         raise CerebroError(f"{name!r} is not registered in {group}; {did_you_mean(name, names(group))}")
     try:
-        return point.load()
+        with naming_extras(name):
+            return point.load()
     except ImportError as exc:
-        extra = _extra(exc)
-        if extra is not None:
-            raise MissingExtra(f"{name!r} needs the package {exc.name!r}, not installed: {extra}") from exc
         raise CerebroError(f"{name!r} in {group} is {point.value}, which cannot be imported: {exc}") from exc
     except AttributeError as exc:
         raise CerebroError(f"{name!r} in {group} is {point.value}, which does not exist: {exc}") from exc
+
+
+@contextlib.contextmanager
+def naming_extras(name: str) -> Iterator[None]:
+    """Raise ``MissingExtra`` if the block, for the part ``name``, imports a package of an extra of ours that is
+    not installed. Other errors of imports stay as they are."""
+    try:
+        yield
+    except ImportError as exc:
+        extra = _extra(exc)
+        if extra is None:
+            raise
+        raise MissingExtra(f"{name!r} needs the package {exc.name!r}, not installed: {extra}") from exc
 
 
 def module_of(group: str, name: str) -> str | None:

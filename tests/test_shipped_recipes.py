@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from cerebro_elastic.core.model.interfaces import Search, SearchContext
+from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.training.task import Task
+from cerebro_elastic.training.unit_runner import make_task
 from cerebro_elastic.training.user_dataset import checked_dataset, dataset_factory, task_hparams
 
 pytest.importorskip("sklearn.datasets")  # here, for they set environment variables when first imported
-os.environ["KERAS_BACKEND"] = "jax"
-pytest.importorskip("keras")
+with patch.dict(os.environ, KERAS_BACKEND="jax"):
+    pytest.importorskip("keras")
 COLUMNS = {
     "tiny_gpt:load": {"text"},
     "my_lightning:load": {"x", "y"},
@@ -33,8 +37,29 @@ RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 
+@pytest.fixture(autouse=True)
+def backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of Keras sets it for its process."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+
+
 def _start(recipe: Recipe) -> SearchContext:
     return SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"),
+    [("keras", "keras", "keras"), ("jax", "jax", "jax"), ("sklearn", "threadpoolctl", "sklearn")],
+)
+def test_what_is_not_installed_is_named_with_its_extra(
+    kind: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_recipe(RECIPES[0].parent / f"digits_{kind}.yaml")
+    for name in [name for name in sys.modules if name.startswith(f"cerebro_{kind}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"'{package}'.*pip install 'cerebro-elastic\[{extra}\]'"):
+        make_task(recipe)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

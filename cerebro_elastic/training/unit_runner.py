@@ -18,7 +18,7 @@ from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.training.loss_weights import loss_weights
 from cerebro_elastic.training.task import SetsThreads, Task, TaskState, UnitJob, UnitResult, never, nothing
 from cerebro_elastic.training.user_dataset import bound, dataset_factory, task_hparams
@@ -28,7 +28,9 @@ _SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Pha
 
 def make_task(recipe: Recipe) -> Task:
     """The recipe's task; ``TaskError`` if its modules cannot be used."""
-    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
+    make = load("cerebro.tasks", recipe.task.kind)
+    with naming_extras(recipe.task.kind):  # Keras is imported when its backend is known
+        task: Task = make(recipe.task, recipe.root)
     return task
 
 
