@@ -118,8 +118,8 @@ def load(group: str, name: str) -> Any:
 
 @contextlib.contextmanager
 def naming_extras(name: str) -> Iterator[None]:
-    """Raise ``MissingExtra`` if the block, for the part ``name``, imports a package of an extra of ours that is
-    not installed. Other errors of imports stay as they are."""
+    """Raise ``MissingExtra`` if the block, for the part ``name``, imports a package that is not installed and
+    that an extra of ours has. Other errors of imports stay as they are."""
     try:
         yield
     except ImportError as exc:

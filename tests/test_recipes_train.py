@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.runs.start.datasets import prepare_recipe
 from cerebro_elastic.training.unit_runner import UnitRunner
 
-os.environ["KERAS_BACKEND"] = "jax"
-pytest.importorskip("keras")  # here, for it sets environment variables when first imported
+with patch.dict(os.environ, KERAS_BACKEND="jax"):
+    pytest.importorskip("keras")  # here, for it sets environment variables when first imported
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALLER = {
@@ -45,6 +46,7 @@ pytestmark = pytest.mark.usefixtures("imports_as_found")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the recipes, with Fashion-MNIST's files in miniature."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # a task of Keras sets it for its process
     shutil.copytree(RECIPES, tmp_path / "recipes")
     for path in RECIPES.glob("*.py"):  # another test may have imported the original
         monkeypatch.delitem(sys.modules, path.stem, raising=False)
