@@ -140,6 +140,10 @@ class RunError(CerebroError):
     """
 
 
+class FolderInUse(RunError):
+    """Another process of this machine takes part in the run from this folder."""
+
+
 class NameTaken(RunError):
     """Another node of the run is registered under this name."""
 

@@ -12,15 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import tenacity
+
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
 from cerebro_elastic.files import as_its_folder, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.words import for_reader, option
 
 _LOCK = "lock"
+_LOOKED_AT = tenacity.Retrying(
+    stop=tenacity.stop_after_delay(0.2),
+    wait=tenacity.wait_fixed(0.01),
+    retry=tenacity.retry_if_exception_type(BlockingIOError),
+    reraise=True,
+)
+"""Tries again for a moment: who looks whether a folder is locked (``is_locked``) holds the lock for an
+instant."""
 
 
 def default_home() -> Path:
@@ -123,14 +133,14 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder that
-        has no run in the end is removed, so that the next try finds none."""
+        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``."""
         with self._lock() as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _LOOKED_AT(fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not os.fstat(lock.fileno()).st_nlink:
                     raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
-                raise RunError(
+                raise FolderInUse(
                     f"run {self.run!r} is being run already: watch it with {self._way_to_watch()}, or choose "
                     f"another id with {option('run-id')}"
                 ) from exc

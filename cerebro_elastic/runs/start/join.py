@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
 from cerebro_elastic.rendezvous.compatibility import check_compatible
@@ -102,8 +102,7 @@ def join_as(
         for node in names:
             _check(record, spec, node)
         _check_files(spec)
-        folder = _folder(spec, name, home)
-        stack.enter_context(folder.locked())
+        folder = stack.enter_context(own_folder(spec, name, home))
         _keep(folder, spec)
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
@@ -170,10 +169,18 @@ def _check_files(spec: Spec) -> None:
             )
 
 
-def _folder(spec: Spec, name: str, home: str | Path | None) -> RunFolder:
-    """The run's folder, or one beside it if another process on this machine keeps the run's record there."""
-    folder = run_folder(spec.plan.run, home)
-    return run_folder(f"{spec.plan.run}.{name}", home) if folder.is_locked() else folder
+@contextmanager
+def own_folder(spec: Spec, name: str, home: str | Path | None) -> Iterator[RunFolder]:
+    """Lock the run's folder, or one beside it if another process on this machine keeps the run's record
+    there."""
+    with ExitStack() as stack:
+        folder = run_folder(spec.plan.run, home)
+        try:
+            stack.enter_context(folder.locked())
+        except FolderInUse:
+            folder = run_folder(f"{spec.plan.run}.{name}", home)
+            stack.enter_context(folder.locked())
+        yield folder
 
 
 def _keep(folder: RunFolder, spec: Spec) -> None:
