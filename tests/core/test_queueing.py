@@ -55,7 +55,7 @@ BEFORE: Sequence[Event] = [
     HomesAssigned(19, {0: ("a",)}),
     UnitAssigned(FIRST, attempt(0)),
 ]
-HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, second=True))]
+HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, behind=FIRST, second=True))]
 
 
 def visit(config: int, token: int) -> Visit:
@@ -85,7 +85,7 @@ def tokens(now: State) -> tuple[int | None, int | None]:
 
 def test_behind_a_short_unit_while_there_is_choice() -> None:
     (queued,) = given(state(BEFORE))
-    assert (queued.node, queued.second, queued.unit.config) == ("a", True, "c1")
+    assert (queued.node, queued.behind, queued.second, queued.unit.config) == ("a", FIRST, True, "c1")
     after = state([*BEFORE, UnitAssigned(QUEUED, queued)])
     assert tokens(after) == (FIRST, QUEUED)
     assert after.running("c1") == after.queued["a"]
@@ -95,7 +95,7 @@ def test_behind_a_short_unit_while_there_is_choice() -> None:
 def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
     after = state([*HISTORY, UnitCommitted(22, visit(0, FIRST))])
     (queued,) = given(after)
-    assert not queued.second
+    assert (queued.behind, queued.second) == (QUEUED, False)
 
 
 @pytest.mark.parametrize(
@@ -162,20 +162,38 @@ def test_it_may_end_first(end: Event) -> None:
     "third",
     [
         attempt(2),
-        attempt(2, second=True),
-        attempt(1, second=True),
-        attempt(2, second=True, strategy=Strategy("ddp", 2)),
+        attempt(2, behind=FIRST),
+        attempt(2, behind=FIRST, second=True),
+        attempt(2, behind=QUEUED, second=True),
     ],
-    ids=["first key", "second key", "config in a unit", "ranks"],
+    ids=["idle", "first key", "second key", "behind the queued one"],
 )
 def test_no_third(third: Attempt) -> None:
     with pytest.raises(IllegalEvent):
         fold(state(HISTORY), UnitAssigned(22, third))
 
 
-def test_not_under_the_key_that_is_in_use() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        attempt(1, behind=FIRST),
+        attempt(1, second=True),
+        attempt(1, behind=FIRST - 1, second=True),
+        attempt(1, behind=FIRST, second=True, strategy=Strategy("ddp", 2)),
+        attempt(0, behind=FIRST, second=True),
+    ],
+    ids=["key in use", "behind nothing", "behind another", "ranks", "config in a unit"],
+)
+def test_not_so(wrong: Attempt) -> None:
+    with pytest.raises(IllegalEvent):
+        fold(state(BEFORE), UnitAssigned(QUEUED, wrong))
+
+
+def test_not_behind_what_is_over() -> None:
+    """Its end may have been a failure, after which the node gets no more units."""
+    over = state([*BEFORE, UnitCommitted(21, visit(0, FIRST))])
     with pytest.raises(IllegalEvent, match="exclusive access"):
-        fold(state(BEFORE), UnitAssigned(QUEUED, attempt(1)))
+        fold(over, UnitAssigned(22, attempt(1, behind=FIRST, second=True)))
 
 
 def test_a_node_that_leaves_gives_it_up() -> None:

@@ -468,9 +468,12 @@ def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
     stage.leader.create_config(Config("c1", {}))
     first, other = stage.assigned(), stage.ledger.config("c1")
     assert other is not None
-    behind = Attempt(Unit("c1", 0, 1), "n", stage.node.registration, other.revision, second=True)
+    config = (Unit("c1", 0, 1), "n", stage.node.registration, other.revision)
+    behind = Attempt(*config, behind=first.token, second=True)
     with stage.unchanged():
         assert stage.leader.assign(replace(behind, second=False)) is None, "that key is in use"
+        assert stage.leader.assign(replace(behind, behind=first.token - 1)) is None, "that is over"
+        assert stage.leader.assign(replace(behind, behind=0)) is None, "the node is not idle"
     token = stage.leader.assign(behind)
     assert token is not None
     queued = replace(behind, token=token)

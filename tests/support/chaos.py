@@ -98,7 +98,7 @@ def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> Non
     struck = sum(strike.revision > 0 for strike in raging.strikes)
     out.print(
         f"{struck} faults of {len(fates)} kinds in {lasted:.0f} s; {raging.seen.commits} visits committed, "
-        f"{wasted(cluster, events).total()} attempts begun and lost",
+        f"{sum(map(len, wasted(cluster, events).values()))} attempts begun and lost",
         highlight=False,
     )
 

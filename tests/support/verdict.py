@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeJoined,
+    UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitTrained,
@@ -90,13 +91,13 @@ def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
     return hits_by_node
 
 
-def wasted(cluster: Cluster, events: Sequence[Event]) -> Counter[str]:
+def wasted(cluster: Cluster, events: Sequence[Event]) -> dict[str, set[int]]:
     """Attempts that a node's ranks began and that became no visit, by node."""
     committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
-    lost: Counter[str] = Counter()
+    lost = {}
     for node in cluster.nodes:
         began = {line["attempt"] for line in _log(cluster.log_of(node)) if line["event"] == "began"}
-        lost[node] = len(began - committed)
+        lost[node] = began - committed
     return lost
 
 
@@ -136,9 +137,12 @@ def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
     committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
     trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
     unsaved = Counter(node for token, node in trained.items() if token not in committed)
+    behind = {e.revision: e.attempt.behind for e in events if isinstance(e, UnitAssigned)}
     for node, units in wasted(cluster, events).items():
-        if max(units - unsaved[node], unsaved[node]) > hit[node]:
-            yield f"{node} began {units} units that it did not commit, but was hit {hit[node]} times"
+        # Of one that was queued the one ahead may have been saved behind it, and was lost with it.
+        single = sum(behind.get(token) not in units for token in units)
+        if max(single - unsaved[node], unsaved[node]) > hit[node]:
+            yield f"{node} began {len(units)} units that it did not commit, but was hit {hit[node]} times"
 
 
 def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:

@@ -181,7 +181,7 @@ class Scene:
         strategy: Strategy = Strategy(),
         config_id: str = "c",
         *,
-        second: bool = False,
+        behind: int = 0,
     ) -> Attempt:
         config = self.config_of(config_id)
         unit = replace(next_units(config, self.plan)[0], phase=phase)
@@ -189,7 +189,8 @@ class Scene:
             *(unit, "n", self.node.registration, config.revision, config.head),
             skip=skipped(config),
             strategy=strategy,
-            second=second,
+            behind=behind,
+            second=behind > 0,
         )
         token = self.leader.assign(attempt)
         assert token is not None

@@ -43,11 +43,14 @@ class Run:
         for name in "cd":
             leader.create_config(Config(name, {}))
 
-    def assign(self, node: str = "n", config_id: str = "c", *, second: bool = False) -> Attempt:
+    def assign(
+        self, node: str = "n", config_id: str = "c", *, behind: int = 0, second: bool = False
+    ) -> Attempt:
         config = self.ledger.config(config_id)
         assert config is not None
         registration = self.nodes[node].registration
-        attempt = Attempt(Unit(config_id, 0, 0), node, registration, config.revision, second=second)
+        attempt = Attempt(Unit(config_id, 0, 0), node, registration, config.revision, behind=behind)
+        attempt = replace(attempt, second=second)
         token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
@@ -100,7 +103,7 @@ def test_what_was_there_before_is_told(run: Run) -> None:
 @pytest.mark.parametrize("first_is_second", [False, True])
 def test_the_older_of_two_assignments_comes_first(run: Run, first_is_second: bool) -> None:
     older = run.assign(second=first_is_second)
-    younger = run.assign(config_id="d", second=not first_is_second)
+    younger = run.assign(config_id="d", behind=older.token, second=not first_is_second)
     with inbox_of(run) as assignment_watcher:
         assert assignment_watcher.next() == older
         wait_until(assignment_watcher.waits)
@@ -112,7 +115,7 @@ def test_who_leaves_gives_up_what_is_queued(run: Run, leaving: Leaving) -> None:
     begun = run.assign()
     with inbox_of(run, leaving=leaving) as assignment_watcher:
         assert assignment_watcher.next() == begun
-        run.assign(config_id="d", second=True)
+        run.assign(config_id="d", behind=begun.token, second=True)
         wait_until(assignment_watcher.waits)
         leaving.ask(7.0)
         assert assignment_watcher.next() is None

@@ -136,7 +136,8 @@ def test_what_is_queued_waits_for_no_commit(
     wait_for(scene.ledger.visits, "a first save")
     gate.opened.clear()
     before = len(told(scene))
-    first, second = scene.assign(), scene.assign(config_id="d", second=True)
+    first = scene.assign()
+    second = scene.assign(config_id="d", behind=first.token)
     scene.next_waits = True
     scene.attempts.perform(first)
     assert told(scene)[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]

@@ -60,7 +60,7 @@ def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) ->
         hint = _hint(moment, policy, name, (), {*busy, unit.config})
         ahead, attempt = moment.state.attempts[name], _attempt(moment, placement, (), hint)
         if attempt.may_queue:
-            yield replace(attempt, second=not ahead.second)
+            yield replace(attempt, behind=ahead.token, second=not ahead.second)
 
 
 def _hint(

@@ -28,7 +28,8 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     assert state.plan is not None
     ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
     queues = bool(ahead) and _may_follow(state, attempt, ahead[0])
-    require(not ahead or queues, event, f"before it come {ahead} (exclusive access)")
+    idle = not ahead and not attempt.behind
+    require(idle or queues, event, f"before it come {ahead} (exclusive access)")
     sized = len(set(attempt.nodes)) == attempt.strategy.nodes
     require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
@@ -47,10 +48,10 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
 
 
 def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
-    """Whether the attempt may wait for the end of the one ``ahead`` of it: nothing else does, and the key of
-    the store for it is free."""
-    both_may = attempt.may_queue and ahead.may_queue
-    return both_may and attempt.node not in state.queued and attempt.second != ahead.second
+    """Whether the attempt was queued behind the one that is ``ahead`` of it, and may be: nothing else is, and
+    the key of the store for it is free."""
+    free = attempt.node not in state.queued and attempt.second != ahead.second
+    return attempt.behind == ahead.token and free and attempt.may_queue and ahead.may_queue
 
 
 def _unit_trained(state: State, event: UnitTrained) -> State:

@@ -35,7 +35,7 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitAssigned(attempt=attempt):
                 for name in sorted({*attempt.nodes}):
                     before = assigned.setdefault(name, [])
-                    if before and not _may_follow(before, attempt):
+                    if (before or attempt.behind) and not _may_follow(before, attempt):
                         yield (
                             f"node {name} got {in_words(attempt.unit)} at revision {event.revision} "
                             f"while {_tokens(before)} were open on it"
@@ -57,8 +57,11 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
 
 
 def _may_follow(before: Sequence[Attempt], attempt: Attempt) -> bool:
-    free = len(before) == 1 and before[0].second != attempt.second
-    return free and before[0].may_queue and attempt.may_queue
+    if len(before) != 1:
+        return False
+    ahead = before[0]
+    queued = attempt.behind == ahead.token and attempt.second != ahead.second
+    return queued and ahead.may_queue and attempt.may_queue
 
 
 def _tokens(attempts: Sequence[Attempt]) -> list[int]:

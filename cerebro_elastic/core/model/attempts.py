@@ -72,9 +72,12 @@ class Attempt:
     record: RecordHead | None = None
     """The head of the leader's record at the assignment. The unit's checkpoint repeats it, as evidence of the
     history before it."""
+    behind: int = 0
+    """The token of the attempt that its node trained when it was assigned, and behind which it was queued; 0:
+    the node was idle."""
     second: bool = False
-    """The store has it under the node's second key for assignments: the first was in use when it was
-    assigned. A node with two assignments begins the older one first."""
+    """The store has it under the node's second key for assignments: the first was in use by what it was
+    queued behind."""
 
     @property
     def may_queue(self) -> bool:

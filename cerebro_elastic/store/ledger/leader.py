@@ -142,12 +142,14 @@ class LeaderLedger:
     def assign(self, attempt: Attempt) -> int | None:
         """Assign the attempt to its nodes; returns its token.
 
-        Guard: the key for it is free on each node, the nodes are registered as the attempt says, and the
-        config is at its revision. (Only leaders assign, so no node has more to do than its leader knows.)
-        Event: ``UnitAssigned``."""
+        Guard: the nodes have no unit, or the node has the one that the attempt is to be queued behind; the
+        nodes are registered as the attempt says, and the config is at its revision. Event:
+        ``UnitAssigned``."""
         keys, value = self.record.keys, value_of(attempt)
         assigned = [keys.assign(name, second=attempt.second) for name in attempt.nodes]
-        guard = [*map(absent, assigned), *as_assigned(keys, attempt)]
+        others = [keys.assign(name, second=not attempt.second) for name in attempt.nodes]
+        before = [at_revision(key, attempt.behind) for key in others]
+        guard = [*map(absent, assigned), *before, *as_assigned(keys, attempt)]
         return self._transact(guard, [Put(key, value) for key in assigned], UnitAssigned(0, attempt))
 
     def withdraw(self, attempt: Attempt) -> int | None:
