@@ -135,7 +135,7 @@ def test_a_run_from_its_cell_to_its_replay(notebook: Notebook) -> None:
     assert "<RunHandle 'slow', running" in shown
     assert "c0001" in shown
     shown = notebook.run(cell)
-    assert "RunError: run 'slow' is being run already: watch it with RunHandle.of('slow')" in shown
+    assert "FolderInUse: run 'slow' is being run already: watch it with RunHandle.of('slow')" in shown
     assert "Traceback" not in shown
     shown = notebook.run("result = RunHandle.of('slow').wait()\nresult")
     assert "Leaderboard by val_acc" in shown
