@@ -51,6 +51,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "gp": "cerebro_elastic.search.methods:sampled",
         "qmc": "cerebro_elastic.search.methods:sampled",
         "nsga2": "cerebro_elastic.search.methods:sampled",
+        "tune": "cerebro_elastic.search.methods:sampled",
         "median": "cerebro_elastic.search.median:MedianStopping",
         "asha": "cerebro_elastic.search.halving:asha",
         "hyperband": "cerebro_elastic.search.halving:hyperband",
@@ -70,6 +71,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "gp": "cerebro_elastic.search.optunas:Gp",
         "qmc": "cerebro_elastic.search.optunas:Qmc",
         "nsga2": "cerebro_elastic.search.optunas:Nsga2",
+        "tune": "cerebro_elastic.search.tune_searchers:TuneSampler",
     },
 }
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""

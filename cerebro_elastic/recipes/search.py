@@ -21,6 +21,7 @@ from cerebro_elastic.recipes.fields import (
     Url,
     registered,
 )
+from cerebro_elastic.recipes.tune_domains import from_tune
 
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]
@@ -44,7 +45,8 @@ class Domain(Section):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: object) -> object:
-        """A list is a choice, a lone value a choice of one."""
+        """A list is a choice, a lone value a choice of one. Ray Tune's domains are taken, too."""
+        value = from_tune(value)
         if isinstance(value, Mapping | Domain):
             return value
         return {"choice": value if isinstance(value, list | tuple) else [value]}
@@ -243,10 +245,12 @@ class EndlessSearch(SearchSection):
 
 
 class SampledSearch(EndlessSearch):
-    """Every config is trained to its end. The optuna sampler of the method's name proposes the next one."""
+    """Every config is trained to its end. The sampler of the method's name proposes the next one: one of
+    optuna's, or `tune`."""
 
     options: Arguments = Field(default={})
-    """Arguments of optuna's sampler, such as `n_startup_trials`."""
+    """Arguments of optuna's sampler, such as `n_startup_trials`. For `tune`: the `searcher` of Ray Tune, and
+    its arguments."""
     objectives: Annotated[tuple[Objective, ...], Field(strict=False)] = ()
     """Several objectives instead of the recipe's, each with `metric` and `mode` (`nsga2`, `tpe`)."""
 
@@ -256,9 +260,9 @@ class MedianSearch(EndlessSearch):
     of optuna's ``MedianPruner``."""
 
     sampler: Sampler = "random"
-    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`."""
+    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`, `tune`."""
     options: Arguments = Field(default={})
-    """Arguments of optuna's sampler."""
+    """Arguments of the sampler, as for `tpe` and `tune`."""
     n_startup_trials: Positive = 5
     """How many configs must reach an epoch before any config is stopped there."""
     n_warmup_steps: Count = 0
@@ -276,7 +280,7 @@ class AshaSearch(EndlessSearch):
     sampler: Sampler = "random"
     """Where new configs come from, as for `median`."""
     options: Arguments = Field(default={})
-    """Arguments of optuna's sampler."""
+    """Arguments of the sampler, as for `tpe` and `tune`."""
     reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = Field(
         default=3, validation_alias=AliasChoices("reduction_factor", "reduction")
     )
@@ -366,7 +370,7 @@ class OtherSearch(SearchSection):
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
     "random": SearchSection,
-    **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2"), SampledSearch),
+    **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2", "tune"), SampledSearch),
     "median": MedianSearch,
     "asha": AshaSearch,
     "hyperband": HyperbandSearch,

@@ -21,6 +21,16 @@ def values(domain: Domain) -> Sequence[Any] | None:
     return None
 
 
+def contains(domain: Domain, value: Any) -> bool:
+    """Whether ``value`` is one of the ``domain``'s."""
+    if domain.choice is not None:
+        return any(key({"": value}) == key({"": item}) for item in domain.choice)
+    if not _is_number(value):
+        return False
+    low, high = domain.integers or domain.uniform or domain.loguniform or (value, value)
+    return bool(low <= value <= high)
+
+
 def misfit(domain: Domain, value: Any) -> str | None:
     """What kind of value the ``domain`` needs instead of a person's ``value``; ``None`` if it fits.
 

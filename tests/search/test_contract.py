@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gp": {"num": 4, "options": {"n_startup_trials": 3}},
     "qmc": {"num": 8},
     "nsga2": {"num": 8, "options": {"population_size": 3}},
+    "tune": {"num": 8, "options": {"searcher": "hyperopt", "n_initial_points": 3}},
     "median": {"num": 8, "n_startup_trials": 2},
     "asha": {"num": 20},
     "asha in units": {"method": "asha", "num": 27, "resource": "units", "metric": "train_loss"},

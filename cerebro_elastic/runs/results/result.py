@@ -24,6 +24,7 @@ from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
+from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, read_lines
 from cerebro_elastic.words import counted
 
@@ -59,6 +60,8 @@ class RunResult:
         ['place', 'config', 'status', 'reason', 'metric', 'best', 'best_epoch', 'epochs', 'lr']
         >>> result.plot_curves("val_acc").get_ylabel()
         'val_acc'
+        >>> result.to_result_grid().get_best_result("val_loss", "min").config
+        {'lr': 0.1}
     """
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
@@ -161,15 +164,14 @@ class RunResult:
         Raises:
             MissingExtra: pandas (extra ``pandas``) is not installed.
         """
-        try:
-            import pandas
-        except ImportError as exc:
-            raise MissingExtra(
-                "a table of results needs pandas: pip install 'cerebro-elastic[pandas]' or pip install pandas"
-            ) from exc
         if per == "epoch":
-            return pandas.DataFrame(self.records)
-        return pandas.DataFrame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))
+            return data_frame(self.records)
+        return data_frame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))
+
+    def to_result_grid(self) -> ResultGrid:
+        """The results with the names of Ray Tune's ``ResultGrid``: ``get_best_result``, ``get_dataframe``."""
+        objective = self.recipe.objective
+        return ResultGrid(self.run, list(self.configs.values()), objective)
 
     def plot_curves(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw the learning curves, a line for each config.
