@@ -53,7 +53,7 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
     references = dict.fromkeys(check.exactness.reference for check in checks)
     summary = (
         f"{len(checks)} of {counted(configs, 'config')} checked: the first, and those that may make another "
-        f"model. Two tiny epochs were trained as units, and as {' or '.join(references)} over the same batches"
+        f"model. Two tiny epochs were trained by units, and by {' or '.join(references)}, on the same batches"
     )
     console.print(f"\n{summary}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):

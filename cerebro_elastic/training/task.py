@@ -102,6 +102,11 @@ class UnitJob:
     ``TaskError`` (``parallel/memory_estimate.py`` estimates)."""
 
     @property
+    def begins_epoch(self) -> bool:
+        """Whether nothing of the epoch was trained before."""
+        return not self.visited and not self.skip
+
+    @property
     def last(self) -> bool:
         """Whether this unit ends the epoch (if it is not stopped before its end)."""
         return len(self.visited) + 1 == len(self.rows)

@@ -40,6 +40,19 @@ def check_estimator(estimator: Any, name: str, classes: int | None) -> None:
         )
 
 
+def fitted_arrays(estimator: Any) -> Mapping[str, Any]:
+    """The arrays that the steps have learned, as ``<number of the step>.<attribute>``, those of a list behind
+    a further number."""
+    arrays = {}
+    for at, step in enumerate(steps_of(estimator)):
+        for key, value in vars(step).items():
+            if isinstance(value, np.ndarray) and value.dtype != object:
+                arrays[f"{at}.{key}"] = value
+            elif isinstance(value, list) and value and all(isinstance(each, np.ndarray) for each in value):
+                arrays.update({f"{at}.{key}.{number}": each for number, each in enumerate(value)})
+    return arrays
+
+
 def rows_of(x: Any) -> NDArray[Any]:
     """Rows as scikit-learn takes them: with one axis of features."""
     rows = np.asarray(x)
@@ -64,16 +77,16 @@ def measure(estimator: Any, batches: Sequence[Any], named: Mapping[str, Measure]
     pairs = [batch if isinstance(batch, tuple | list) else (batch, None) for batch in batches]
     x = np.concatenate([rows_of(x) for x, *_ in pairs])
     if not (is_classifier(estimator) or is_regressor(estimator)):
-        return {"val_score": float(estimator.score(x)) / len(x)} if hasattr(estimator, "score") else {}
+        return {"score": float(estimator.score(x)) / len(x)} if hasattr(estimator, "score") else {}
     y = np.concatenate([np.asarray(y) for _, y, *_ in pairs])
     predicted = estimator.predict(x)
-    measured = {f"val_{name}": float(function(y, predicted)) for name, function in named.items()}
+    measured = {name: float(function(y, predicted)) for name, function in named.items()}
     if is_regressor(estimator):
         loss = metrics.mean_squared_error(y, predicted)
-        return {"val_loss": float(loss), "val_r2": float(metrics.r2_score(y, predicted)), **measured}
-    measured = {"val_accuracy": float(metrics.accuracy_score(y, predicted)), **measured}
+        return {"loss": float(loss), "r2": float(metrics.r2_score(y, predicted)), **measured}
+    measured = {"accuracy": float(metrics.accuracy_score(y, predicted)), **measured}
     if hasattr(estimator, "predict_proba"):
         probabilities = estimator.predict_proba(x)
         labels = np.arange(probabilities.shape[1])
-        measured = {"val_loss": float(metrics.log_loss(y, probabilities, labels=labels)), **measured}
+        measured = {"loss": float(metrics.log_loss(y, probabilities, labels=labels)), **measured}
     return measured

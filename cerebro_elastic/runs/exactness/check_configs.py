@@ -66,8 +66,8 @@ def _why_not_forked(recipe: Recipe) -> str | None:
     if recipe.task.ARRAYS == "torch" or not threads:
         return None
     return (
-        f"an import has started threads ({', '.join(sorted(threads))}), so that the process of the check cannot "
-        "be forked: compute in functions, and not while a module is imported"
+        f"an import has started threads ({', '.join(sorted(threads))}), so that the process of the check "
+        "cannot be forked: compute in functions, and not while a module is imported"
     )
 
 

@@ -67,8 +67,8 @@ class _Training:
 def check_exactness(
     task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
 ) -> Exactness:
-    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. A task that has no
-    ordinary fit trains the same units in one process instead, and their states are compared.
+    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. A task that has
+    no ordinary fit trains the same units in one process instead, and their states are compared.
 
     The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
     most."""

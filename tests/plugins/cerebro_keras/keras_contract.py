@@ -38,7 +38,7 @@ def model(lr: float) -> keras.Model:
 def scheduled(lr: float, steps: int) -> keras.Model:
     net = model(lr)
     schedule = keras.optimizers.schedules.CosineDecay(lr, steps)
-    net.compile(keras.optimizers.SGD(schedule, momentum=0.9), net.loss, metrics=["accuracy"])
+    net.compile(keras.optimizers.SGD(schedule, momentum=0.9, use_ema=True), net.loss, metrics=["accuracy"])
     return net
 
 
