@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.extending.errors import CheckpointError, TaskError
+from cerebro_elastic.errors import CheckpointError, TaskError
 
 _MAKERS = {"copyreg:__newobj__": copyreg.__newobj__}  # type: ignore[attr-defined]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None), np.generic, np.dtype)

@@ -14,8 +14,11 @@ def arrays_equal(one: Any, other: Any) -> bool:
         return repr(one) == repr(other)
     if isinstance(one, bytes):
         return bool(one == other)
-    one, other = np.asarray(one), np.asarray(other)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    first, second = np.asarray(one), np.asarray(other)
+    if first.dtype == object:  # no array
+        return one is other
+    alike = first.dtype == second.dtype and first.shape == second.shape
+    return alike and first.tobytes() == second.tobytes()
 
 
 def value_differences(

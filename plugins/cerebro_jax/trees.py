@@ -64,8 +64,8 @@ class Structure:
             raise TaskError(
                 f"the state has the arrays {sorted(arrays)}, and init_fn makes "
                 f"{sorted(self._generators)}: "
-                "hyper-parameters that change the structure cannot be changed by a search that goes on from a "
-                "state"
+                "hyper-parameters that change the structure cannot be changed by a search that goes on "
+                "from a state"
             )
         leaves = [_loaded(arrays[path], generator) for path, generator in self._generators.items()]
         return jax.tree_util.tree_unflatten(self._treedef, leaves)

@@ -72,10 +72,11 @@ class TrainedModel:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """What ``model_fn`` has made: the configuration of model and optimizer, and all values, by path."""
+        compiled = _paths(_told(self.model.get_compile_config))
         return {
-            "model": {**_paths(_config(self.model)), **_arrays(_named(self.model.variables))},
-            "optimizer": _paths(_config(self.model.optimizer)),
-            "compile": _paths(self.model.get_compile_config() or {}),
+            "model": {**_paths(_told(self.model.get_config)), **_arrays(_named(self.model.variables))},
+            "optimizer": _paths(_told(self.model.optimizer.get_config)),
+            "compile": {path: value for path, value in compiled.items() if not path.startswith("optimizer")},
         }
 
     @property
@@ -102,13 +103,12 @@ def check_model(model: Any, name: str) -> keras.Model:
     return model
 
 
-def _config(part: Any) -> dict[str, Any]:
-    """What a part of Keras says of itself. One that says nothing differs from any other."""
+def _told(get_config: Callable[[], Any]) -> Any:
+    """What a part of Keras says of itself. One that does not say it differs from any other."""
     try:
-        config: dict[str, Any] = part.get_config()
-    except NotImplementedError:
-        return {"get_config": f"missing of {type(part).__name__} {id(part)}"}
-    return config
+        return get_config() or {}
+    except (NotImplementedError, TypeError, ValueError):
+        return {"get_config": object()}
 
 
 def _paths(tree: Any, path: str = "") -> dict[str, Any]:
