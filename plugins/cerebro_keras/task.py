@@ -78,10 +78,10 @@ class KerasTask(ArrayTask):
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         averaged = ["the optimizer has use_ema, by which a fit ends with averaged weights"]
         others = super().length_readers(jobs, rows, epochs)
-        return [*others, *averaged] if self._model(jobs[0]).averages else others
+        return [*others, *averaged] if self._make_model(jobs[0]).averages else others
 
     def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        return self._model(job).described()
+        return self._make_model(job).described()
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The model's variables, in the order in which the model has them."""
@@ -100,21 +100,23 @@ class KerasTask(ArrayTask):
 
     def _model(self, job: UnitJob) -> TrainedModel:
         """The model of the job's config, which may have other values now."""
-        import keras
-
-        from cerebro_keras.model import TrainedModel, check_model
-
-        values = select_arguments(self._make, self.values(job))
-        key = (job.seed, repr(sorted(values.items())))
+        key = (job.seed, repr(sorted(select_arguments(self._make, self.values(job)).items())))
         if key not in self._models:
-            keras.utils.clear_session(free_memory=False)  # names count from 1 again
-            keras.utils.set_random_seed(job.seed)
-            model = check_model(self._make(**values), self._section.model_fn)
-            self._models[key] = TrainedModel(model, self.generators)
+            self._models[key] = self._make_model(job)
         self._models.move_to_end(key)
         while len(self._models) > _KEPT:
             self._models.popitem(last=False)
         return self._models[key]
+
+    def _make_model(self, job: UnitJob) -> TrainedModel:
+        import keras
+
+        from cerebro_keras.model import TrainedModel, check_model
+
+        keras.utils.clear_session(free_memory=False)  # names count from 1 again
+        keras.utils.set_random_seed(job.seed)
+        values = select_arguments(self._make, self.values(job))
+        return TrainedModel(check_model(self._make(**values), self._section.model_fn), self.generators)
 
 
 _LOAD = """\
