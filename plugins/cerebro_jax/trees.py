@@ -47,11 +47,11 @@ class Structure:
 
     def dump(self, tree: Any) -> dict[str, np.ndarray[Any, Any]]:
         """The tree's arrays by path. Keys of random generators become their data."""
-        leaves = jax.tree_util.tree_leaves(tree)
-        if len(leaves) != len(self._generators):
+        leaves, treedef = jax.tree_util.tree_flatten(tree)
+        if treedef != self._treedef:
             raise TaskError(
-                f"step_fn returned a state of {len(leaves)} arrays, and init_fn one of "
-                f"{len(self._generators)}: return what it got, with other values"
+                f"step_fn returned a state of another structure ({treedef}) than init_fn ({self._treedef}): "
+                "return what it got, with other values"
             )
         return {
             path: np.asarray(leaf if generator is None else jax.random.key_data(leaf))
