@@ -15,6 +15,8 @@ from cerebro_elastic.extending.errors import TaskError
 class Structure:
     """What ``make`` returns, without values: it is traced, and not computed."""
 
+    _treedef: Any  # JAX has no types
+
     def __init__(self, make: Callable[[], Any]) -> None:
         jax.eval_shape(lambda: self._seen(make()))
 
@@ -48,7 +50,7 @@ class Structure:
     def dump(self, tree: Any) -> dict[str, np.ndarray[Any, Any]]:
         """The tree's arrays by path. Keys of random generators become their data."""
         leaves, treedef = jax.tree_util.tree_flatten(tree)
-        if treedef != self._treedef:
+        if self._treedef != treedef:
             raise TaskError(
                 f"step_fn returned a state of another structure ({treedef}) than init_fn ({self._treedef}): "
                 "return what it got, with other values"

@@ -30,6 +30,9 @@ from cerebro_elastic.extending.tasks import (
 from cerebro_sklearn.section import BoostingSection
 
 _OURS = frozenset({"batch_size", "rounds"})
+_EARLY_STOPPING = frozenset(
+    {"early_stopping", "early_stopping_round", "early_stopping_rounds", "n_iter_no_change"}
+)
 _SHOWN = 5
 """So many of a library's hundreds of parameters are named."""
 
@@ -74,6 +77,11 @@ class BoostingTask(ArrayTask):
         given = {**self._section.params, **hparams}
         if "objective" not in given:
             raise TaskError("boosting needs an objective: give task.params.objective, such as multiclass")
+        if stopping := sorted(given.keys() & _EARLY_STOPPING):
+            raise TaskError(
+                f"{stopping[0]}: a unit adds all of its rounds; to stop configs early choose a search that "
+                "does, such as `search: {method: asha}`"
+            )
         known = self._library.known() | _OURS
         for name in given.keys() - known:
             near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))

@@ -115,6 +115,12 @@ def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
     assert len(str(told.value)) < 200
 
 
+@pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])
+def test_stopping_inside_a_unit_is_refused(contract: type[BoosterContract]) -> None:
+    with pytest.raises(TaskError, match="a unit adds all of its rounds"):
+        contract().make().check({"early_stopping_round": 3})
+
+
 def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:
     contract = TestPipeline()
     (parent,) = contract.trained_units(1)
