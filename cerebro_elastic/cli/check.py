@@ -55,7 +55,7 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
         f"{len(checks)} of {counted(configs, 'config')} checked: the first, and those that may make another "
         f"model. Two tiny epochs were trained by units, and by {' or '.join(references)}, on the same batches"
     )
-    console.print(f"\n{summary}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
+    console.print(f"\n{summary}; compared on the way: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):
         console.print(
             "on one rank: on several, sums are added up in another order (docs/design/exactness.md)"

@@ -43,7 +43,7 @@ def check_configs(
 ) -> Iterator[CheckedConfig]:
     """Check one of the ``points`` of each shape, with rows of the dataset at ``data``."""
     if extent.beside:
-        _make_way()
+        _make_way(recipe)
     task = make_task(recipe)
     use_threads(recipe, task, 1)  # a pool of threads would not be there in children
     if recipe.task.ARRAYS == "torch":
@@ -71,10 +71,13 @@ def _why_not_forked(recipe: Recipe) -> str | None:
     )
 
 
-def _make_way() -> None:
+def _make_way(recipe: Recipe) -> None:
     """Give way to the run's ranks. A process's niceness counts within its session only; between sessions, and
-    each rank has its own, the session's counts."""
+    each rank has its own, the session's counts. Other frameworks than torch would take a GPU, and its memory,
+    by themselves."""
     os.nice(19)
+    if recipe.task.ARRAYS == "numpy":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):
         with suppress(OSError):
             Path("/proc/self", name).write_text(value)
