@@ -6,7 +6,7 @@ config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,13 @@ from cerebro_elastic.extending.tasks import (
     ArrayTask,
     Exported,
     HParams,
-    Learner,
     ObjectDecoder,
-    ObjectEncoder,
     TaskState,
-    UnitBatches,
     UnitJob,
     generators,
     select_arguments,
 )
-from cerebro_sklearn.estimators import Measure, check_estimator, fitted_arrays, learn, measure, steps_of
+from cerebro_sklearn.estimators import EstimatorLearner, check_estimator, fitted_arrays, steps_of
 from cerebro_sklearn.section import SklearnSection
 
 LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
@@ -95,29 +92,6 @@ class SklearnTask(ArrayTask):
     def _decoded(self, state: TaskState) -> Any:
         module = self._section.estimator.partition(":")[0]
         return ObjectDecoder(module, LIBRARIES).value(state["estimator"])
-
-
-class EstimatorLearner(Learner):
-    """An estimator, or a pipeline of them."""
-
-    def __init__(self, estimator: Any, classes: int | None, metrics: Mapping[str, Measure]) -> None:
-        self._estimator = estimator
-        self._classes = classes
-        self._metrics = metrics
-
-    def learn(self, batches: UnitBatches) -> Mapping[str, float]:
-        for batch in batches:
-            learn(self._estimator, batch, self._classes)
-        return {}
-
-    def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
-        return measure(self._estimator, list(batches), self._metrics)
-
-    def state(self) -> Mapping[str, Any]:
-        return {"estimator": ObjectEncoder().tree(self._estimator)}
-
-    def arrays(self) -> Mapping[str, Any]:
-        return fitted_arrays(self._estimator)
 
 
 def _is_setting(value: Any) -> bool:
