@@ -19,6 +19,8 @@ ALLOCATOR = {
 }
 """The environment of processes that train. Without it glibc maps and unmaps every large tensor, which costs
 15 to 30 % of a step on the CPU (design, section 8)."""
+_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
+"""Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 _PR_SET_PDEATHSIG = 1
 _ROUNDS, _PAUSE = 50, 0.02
 """How often to look for marked processes, and the seconds between two looks."""
@@ -43,6 +45,18 @@ def is_alive(pid: int) -> bool:
     except PermissionError:  # another user's
         return True
     return True
+
+
+def thread_names() -> list[str]:
+    """The names of this process's threads besides the main one, as the kernel has them, without those whose
+    libraries are prepared for forks. None on other systems than Linux."""
+    names = []
+    with suppress(FileNotFoundError):
+        for task in os.listdir("/proc/self/task"):
+            if int(task) != os.getpid():
+                with suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
+                    names.append(file.read().strip())
+    return [name for name in names if name not in _SAFE_THREADS]
 
 
 def end_marked(variable: str, value: str) -> None:

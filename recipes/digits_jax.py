@@ -1,4 +1,4 @@
-"""JAX: where the data come from, and the functions that make, train and measure."""
+"""Handwritten digits from scikit-learn (1,797 images of 64 pixels), and a net with one hidden layer."""
 
 import jax
 import optax
@@ -6,9 +6,8 @@ from sklearn.datasets import load_digits
 
 
 def load():
-    """Handwritten digits: 1,797 images of 8 x 8 pixels from 0 to 16, which scikit-learn ships."""
-    digits = load_digits()
-    return {"image": digits.images.astype("float32") / 16, "label": digits.target.astype("int32")}
+    image, label = load_digits(return_X_y=True)
+    return {"image": image.astype("float32") / 16, "label": label.astype("int32")}
 
 
 def init(key, lr, width):
@@ -17,7 +16,7 @@ def init(key, lr, width):
 
 
 def measure(params, batch):
-    logits = jax.nn.relu(batch[0].reshape(-1, 64) @ params["first"]) @ params["last"]
+    logits = jax.nn.relu(batch[0] @ params["first"]) @ params["last"]
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
     return loss, {"loss": loss, "accuracy": (logits.argmax(1) == batch[1]).mean()}
 

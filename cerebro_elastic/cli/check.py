@@ -50,11 +50,12 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
         console.print(f"error: {problem}\n", soft_wrap=True, style="red")
     console.print(_table(checks))
     kinds = dict.fromkeys(kind for check in checks for kind in check.exactness.compared)
+    references = dict.fromkeys(check.exactness.reference for check in checks)
     summary = (
         f"{len(checks)} of {counted(configs, 'config')} checked: the first, and those that may make another "
-        "model. Two tiny epochs were trained as units, and as one ordinary fit over the same batches"
+        f"model. Two tiny epochs were trained by units, and by {' or '.join(references)}, on the same batches"
     )
-    console.print(f"\n{summary}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
+    console.print(f"\n{summary}; compared on the way: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):
         console.print(
             "on one rank: on several, sums are added up in another order (docs/design/exactness.md)"

@@ -10,8 +10,10 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
 from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
 from cerebro_elastic.training.epoch_means import EpochMeans
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.object_trees import ObjectDecoder, ObjectEncoder
 from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import (
     GENERATORS,
@@ -32,11 +34,15 @@ from cerebro_elastic.training.task import (
 
 __all__ = [
     "GENERATORS",
+    "ArrayTask",
     "BatchPart",
     "EpochMeans",
     "Exported",
     "Exports",
     "HParams",
+    "Learner",
+    "ObjectDecoder",
+    "ObjectEncoder",
     "Observe",
     "OrdinaryFit",
     "Phase",
@@ -50,6 +56,7 @@ __all__ = [
     "Task",
     "TaskState",
     "Unit",
+    "UnitBatches",
     "UnitJob",
     "UnitResult",
     "check_taken",

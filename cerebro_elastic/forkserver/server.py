@@ -18,10 +18,9 @@ from contextlib import suppress
 from cerebro_elastic.forkserver.child import die_with, run
 from cerebro_elastic.forkserver.keeper import keep
 from cerebro_elastic.forkserver.messages import Imports, Request, address, receive_request, send
+from cerebro_elastic.process import thread_names
 
 _REQUEST_SECONDS = 10.0
-_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
-"""Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 
 
 def main(path: str, parent: int, modules: Sequence[str]) -> None:
@@ -133,18 +132,8 @@ def _has_spoilt_cuda() -> bool:
 
 def _unsafe() -> str | None:
     """Why this process must not be forked. A fork has one thread: locks that others hold stay locked."""
-    threads = [name for name in _threads() if name not in _SAFE_THREADS]
+    threads = thread_names()
     return f"an import has started {len(threads)} threads: {', '.join(threads)}" if threads else None
-
-
-def _threads() -> list[str]:
-    """The names of this process's threads besides the main one."""
-    names = []
-    for task in os.listdir("/proc/self/task"):
-        if int(task) != os.getpid():
-            with suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
-                names.append(file.read().strip())
-    return names
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     order = training_order(job.partition, loader, job.seed, job.unit.epoch)
     order = order[: unit_batches(job) * loader.batch_size]
     seed = rank_seed(job)
-    if not job.visited and not job.skip:
+    if job.begins_epoch:
         _begin(loader)
     loader = loader.of_phase(training=True)
     with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:

@@ -102,6 +102,11 @@ class UnitJob:
     ``TaskError`` (``parallel/memory_estimate.py`` estimates)."""
 
     @property
+    def begins_epoch(self) -> bool:
+        """Whether nothing of the epoch was trained before."""
+        return not self.visited and not self.skip
+
+    @property
     def last(self) -> bool:
         """Whether this unit ends the epoch (if it is not stopped before its end)."""
         return len(self.visited) + 1 == len(self.rows)
@@ -247,7 +252,8 @@ class OrdinaryFit:
 
 @runtime_checkable
 class SupportsCheck(Protocol):
-    """A task that can also train without units, so that ``cerebro check`` can compare."""
+    """A task that can also train without units: ``cerebro check`` compares with that. With any other it
+    compares the same units in one process."""
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         """Train the batches of ``jobs``, all units of a config in their order, with one model in one go.

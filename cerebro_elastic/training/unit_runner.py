@@ -34,6 +34,16 @@ def make_task(recipe: Recipe) -> Task:
     return task
 
 
+def use_threads(recipe: Recipe, task: Task, threads: int) -> None:
+    """Have the frameworks of the recipe's task compute with so many threads in this process."""
+    if recipe.task.ARRAYS == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
+    if isinstance(task, SetsThreads):
+        task.set_threads(threads)
+
+
 class UnitRunner:
     """Makes jobs of units and performs them.
 
@@ -62,13 +72,7 @@ class UnitRunner:
 
     def use_threads(self) -> None:
         """Give the framework the recipe's number of threads: results depend on it in their last bits."""
-        threads = self.recipe.node.threads
-        if self.recipe.task.ARRAYS == "torch":
-            import torch
-
-            torch.set_num_threads(threads)
-        if isinstance(self._task, SetsThreads):
-            self._task.set_threads(threads)
+        use_threads(self.recipe, self._task, self.recipe.node.threads)
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called

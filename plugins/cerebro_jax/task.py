@@ -1,67 +1,49 @@
-"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``).
-
-The functions get what they ask for by the name of the parameter:
-
-``init_fn(key, <hyper-parameters>, epochs, steps)``
-    makes what is trained: a tree of arrays, such as ``(params, opt_state)``, or objects of Flax NNX, such as
-    ``(model, optimizer)``.
-``step_fn(state, batch, key, <hyper-parameters>)``
-    trains on a batch and returns ``(state, metrics)``. ``key`` is a fresh one for each step. It is compiled.
-``eval_fn(state, batch, <hyper-parameters>)``
-    (optional) returns metrics of a batch of validation. It is compiled.
-
-With Flax NNX ``step_fn(model, optimizer, batch, ...)`` and ``eval_fn(model, optimizer, batch, ...)`` get the
-objects; ``step_fn`` changes them and returns the metrics. Metrics are means over the batch's rows.
-"""
+"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``): ``docs/how-to/frameworks.md`` has what
+the user's functions get and return."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.tasks import (
+    ArrayTask,
     EpochMeans,
     Exported,
     HParams,
-    Stopped,
+    Learner,
+    Taker,
     TaskState,
+    UnitBatches,
     UnitJob,
-    UnitResult,
-    generators,
     job_batches,
-    not_finite_arrays,
+    select_arguments,
 )
-from cerebro_jax.functions import Compiled, UserFunctions, fractions_of
+from cerebro_jax.program import Program, fractions_of, static_of
 from cerebro_jax.section import JaxSection
 
 
-class JaxTask:
+class JaxTask(ArrayTask):
     """Trains by the functions of ``section``. Compiled functions serve all units of a rank."""
 
     def __init__(self, section: JaxSection, root: Path) -> None:
-        self._section = section
-        self._user = UserFunctions(section, root)
+        names = {"init_fn": section.init_fn, "step_fn": section.step_fn, "eval_fn": section.eval_fn}
+        self._functions = {role: import_object(name, root) for role, name in names.items() if name}
+        self._programs: dict[Any, Program] = {}
+        init, *others = self._functions.items()
+        takers: dict[str, Taker] = {role: (function, _leading(function)) for role, function in others}
+        super().__init__({init[0]: (init[1], frozenset({"key"})), **takers}, section.args)
 
     @property
     def evaluates(self) -> bool:
-        return self._user.evaluates
-
-    @property
-    def splits(self) -> bool:
-        return True
-
-    def check(self, hparams: HParams) -> None:
-        job_batches.check_batch_size(hparams)
-        self._user.check(hparams)
-
-    def takes(self, name: str) -> bool:
-        """Whether a function takes a hyper-parameter of this name."""
-        return self._user.takes(name)
+        return "eval_fn" in self._functions
 
     def set_threads(self, threads: int) -> None:
         """XLA's on the CPU; they are counted when JAX first computes, and not later."""
@@ -69,86 +51,91 @@ class JaxTask:
             flags = os.environ.get("XLA_FLAGS", "")
             os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 
-    def train(self, job: UnitJob) -> UnitResult:
-        with generators.borrowed():
-            return self._trained(job)
+    def learner(self, job: UnitJob) -> JaxLearner:
+        values = self._taken_values(job)
+        return JaxLearner(self._program(values), values, job)
 
-    def _trained(self, job: UnitJob) -> UnitResult:
-        values, compiled = self._functions(job)
-        fractions, key = fractions_of(values), jax.random.fold_in(jax.random.key(job.seed), 1)
-        tree, step, means = self._taken_up(job, compiled, values)
-        done, pending = job.skip, []
-        with suppress(Stopped):
-            for rows, batch in zip(_rows(job), job_batches.training_batches(job), strict=False):
-                tree, metrics = compiled.step(tree, batch, jax.random.fold_in(key, step), fractions)
-                pending.append((metrics, rows))
-                step, done = step + 1, done + 1
-        for metrics, rows in pending:  # read behind all steps, which JAX computes in the background
-            means.add({name: float(value) for name, value in metrics.items()}, rows)
-        whole = done == job_batches.unit_batches(job)
-        validation = self._measured(job, compiled, tree, job.validation) if whole and job.validates else {}
-        metrics = {**means.values("train_"), **validation}
-        arrays = compiled.structure.dump(tree)
-        return UnitResult(
-            state={
-                "arrays": arrays,
-                "generators": generators.capture(),
-                "means": means.state(),
-                "step": step,
-            },
-            samples=job_batches.rows_until(job, done),
-            batches=done - job.skip,
-            metrics=metrics,
-            log=[{"step": step, "epoch": job.unit.epoch, **metrics}] if whole else [],
-            whole=whole,
-            not_finite=not_finite_arrays(metrics, arrays.items()) if whole else None,
-        )
-
-    def evaluate(self, job: UnitJob) -> UnitResult:
-        if not self.evaluates or job.state is None:
-            raise TaskError(f"{job.unit}: to evaluate, a task needs an eval_fn, and a trained state")
-        with generators.borrowed():
-            _, compiled = self._functions(job)
-            tree = compiled.structure.load(job.state["arrays"])
-            metrics = self._measured(job, compiled, tree, [job.partition])
-        return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+        """The first state, and the compiled functions as text."""
+        values = self._taken_values(job)
+        program, fractions = self._program(values), fractions_of(values)
+        tree, key = program.initial(values, job.seed), jax.random.key(0)
+        batch = next(job_batches.natural_batches(job, [job.partition]))
+        programs = {"step_fn": program.step.lower(tree, batch, key, fractions)}
+        if self.evaluates:
+            programs["eval_fn"] = program.evaluate.lower(tree, batch, fractions)
+        texts = {role: lowered.as_text().encode() for role, lowered in programs.items()}
+        return {"init_fn": program.structure.dump(tree), "program": texts, "values": fractions}
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """All arrays by path, those of the optimizer too."""
         del hparams, seed, epochs, batches
         return Exported(dict(state["arrays"]), _LOAD)
 
-    def _functions(self, job: UnitJob) -> tuple[dict[str, Any], Compiled]:
-        steps = job.epochs * job_batches.epoch_batches(job)
-        values = self._user.values(job.hparams, job.epochs, steps)
-        return values, self._user.compiled(values)
+    def _taken_values(self, job: UnitJob) -> dict[str, Any]:
+        """Those that a function takes: a program serves all configs that have the others alike."""
+        values = self.values(job)
+        return {
+            k: v
+            for function in self._functions.values()
+            for k, v in select_arguments(function, values).items()
+        }
 
-    def _taken_up(
-        self, job: UnitJob, compiled: Compiled, values: dict[str, Any]
-    ) -> tuple[Any, int, EpochMeans]:
-        if job.state is None:
-            generators.seed_all(job.seed)
-            first = self._user.initial(values, job.seed)
-            return compiled.structure.load(compiled.structure.dump(first)), 0, EpochMeans()
-        generators.restore(job.state["generators"])
-        begins = not job.visited and not job.skip
-        means = EpochMeans(None if begins else job.state["means"])
-        return compiled.structure.load(job.state["arrays"]), job.state["step"], means
-
-    def _measured(self, job: UnitJob, compiled: Compiled, tree: Any, partitions: Any) -> dict[str, float]:
-        if not self.evaluates:
-            return {}
-        values, _ = self._functions(job)
-        means, fractions = EpochMeans(), fractions_of(values)
-        batches = job_batches.natural_batches(job, partitions)
-        for rows, batch in zip(job_batches.batch_rows(job, partitions), batches, strict=True):
-            measured = compiled.evaluate(tree, batch, fractions)
-            means.add({name: float(value) for name, value in measured.items()}, rows)
-        return means.values("val_")
+    def _program(self, values: Mapping[str, Any]) -> Program:
+        key = static_of(values)
+        if key not in self._programs:
+            init, step, *others = self._functions.values()
+            self._programs[key] = Program(init, step, others[0] if others else None, values)
+        return self._programs[key]
 
 
-def _rows(job: UnitJob) -> Any:
-    return list(job_batches.training_rows(job))[job.skip :]
+class JaxLearner(Learner):
+    """A tree of arrays, and the program that trains it."""
+
+    def __init__(self, program: Program, values: Mapping[str, Any], job: UnitJob) -> None:
+        self._program = program
+        self._fractions = fractions_of(values)
+        self._key = jax.random.fold_in(jax.random.key(job.seed), 1)
+        structure, state = program.structure, job.state
+        arrays = structure.dump(program.initial(values, job.seed)) if state is None else state["arrays"]
+        self._tree = structure.load(arrays)
+        self._step = 0 if state is None else state["step"]
+        self._means = EpochMeans(None if state is None or job.begins_epoch else state["means"])
+
+    def learn(self, batches: UnitBatches) -> Mapping[str, float]:
+        pending = []
+        for batch in batches:
+            key = jax.random.fold_in(self._key, self._step)
+            self._tree, metrics = self._program.step(self._tree, batch, key, self._fractions)
+            pending.append((metrics, _rows(batch)))
+            self._step += 1
+        for metrics, rows in pending:  # read behind all steps, which JAX computes in the background
+            self._means.add(metrics, rows)
+        return self._means.values("train_")
+
+    def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
+        means = EpochMeans()
+        for batch in batches:
+            means.add(self._program.evaluate(self._tree, batch, self._fractions), _rows(batch))
+        return means.values()
+
+    def state(self) -> Mapping[str, Any]:
+        return {"arrays": self.arrays(), "means": self._means.state()}
+
+    def arrays(self) -> Mapping[str, Any]:
+        return self._program.structure.dump(self._tree)
+
+
+def _rows(batch: Any) -> int:
+    return len(jax.tree_util.tree_leaves(batch)[0])
+
+
+def _leading(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters up to the one called ``batch``, which get the state and the batch, and ``key``."""
+    names = list(inspect.signature(function).parameters)
+    if "batch" not in names:
+        raise TaskError(f"{function.__name__} has no parameter `batch`: it takes the state, then the batch")
+    return frozenset({*names[: names.index("batch") + 1], "key"})
 
 
 _LOAD = """\

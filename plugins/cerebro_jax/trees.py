@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,58 +12,72 @@ import numpy as np
 from cerebro_elastic.extending.errors import TaskError
 
 
-@dataclass(frozen=True)
 class Structure:
-    """What ``init_fn`` returns, without values."""
+    """What ``make`` returns, without values: it is traced, and not computed."""
 
-    treedef: Any
-    """JAX's structure of the tree."""
-    leaves: Mapping[str, str | None]
-    """The leaves by path: of a key of a random generator the name of the generator."""
-    graphdef: Any = None
-    """The structure of Flax NNX's objects; ``None`` of a plain tree."""
+    _treedef: Any  # JAX has no types
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        jax.eval_shape(lambda: self._seen(make()))
+
+    def _seen(self, made: Any) -> Any:
+        self._graphdef, tree = _split(made)
+        paths, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
+        self._generators = {_name(path): _generator(leaf) for path, leaf in paths}
+        return tree
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether it consists of objects of Flax NNX."""
+        return self._graphdef is not None
+
+    def tree(self, made: Any) -> Any:
+        """The tree of arrays of what ``make`` returned."""
+        return _split(made)[1]
+
+    def made(self, tree: Any) -> Any:
+        """What ``make`` returns, with these values."""
+        if not self.has_objects:
+            return tree
+        from flax import nnx
+
+        return nnx.merge(self._graphdef, tree)
+
+    def arguments(self, made: Any) -> tuple[Any, ...]:
+        """What functions get of it: objects one by one, a tree as it is."""
+        return made if self.has_objects and isinstance(made, tuple) else (made,)
 
     def dump(self, tree: Any) -> dict[str, np.ndarray[Any, Any]]:
-        """The tree's arrays. Keys of random generators become their data."""
-        leaves = jax.tree_util.tree_leaves(tree)
-        if len(leaves) != len(self.leaves):
+        """The tree's arrays by path. Keys of random generators become their data."""
+        leaves, treedef = jax.tree_util.tree_flatten(tree)
+        if self._treedef != treedef:
             raise TaskError(
-                f"step_fn returned a state of {len(leaves)} arrays, and init_fn one of {len(self.leaves)}: "
+                f"step_fn returned a state of another structure ({treedef}) than init_fn ({self._treedef}): "
                 "return what it got, with other values"
             )
         return {
-            path: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-            for path, leaf in zip(self.leaves, leaves, strict=True)
+            path: np.asarray(leaf if generator is None else jax.random.key_data(leaf))
+            for (path, generator), leaf in zip(self._generators.items(), leaves, strict=True)
         }
 
     def load(self, arrays: Mapping[str, Any]) -> Any:
         """The tree of these arrays. Raises ``TaskError`` if they are of another structure."""
-        if arrays.keys() != self.leaves.keys():
+        if arrays.keys() != self._generators.keys():
             raise TaskError(
-                f"the state has the arrays {sorted(arrays)}, and init_fn makes {sorted(self.leaves)}: hyper-"
-                "parameters that change the structure cannot be changed by a search that goes on from a state"
+                f"the state has the arrays {sorted(arrays)}, and init_fn makes "
+                f"{sorted(self._generators)}: "
+                "hyper-parameters that change the structure cannot be changed by a search that goes on "
+                "from a state"
             )
-        leaves = [_loaded(arrays[path], generator) for path, generator in self.leaves.items()]
-        return jax.tree_util.tree_unflatten(self.treedef, leaves)
+        leaves = [_loaded(arrays[path], generator) for path, generator in self._generators.items()]
+        return jax.tree_util.tree_unflatten(self._treedef, leaves)
 
 
-def structure_of(make: Callable[[], Any]) -> Structure:
-    """The structure of what ``make`` returns, which is traced and not computed."""
-    seen: list[Structure] = []
-
-    def traced() -> Any:
-        graphdef, tree = split(make())
-        paths, treedef = jax.tree_util.tree_flatten_with_path(tree)
-        seen.append(Structure(treedef, {_name(path): _generator(leaf) for path, leaf in paths}, graphdef))
-        return tree
-
-    jax.eval_shape(traced)
-    return seen[0]
-
-
-def split(made: Any) -> tuple[Any, Any]:
-    """The structure of Flax NNX's objects, ``None`` of a plain tree, and the tree of arrays."""
-    if not has_objects(made):
+def _split(made: Any) -> tuple[Any, Any]:
+    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and the tree. Flax is
+    not imported for a plain tree."""
+    leaves = jax.tree_util.tree_leaves(made, is_leaf=_is_object)
+    if not any(map(_is_object, leaves)):
         return None, made
     from flax import nnx
 
@@ -72,30 +85,14 @@ def split(made: Any) -> tuple[Any, Any]:
     return graphdef, state
 
 
-def merged(structure: Structure, tree: Any) -> Any:
-    """What ``init_fn`` returns, with these values."""
-    if structure.graphdef is None:
-        return tree
-    from flax import nnx
-
-    return nnx.merge(structure.graphdef, tree)
-
-
-def has_objects(tree: Any) -> bool:
-    """Whether a tree has objects of Flax NNX, which is not imported for the question."""
-    return any(_is_object(leaf) for leaf in jax.tree_util.tree_leaves(tree, is_leaf=_is_object))
-
-
 def _is_object(value: Any) -> bool:
     return any(kind.__module__.startswith("flax.nnx") for kind in type(value).__mro__)
 
 
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _generator(leaf: Any) -> str | None:
-    return str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
+    """The name of the random generator whose key a leaf is."""
+    is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return str(jax.random.key_impl(leaf)) if is_key else None
 
 
 def _loaded(array: Any, generator: str | None) -> Any:

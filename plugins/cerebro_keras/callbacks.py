@@ -56,7 +56,6 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         begin: Called when all variables are built: it loads the state.
         continue_epoch: Called when Keras has reset the metrics, if the epoch has begun before.
         continue_draws: Called when Keras has drawn for its loader of batches, if the epoch has begun before.
-        whole: Whether the unit came to its end.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         begin: Callable[[], None],
         continue_epoch: Callable[[], None],
         continue_draws: Callable[[], None],
-        whole: Callable[[], bool],
     ) -> None:
         super().__init__()
         self._callbacks = callbacks
@@ -77,7 +75,8 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         self._begin = begin
         self._continue_epoch = continue_epoch
         self._continue_draws = continue_draws
-        self._whole = whole
+        self.whole = False
+        """Whether the unit came to its end."""
         self.logs: dict[str, float] = {}
         """The epoch's metrics so far."""
 
@@ -133,15 +132,20 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.logs = {name: float(value) for name, value in (logs or {}).items()}
-        if self._whole() and self._job.last:
+        if self.whole and self._job.last:
             self._call("on_epoch_end", epoch, logs)
             self.logs = {name: float(value) for name, value in (logs or {}).items()}
 
     def on_train_end(self, logs: Any = None) -> None:
-        job = self._job
-        ends = self._whole() and job.last and job.unit.epoch + 1 == job.epochs
-        if ends or self.model.stop_training:
+        if self.ends:
             self._call("on_train_end", logs)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the one ``fit`` would end here."""
+        job = self._job
+        ends = self.whole and job.last and job.unit.epoch + 1 == job.epochs
+        return ends or bool(self.model.stop_training)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._call("on_test_begin", logs)

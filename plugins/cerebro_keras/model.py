@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -25,7 +26,7 @@ class TrainedModel:
     def __init__(self, model: keras.Model, generators: Any) -> None:
         self.model = model
         self._initial: Mapping[str, Any] | None = None
-        self._generators = generators
+        self.generators = generators
         self._drawn: Mapping[str, Any] = {}
 
     def load(self, state: Mapping[str, Any] | None, *, keep_rate: bool = False) -> None:
@@ -33,7 +34,7 @@ class TrainedModel:
         with which ``model_fn`` made them, and the generators, too. ``keep_rate``: the learning rate is not
         the state's, but this model's own."""
         if self._initial is None:
-            self._initial, self._drawn = self.values(), self._generators.capture()
+            self._initial, self._drawn = self.values(), self.generators.capture()
         values = self._initial if state is None else state
         for group, variables in self._groups().items():
             if values[group].keys() != variables.keys():
@@ -46,7 +47,7 @@ class TrainedModel:
                 own = keep_rate and group == "optimizer" and name.endswith(_RATE)
                 variable.assign((self._initial if own else values)[group][name])
         if state is None:
-            self._generators.restore(self._drawn)
+            self.generators.restore(self._drawn)
 
     def load_metrics(self, values: Mapping[str, Any]) -> None:
         """Continue the metrics of an epoch."""
@@ -56,6 +57,33 @@ class TrainedModel:
     def values(self) -> dict[str, dict[str, Any]]:
         """The arrays of model and optimizer."""
         return {group: _arrays(variables) for group, variables in self._groups().items()}
+
+    @contextmanager
+    def ending_as(self, ends: Callable[[], bool]) -> Iterator[None]:
+        """A ``fit`` within it puts the averages of ``use_ema`` in place of the weights only if the config's
+        whole training ``ends`` with it."""
+        optimizer = self.model.optimizer
+        finalize = optimizer.finalize_variable_values
+        optimizer.finalize_variable_values = lambda variables: finalize(variables) if ends() else None
+        try:
+            yield
+        finally:
+            del optimizer.finalize_variable_values
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What ``model_fn`` has made: the configuration of model and optimizer, and all values, by path."""
+        compiled = _paths(_told(self.model.get_compile_config))
+        return {
+            "model": {**_paths(_told(self.model.get_config)), **_arrays(_named(self.model.variables))},
+            "optimizer": _paths(_told(self.model.optimizer.get_config)),
+            "compile": {path: value for path, value in compiled.items() if not path.startswith("optimizer")},
+        }
+
+    @property
+    def averages(self) -> bool:
+        """Whether a ``fit`` ends with averaged weights."""
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        return bool(getattr(optimizer, "use_ema", False))
 
     def metrics(self) -> dict[str, Any]:
         """The arrays of the metrics."""
@@ -72,12 +100,22 @@ def check_model(model: Any, name: str) -> keras.Model:
     """The model that ``model_fn`` returned. Raises ``TaskError`` unless units can train it."""
     if not isinstance(model, keras.Model) or not model.compiled:
         raise TaskError(f"{name} returned a {type(model).__name__}: return a compiled keras.Model")
-    if getattr(model.optimizer, "use_ema", False):
-        raise TaskError(
-            f"{name}: the optimizer has use_ema, by which a fit ends with averaged weights, which units have "
-            "no end for: leave it out"
-        )
     return model
+
+
+def _told(get_config: Callable[[], Any]) -> Any:
+    """What a part of Keras says of itself. One that does not say it differs from any other."""
+    try:
+        return get_config() or {}
+    except (NotImplementedError, TypeError, ValueError):
+        return {"get_config": object()}
+
+
+def _paths(tree: Any, path: str = "") -> dict[str, Any]:
+    """The leaves of nested dicts by path."""
+    if not isinstance(tree, Mapping) or not tree:
+        return {path: tree}
+    return {p: v for key, item in tree.items() for p, v in _paths(item, f"{path}.{key}".lstrip(".")).items()}
 
 
 def _named(variables: Any) -> dict[str, Any]:

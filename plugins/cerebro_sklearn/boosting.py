@@ -7,6 +7,7 @@ order of partitions decides which rows each tree has seen.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +18,21 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.extending.errors import MissingExtra, TaskError, did_you_mean
 from cerebro_elastic.extending.tasks import (
+    ArrayTask,
     Exported,
     HParams,
+    Learner,
     TaskState,
+    UnitBatches,
     UnitJob,
-    UnitResult,
     job_batches,
 )
 from cerebro_sklearn.section import BoostingSection
 
+_OURS = frozenset({"batch_size", "rounds"})
+_EARLY_STOPPING = frozenset(
+    {"early_stopping", "early_stopping_round", "early_stopping_rounds", "n_iter_no_change"}
+)
 _SHOWN = 5
 """So many of a library's hundreds of parameters are named."""
 
@@ -33,8 +40,8 @@ _SHOWN = 5
 class Library(Protocol):
     """What both libraries do."""
 
-    def known(self) -> frozenset[str] | None:
-        """The parameters that the library knows; ``None`` if it does not list them."""
+    def known(self) -> frozenset[str]:
+        """The parameters that the library knows."""
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
         """The bytes of a booster that has ``rounds`` trees more than the one of the bytes ``before``."""
@@ -43,11 +50,12 @@ class Library(Protocol):
         """The library's own metrics over rows, by name."""
 
 
-class BoostingTask:
-    """Continues a booster with each unit."""
+class BoostingTask(ArrayTask):
+    """Continues a booster with each unit, whose rows are fitted all at once."""
 
     def __init__(self, section: BoostingSection, root: Path) -> None:
         del root
+        super().__init__({}, {})
         self._section = section
         self._threads = 1
         try:
@@ -58,12 +66,7 @@ class BoostingTask:
             ) from exc
 
     @property
-    def evaluates(self) -> bool:
-        return True
-
-    @property
     def splits(self) -> bool:
-        """A unit's rows are fitted all at once."""
         return False
 
     def set_threads(self, threads: int) -> None:
@@ -74,47 +77,56 @@ class BoostingTask:
         given = {**self._section.params, **hparams}
         if "objective" not in given:
             raise TaskError("boosting needs an objective: give task.params.objective, such as multiclass")
-        known = self._library.known()
-        for name in given:
-            if known is not None and name not in known | {"batch_size", "rounds"}:
-                near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))
-                raise TaskError(f"{self._section.library} has no parameter {name!r}; {near}")
+        if stopping := sorted(given.keys() & _EARLY_STOPPING):
+            raise TaskError(
+                f"{stopping[0]}: a unit adds all of its rounds; to stop configs early choose a search that "
+                "does, such as `search: {method: asha}`"
+            )
+        known = self._library.known() | _OURS
+        for name in given.keys() - known:
+            near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))
+            raise TaskError(f"{self._section.library} has no parameter {name!r}; {near}")
 
-    def train(self, job: UnitJob) -> UnitResult:
-        before = job.state["booster"] if job.state is not None else None
-        step = (job.state["step"] if job.state is not None else 0) + job_batches.unit_batches(job)
-        x, y = _rows(list(job_batches.training_batches(job)))
-        rounds = int(job.hparams.get("rounds", self._section.rounds))
-        booster = self._library.train(self._params(job), x, y, rounds, before)
-        metrics = self._measured(job, booster, job.validation) if job.validates else {}
-        return UnitResult(
-            state={"booster": booster, "step": step},
-            samples=job.partition.rows,
-            batches=job_batches.unit_batches(job),
-            metrics=metrics,
-            log=[{"step": step, "epoch": job.unit.epoch, **metrics}],
-        )
+    def takes(self, name: str) -> bool:
+        return name in self._library.known() | _OURS
 
-    def evaluate(self, job: UnitJob) -> UnitResult:
-        if job.state is None:
-            raise TaskError(f"{job.unit}: an evaluation needs a trained state")
-        metrics = self._measured(job, job.state["booster"], [job.partition])
-        return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+    def learner(self, job: UnitJob) -> BoosterLearner:
+        given = {**self._section.params, **job.hparams}
+        params = {name: value for name, value in given.items() if name not in _OURS}
+        params |= {"seed": job.seed % 2**31, "num_threads": self._threads}
+        rounds = int(given.get("rounds", self._section.rounds))
+        booster = job.state["booster"] if job.state is not None else None
+        return BoosterLearner(self._library, params, rounds, booster)
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The booster in its library's own format, as bytes."""
         del hparams, seed, epochs, batches
         return Exported({"booster": state["booster"]}, _LOAD[self._section.library])
 
-    def _params(self, job: UnitJob) -> dict[str, Any]:
-        values = {**self._section.params, **job.hparams}
-        ours = {"seed": job.seed % 2**31, "num_threads": self._threads}
-        return {**{k: v for k, v in values.items() if k not in ("batch_size", "rounds")}, **ours}
 
-    def _measured(self, job: UnitJob, booster: Any, partitions: Any) -> dict[str, float]:
-        x, y = _rows(list(job_batches.natural_batches(job, partitions)))
-        measured = self._library.losses(self._params(job), booster, x, y)
-        return {f"val_{name}": value for name, value in measured.items()}
+class BoosterLearner(Learner):
+    """A booster as the bytes of its library's format."""
+
+    def __init__(self, library: Library, params: dict[str, Any], rounds: int, booster: Any) -> None:
+        self._library = library
+        self._params = params
+        self._rounds = rounds
+        self._booster = booster
+
+    def learn(self, batches: UnitBatches) -> Mapping[str, float]:
+        x, y = _rows(list(batches))
+        self._booster = self._library.train(self._params, x, y, self._rounds, self._booster)
+        return {}
+
+    def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
+        x, y = _rows(list(batches))
+        return self._library.losses(self._params, self._booster, x, y)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"booster": self._booster}
+
+    def arrays(self) -> Mapping[str, Any]:
+        return self.state()
 
 
 def _rows(batches: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import Learner, ObjectEncoder, UnitBatches
 
 Measure = Callable[[Any, Any], float]
 
@@ -40,40 +41,67 @@ def check_estimator(estimator: Any, name: str, classes: int | None) -> None:
         )
 
 
-def rows_of(x: Any) -> NDArray[Any]:
-    """Rows as scikit-learn takes them: with one axis of features."""
-    rows = np.asarray(x)
-    return rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
+def fitted_arrays(estimator: Any) -> Mapping[str, Any]:
+    """The arrays that the steps have learned, as ``<number of the step>.<attribute>``, those of a list behind
+    a further number."""
+    arrays = {}
+    for at, step in enumerate(steps_of(estimator)):
+        for key, value in vars(step).items():
+            if isinstance(value, np.ndarray) and value.dtype != object:
+                arrays[f"{at}.{key}"] = value
+            elif isinstance(value, list) and value and all(isinstance(each, np.ndarray) for each in value):
+                arrays.update({f"{at}.{key}.{number}": each for number, each in enumerate(value)})
+    return arrays
 
 
-def learn(estimator: Any, batch: Any, classes: int | None) -> None:
-    """Learn from one batch ``(x, y)``, or ``x`` alone; the steps of a pipeline one after the other."""
+class EstimatorLearner(Learner):
+    """An estimator, or a pipeline of them, with the number of classes and more metrics by name."""
+
+    def __init__(self, estimator: Any, classes: int | None, metrics: Mapping[str, Measure]) -> None:
+        self._estimator = estimator
+        self._classes = classes
+        self._metrics = metrics
+
+    def learn(self, batches: UnitBatches) -> Mapping[str, float]:
+        """Each batch is ``(x, y)``, or ``x`` alone; the steps of a pipeline learn one after the other."""
+        *before, last = steps_of(self._estimator)
+        known = {"classes": np.arange(self._classes or 0)} if is_classifier(last) else {}
+        for batch in batches:
+            x, y = _pair(batch)
+            for step in before:
+                if hasattr(step, "partial_fit"):
+                    step.partial_fit(x, y)
+                x = step.transform(x)
+            last.partial_fit(x, y, **known)
+        return {}
+
+    def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
+        estimator, pairs = self._estimator, list(map(_pair, batches))
+        x = np.concatenate([x for x, _ in pairs])
+        if not (is_classifier(estimator) or is_regressor(estimator)):
+            return {"score": float(estimator.score(x)) / len(x)} if hasattr(estimator, "score") else {}
+        y = np.concatenate([np.asarray(y) for _, y in pairs])
+        predicted = estimator.predict(x)
+        measured = {name: float(function(y, predicted)) for name, function in self._metrics.items()}
+        if is_regressor(estimator):
+            loss, r2 = metrics.mean_squared_error(y, predicted), metrics.r2_score(y, predicted)
+            return {"loss": float(loss), "r2": float(r2), **measured}
+        measured = {"accuracy": float(metrics.accuracy_score(y, predicted)), **measured}
+        if hasattr(estimator, "predict_proba"):
+            probabilities = estimator.predict_proba(x)
+            labels = np.arange(probabilities.shape[1])
+            measured["loss"] = float(metrics.log_loss(y, probabilities, labels=labels))
+        return measured
+
+    def state(self) -> Mapping[str, Any]:
+        return {"estimator": ObjectEncoder().tree(self._estimator)}
+
+    def arrays(self) -> Mapping[str, Any]:
+        return fitted_arrays(self._estimator)
+
+
+def _pair(batch: Any) -> tuple[NDArray[Any], Any]:
+    """The rows of a batch with one axis of features, as scikit-learn takes them, and their targets."""
     x, *rest = batch if isinstance(batch, tuple | list) else (batch,)
-    x, y = rows_of(x), rest[0] if rest else None
-    *before, last = steps_of(estimator)
-    for step in before:
-        if hasattr(step, "partial_fit"):
-            step.partial_fit(x, y)
-        x = step.transform(x)
-    known = {"classes": np.arange(classes)} if classes is not None and is_classifier(last) else {}
-    last.partial_fit(x, y, **known)
-
-
-def measure(estimator: Any, batches: Sequence[Any], named: Mapping[str, Measure]) -> dict[str, float]:
-    """Metrics over the rows of all batches."""
-    pairs = [batch if isinstance(batch, tuple | list) else (batch, None) for batch in batches]
-    x = np.concatenate([rows_of(x) for x, *_ in pairs])
-    if not (is_classifier(estimator) or is_regressor(estimator)):
-        return {"val_score": float(estimator.score(x)) / len(x)} if hasattr(estimator, "score") else {}
-    y = np.concatenate([np.asarray(y) for _, y, *_ in pairs])
-    predicted = estimator.predict(x)
-    measured = {f"val_{name}": float(function(y, predicted)) for name, function in named.items()}
-    if is_regressor(estimator):
-        loss = metrics.mean_squared_error(y, predicted)
-        return {"val_loss": float(loss), "val_r2": float(metrics.r2_score(y, predicted)), **measured}
-    measured = {"val_accuracy": float(metrics.accuracy_score(y, predicted)), **measured}
-    if hasattr(estimator, "predict_proba"):
-        probabilities = estimator.predict_proba(x)
-        labels = np.arange(probabilities.shape[1])
-        measured = {"val_loss": float(metrics.log_loss(y, probabilities, labels=labels)), **measured}
-    return measured
+    rows = np.asarray(x)
+    return rows.reshape(len(rows), -1) if rows.ndim > 2 else rows, rest[0] if rest else None

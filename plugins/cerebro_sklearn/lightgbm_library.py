@@ -13,7 +13,7 @@ from cerebro_sklearn.losses import losses
 
 
 class _LightGbm:
-    def known(self) -> frozenset[str] | None:
+    def known(self) -> frozenset[str]:
         return known_parameters()
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:

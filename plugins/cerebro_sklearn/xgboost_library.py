@@ -22,7 +22,7 @@ _BOOSTERS_OWN = frozenset(
 
 
 class _XgBoost:
-    def known(self) -> frozenset[str] | None:
+    def known(self) -> frozenset[str]:
         return frozenset(xgboost.XGBModel().get_params()) | _BOOSTERS_OWN
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
@@ -37,8 +37,8 @@ class _XgBoost:
 
 
 def _own(params: dict[str, Any]) -> dict[str, Any]:
-    threads = params.pop("num_threads")
-    return {"verbosity": 0, "nthread": threads, **params}
+    own = {"nthread" if name == "num_threads" else name: value for name, value in params.items()}
+    return {"verbosity": 0, **own}
 
 
 def _booster(data: Any) -> xgboost.Booster:

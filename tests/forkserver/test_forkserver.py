@@ -301,8 +301,8 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
         "if path := os.environ.pop(SOCKET, None):\n"
         "    sys.exit(stand_in(path, ['standing', *sys.argv[1:]]))\n"
         "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"  # what is printed asks for signals
         "print(os.getpid(), os.getppid(), flush=True)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
         "if sys.argv[1] == 'segfault': os.kill(os.getpid(), signal.SIGSEGV)\n"
         "time.sleep(60)\n"
     )

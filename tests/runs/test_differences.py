@@ -28,7 +28,7 @@ def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_fi
     found = differences([*ordinary, ordinary[1]], [*units, units[1]])
     assert [(d.name, d.at) for d in found] == [("attribute n", units[1]), ("weight a", units[1])]
     told = explain(found)
-    assert told.startswith("attribute n is 2 in an ordinary fit and 0 in units, after batch 1 of unit 2")
+    assert told.startswith("attribute n is 2 in one ordinary fit and 0 in units, after batch 1 of unit 2")
     assert "1 value of weight" in told
     assert "then the config hopped" in told
     assert "#" not in told

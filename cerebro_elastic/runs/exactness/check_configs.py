@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,12 +12,13 @@ from pathlib import Path
 import torch
 
 from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.process import thread_names
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import check_exactness
 from cerebro_elastic.runs.exactness.fork import call_in_fork
-from cerebro_elastic.runs.exactness.outcome import CheckedConfig
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
-from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,41 @@ def check_configs(
 ) -> Iterator[CheckedConfig]:
     """Check one of the ``points`` of each shape, with rows of the dataset at ``data``."""
     if extent.beside:
-        _make_way()
-    torch.set_num_threads(1)  # a pool of threads would not be there in children
+        _make_way(recipe)
     task = make_task(recipe)
+    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
+    if recipe.task.ARRAYS == "torch":
+        # The first optimizer imports it, for seconds: each child would.
+        importlib.import_module("torch._dynamo")
     device = "cpu" if extent.beside else _device()
+    refusal = _why_not_forked(recipe)
     for point in representative_configs(points, extent.most):
+        if refusal is not None:
+            yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
+            continue
         jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
         yield CheckedConfig(point, check_exactness(task, jobs, recipe.root, extent.folder, extent.seconds))
 
 
-def _make_way() -> None:
+def _why_not_forked(recipe: Recipe) -> str | None:
+    """A fork has none of its parent's threads, and waits for ever for those of XLA. Threads without a name of
+    their own are those of BLAS, which is prepared for forks, and Python's."""
+    threads = {name for name in thread_names() if name.startswith("tf_")}
+    if recipe.task.ARRAYS == "torch" or not threads:
+        return None
+    return (
+        f"an import has started threads ({', '.join(sorted(threads))}), so that the process of the check "
+        "cannot be forked: compute in functions, and not while a module is imported"
+    )
+
+
+def _make_way(recipe: Recipe) -> None:
     """Give way to the run's ranks. A process's niceness counts within its session only; between sessions, and
-    each rank has its own, the session's counts."""
+    each rank has its own, the session's counts. Other frameworks than torch would take a GPU, and its memory,
+    by themselves."""
     os.nice(19)
+    if recipe.task.ARRAYS == "numpy":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):
         with suppress(OSError):
             Path("/proc/self", name).write_text(value)

@@ -6,7 +6,6 @@ config, is as absent after a hop as it is on another node."""
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +13,7 @@ from functools import partial
 from operator import le
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -30,10 +29,20 @@ from cerebro_elastic.runs.exactness.differences import (
     steady,
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
-from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.units_in_a_row import UnitsInARow
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
-from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
+from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob, UnitResult
+
+
+class _CheckedTask(SupportsCheck, Protocol):
+    """What trains both ways."""
+
+    def train(self, job: UnitJob) -> UnitResult: ...
+
+    @property
+    def splits(self) -> bool: ...
 
 
 @dataclass
@@ -58,23 +67,21 @@ class _Training:
 def check_exactness(
     task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
 ) -> Exactness:
-    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare.
+    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. A task that has
+    no ordinary fit trains the same units in one process instead, and their states are compared.
 
     The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
     most."""
     began = time.monotonic()
-    if not isinstance(task, SupportsCheck):
-        return Exactness(
-            CheckOutcome.UNKNOWN, f"a {type(task).__name__} has no ordinary_fit to compare units with"
-        )
-    importlib.import_module("torch._dynamo")  # the first optimizer imports it, for seconds: each child would
+    checked = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
+    reference = ORDINARY_FIT if checked is task else IN_A_ROW
     with TemporaryDirectory(dir=folder) as states:
-        trainer = _Trainer(task, task, jobs, root, states, began + seconds)
+        trainer = _Trainer(checked, jobs, root, states, began + seconds, reference)
         try:
             result = _compared(trainer)
         except ChildDied as died:
             result = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
-    return replace(result, seconds=time.monotonic() - began)
+    return replace(result, seconds=time.monotonic() - began, reference=trainer.reference)
 
 
 def _compared(trainer: _Trainer) -> Exactness:
@@ -101,7 +108,7 @@ def _compared(trainer: _Trainer) -> Exactness:
     if is_chance(varying):
         return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
     if rest := steady(differing, varying):
-        return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest))
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, trainer.reference))
     text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
     return replace(seen, outcome=CheckOutcome.VARIES, story=text)
 
@@ -111,15 +118,15 @@ class _Trainer:
 
     def __init__(
         self,
-        task: Task,
-        checks: SupportsCheck,
+        task: _CheckedTask,
         jobs: Sequence[UnitJob],
         root: Path,
         folder: str,
         deadline: float,
+        reference: str,
     ) -> None:
+        self.reference = reference
         self._task = task
-        self._checks = checks
         self._jobs = jobs
         self._root = root
         self._folder = folder
@@ -132,7 +139,7 @@ class _Trainer:
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._jobs[0])
             jobs = [replace(job, beat=witness.beat) for job in self._jobs]
-            fitted = self._checks.ordinary_fit(jobs, witness)
+            fitted = self._task.ordinary_fit(jobs, witness)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
@@ -166,7 +173,7 @@ class _Trainer:
     def _part(self, number: int, job: UnitJob, parts: int, head: CheckpointRef | None) -> dict[str, Any]:
         witness = _Witness(number, job, parts)
         state = checkpoint.load(head) if head is not None else None
-        with self._checks.observed(witness):
+        with self._task.observed(witness):
             result = self._task.train(replace(job, state=state, beat=witness.beat))
         saved = checkpoint.save(result.state, f"{self._folder}/{self._saved}")
         witness.note(result.log, [result.metrics] if job.last and result.whole else [])

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from cerebro_elastic.runs.exactness.outcome import ORDINARY_FIT
 from cerebro_elastic.words import counted
 
 DIGEST = "#"
@@ -19,6 +20,7 @@ _KINDS = (
     "hooks",
     "generator",
     "scheduler",
+    "state",
     "weight",
     "buffer",
     "optimizer",
@@ -103,10 +105,11 @@ def is_chance(varying: Collection[str]) -> bool:
     return any(kind_of(name) not in _MAY_VARY for name in varying)
 
 
-def explain(differences: Sequence[FirstDifference]) -> str:
-    """Explain the differences between an ordinary fit and units, and what to do about them."""
+def explain(differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT) -> str:
+    """Explain the differences between the ``reference`` and units, and what to do about them."""
     first = differences[0]
-    return f"{_value(first)}, {first.at.place}{_besides(differences[1:])}.\n{_advice(first.at)}"
+    seen = f"{_value(first, reference)}, {first.at.place}{_besides(differences[1:])}"
+    return f"{seen}.\n{_advice(first.at, first.kind)}"
 
 
 def explain_chance(varying: Sequence[str]) -> str:
@@ -125,18 +128,18 @@ def names_text(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _value(difference: FirstDifference) -> str:
+def _value(difference: FirstDifference, reference: str) -> str:
     """The two values in words, if they are short."""
     values = (difference.first, difference.second)
     if difference.name == _COURSE:
         first, second = (f"{value} a batch" if value else "over" for value in values)
-        return f"an ordinary fit is {first} when units are {second}"
+        return f"{reference} is {first} when units are {second}"
     if difference.name == "hooks":
-        return f"the hooks called are [{values[0]}] in an ordinary fit and [{values[1]}] in units"
+        return f"the hooks called are [{values[0]}] in {reference} and [{values[1]}] in units"
     if any(value is not None and DIGEST in value for value in values):
         return f"{difference.name} differs"
     shown = ["absent" if value is None else value for value in values]
-    return f"{difference.name} is {shown[0]} in an ordinary fit and {shown[1]} in units"
+    return f"{difference.name} is {shown[0]} in {reference} and {shown[1]} in units"
 
 
 def _besides(later: Sequence[FirstDifference]) -> str:
@@ -147,13 +150,18 @@ def _besides(later: Sequence[FirstDifference]) -> str:
     return f"; then also {', '.join(texts)}" if texts else ""
 
 
-def _advice(at: Moment) -> str:
+def _advice(at: Moment, kind: str) -> str:
     if at.hops == 0 and at.parts == 0:
         return (
             "This is before the first hop: the module, or a callback, sees that it is trained in a unit. "
             "Does it decide by something of the trainer's (logger, strategy, loaders, numbers of batches)?"
         )
     since = "another process went on inside the unit" if at.parts else "the config hopped"
+    if kind == "state":
+        return (
+            f"Before, all was equal; then {since}. Something is kept where it does not hop, such as a global "
+            "variable, a closure or a file, and training depends on it. Keep it in what is trained"
+        )
     return (
         f"Before, all was equal; then {since}. Something is kept where it does not hop: in a global "
         "variable, in the class, in a closure, or in an object that hides its state. Keep it in an attribute "

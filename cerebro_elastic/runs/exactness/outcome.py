@@ -14,6 +14,10 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.folder import RunFolder
 
+ORDINARY_FIT = "one ordinary fit"
+IN_A_ROW = "training in one process"
+"""The same units one after the other, for a task that has no ordinary fit."""
+
 
 class CheckOutcome(StrEnum):
     """The outcome of the check of a config."""
@@ -59,6 +63,8 @@ class Exactness:
     """The metrics that were logged."""
     seconds: float = 0.0
     """How long the check took."""
+    reference: str = ORDINARY_FIT
+    """What units were compared with, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,15 @@ class CheckedConfig:
     def text(self) -> str:
         """A line with the result."""
         name, result = hparams_text(self.hparams), self.exactness
-        return f"{name}: {_TEXTS[result.outcome]}{f': {result.story}' if result.story else ''}"
+        text = _TEXTS[result.outcome].format(result.reference)
+        return f"{name}: {text}{f': {result.story}' if result.story else ''}"
 
 
 _TEXTS = {
-    CheckOutcome.EQUAL: "units equal one ordinary fit, bit for bit",
-    CheckOutcome.VARIES: "units equal one ordinary fit, bit for bit",
+    CheckOutcome.EQUAL: "units equal {}, bit for bit",
+    CheckOutcome.VARIES: "units equal {}, bit for bit",
     CheckOutcome.NOT_DETERMINISTIC: "not deterministic",
-    CheckOutcome.DIFFERS: "units do not equal one ordinary fit",
+    CheckOutcome.DIFFERS: "units do not equal {}",
     CheckOutcome.REFUSED: "cannot be trained in units",
     CheckOutcome.FAILED: "cannot be trained",
     CheckOutcome.UNKNOWN: "not checked",

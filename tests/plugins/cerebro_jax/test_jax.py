@@ -17,7 +17,7 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import ROWS, Epoch
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 
@@ -126,12 +126,32 @@ def test_a_step_is_compiled_once_for_a_shape_and_not_for_a_unit_or_a_learning_ra
     contract = TestFunctions()
     task, state = contract.make(), None
     TRACES.clear()
-    for number in range(6):
+    for number in range(2):
         state = task.train(contract.job(number, state)).state
     task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 6}))
     assert sorted(TRACES) == [(2, 4), (3, 4)]
-    task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 7}))
-    assert len(TRACES) == 4, "a width is a shape"
+    task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 7}, stop=lambda _done: True))
+    assert len(TRACES) == 3, "a width is a shape"
+
+
+def scheduled_init(key: Any, steps: int) -> Any:
+    return jax.random.normal(key, (4, min(steps, 3)))
+
+
+def scheduled_step(state: Any, batch: Any, lr: float, steps: int, warm: bool) -> Any:
+    rate = lr if warm else lr / steps
+    return state * (1 - rate), {"loss": (batch[0] @ state).mean()}
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_what_depends_on_the_length_is_named(warm: bool) -> None:
+    """A function that takes the number of steps may not depend on it."""
+    names = {"init_fn": f"{__name__}:scheduled_init", "step_fn": f"{__name__}:scheduled_step"}
+    task = JaxTask(JaxSection(**names, args={"warm": warm}), HERE)
+    task.check({"lr": 0.1})
+    job = TestFunctions().job(0, None, hparams={"lr": 0.1})
+    taken = "init_fn takes steps, step_fn takes steps: program.step_fn would be another"
+    assert task.length_readers([job], ROWS, 4) == ([] if warm else [taken])
 
 
 def wrong(state: Any, batch: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cerebro_elastic.extending.tasks import TaskState, job_batches
 from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import ROWS, Epoch
 from cerebro_keras.section import KerasSection
 from cerebro_keras.task import KerasTask
 
@@ -38,7 +38,7 @@ def model(lr: float) -> keras.Model:
 def scheduled(lr: float, steps: int) -> keras.Model:
     net = model(lr)
     schedule = keras.optimizers.schedules.CosineDecay(lr, steps)
-    net.compile(keras.optimizers.SGD(schedule, momentum=0.9), net.loss, metrics=["accuracy"])
+    net.compile(keras.optimizers.SGD(schedule, momentum=0.9, use_ema=True), net.loss, metrics=["accuracy"])
     return net
 
 
@@ -94,5 +94,15 @@ class Scheduled(TestKeras):
     budget = {"steps": 18}  # noqa: RUF012
 
 
-def test_a_schedule_goes_on_where_it_was() -> None:
+def test_a_schedule_and_averaged_weights_go_on_where_they_were() -> None:
     Scheduled().test_units_equal_sequential_training()
+
+
+def test_what_depends_on_the_length_is_named() -> None:
+    contract = Scheduled()
+    jobs = [contract.job(0, None)]
+    assert contract.task().length_readers(jobs, ROWS, 4) == [
+        "model_fn takes steps: optimizer.learning_rate.config.decay_steps is 18, it would be 36",
+        "the optimizer has use_ema, by which a fit ends with averaged weights",
+    ]
+    assert not TestKeras().task().length_readers(jobs, ROWS, 4)

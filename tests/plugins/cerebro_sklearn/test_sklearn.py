@@ -15,14 +15,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cerebro_elastic.extending.errors import CheckpointError, TaskError
-from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.tasks import ObjectDecoder, ObjectEncoder, TaskState
 from cerebro_elastic.testing import TaskContract
 from cerebro_elastic.testing.task_contract import ROWS, Epoch
 from cerebro_elastic.training import generators
 from cerebro_sklearn.boosting import BoostingTask
-from cerebro_sklearn.objects import ObjectDecoder, ObjectEncoder
+from cerebro_sklearn.estimators import fitted_arrays
 from cerebro_sklearn.section import BoostingSection, SklearnSection
-from cerebro_sklearn.task import SklearnTask, fitted_arrays
+from cerebro_sklearn.task import LIBRARIES, SklearnTask
 
 HERE = Path(__file__).parent
 
@@ -50,7 +50,7 @@ class EstimatorContract(TaskContract):
         return SklearnTask(SklearnSection(estimator=name, classes=self.classes), HERE)
 
     def trained(self, state: TaskState) -> Mapping[str, Any]:
-        return fitted_arrays(ObjectDecoder(__name__).value(state["estimator"]))
+        return fitted_arrays(ObjectDecoder(__name__, LIBRARIES).value(state["estimator"]))
 
     def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
         generators.seed_all(self.seed)
@@ -115,11 +115,17 @@ def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
     assert len(str(told.value)) < 200
 
 
+@pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])
+def test_stopping_inside_a_unit_is_refused(contract: type[BoosterContract]) -> None:
+    with pytest.raises(TaskError, match="a unit adds all of its rounds"):
+        contract().make().check({"early_stopping_round": 3})
+
+
 def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:
     contract = TestPipeline()
     (parent,) = contract.trained_units(1)
     job = contract.job(1, parent.state, hparams={"alpha": 0.5}, inherits={"alpha": 0.01})
-    child = ObjectDecoder(__name__).value(contract.task().train(job).state["estimator"])
+    child = ObjectDecoder(__name__, LIBRARIES).value(contract.task().train(job).state["estimator"])
     assert child.steps[1][1].alpha == 0.5
     assert child.steps[1][1].t_ == 1 + ROWS[1] + ROWS[0], "the parent's steps count"
 
@@ -145,10 +151,10 @@ def test_what_cannot_learn_batch_by_batch_is_refused(section: dict[str, Any], me
 def test_a_state_calls_nothing_but_what_makes_estimators(name: str) -> None:
     tree = {"object": [0, "made", name, ("anything",), None]}
     with pytest.raises(CheckpointError, match="not made again"):
-        ObjectDecoder("users").value(tree)
+        ObjectDecoder("users", LIBRARIES).value(tree)
 
 
 def test_arrays_that_are_the_same_stay_the_same() -> None:
     shared = np.arange(3.0)
-    first, second = ObjectDecoder("users").value(ObjectEncoder().tree([shared, shared]))
+    first, second = ObjectDecoder("users", LIBRARIES).value(ObjectEncoder().tree([shared, shared]))
     assert first is second

@@ -1,6 +1,6 @@
-"""Fitted estimators as trees of plain values and arrays, and back. Nothing is pickled: an object is taken
-apart as ``copy`` does it (``__reduce_ex__``), and only what scikit-learn, numpy and the user's own module
-define is made again."""
+"""Objects as trees of plain values and arrays, and back. Nothing is pickled: an object is taken apart as
+``copy`` does it (``__reduce_ex__``), and only what the named libraries and the user's own module define is
+made again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.extending.errors import CheckpointError, TaskError
+from cerebro_elastic.errors import CheckpointError, TaskError
 
-_LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
-"""Of other functions of theirs than those that unpickle an object, none is called."""
 _MAKERS = {"copyreg:__newobj__": copyreg.__newobj__}  # type: ignore[attr-defined]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None), np.generic, np.dtype)
 _OBJECT, _SAME, _NAMED, _DTYPE = "object", "same", "named", "dtype"
@@ -27,7 +25,7 @@ class ObjectEncoder:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
 
-    def tree(self, value: Any, path: str = "estimator") -> Any:
+    def tree(self, value: Any, path: str = "value") -> Any:
         """The value as a tree. Raises ``TaskError`` naming what cannot be taken apart."""
         if isinstance(value, np.dtype):
             return {_DTYPE: value.str}
@@ -58,7 +56,7 @@ class ObjectEncoder:
         except (TypeError, ValueError) as exc:
             raise TaskError(
                 f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be taken "
-                f"apart ({exc}): use an estimator whose attributes are numbers, arrays and objects of theirs"
+                f"apart ({exc}): its attributes must be numbers, arrays and objects of such"
             ) from exc
         state, *iterators = (*rest, None)[:1] + tuple(rest[1:])
         if any(each is not None for each in iterators[:2]):
@@ -67,10 +65,12 @@ class ObjectEncoder:
 
 
 class ObjectDecoder:
-    """Makes objects again, of the libraries' classes and of those of the user's ``module``."""
+    """Makes objects again, of the user's ``module`` and of ``libraries``, prefixes of modules' names. Of the
+    libraries' functions none is called but those that unpickle an object."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, libraries: tuple[str, ...]) -> None:
         self._module = module
+        self._libraries = libraries
         self._made: dict[int, Any] = {}
 
     def value(self, tree: Any) -> Any:
@@ -114,15 +114,16 @@ class ObjectDecoder:
 
     def _named(self, name: str) -> Any:
         module, _, qualified = name.partition(":")
-        known = module == self._module or module.startswith(_LIBRARIES) or module in ("numpy", "builtins")
+        plain = module in (self._module, "numpy", "builtins")
+        known = plain or module.startswith(self._libraries)
         found: Any = import_module(module) if known else None
         for part in qualified.split(".") if known else ():
             found = getattr(found, part, None)
         makes = isinstance(found, type) or qualified.startswith("__pyx_unpickle")
         if found is None or not (makes or module in ("numpy.random._pickle", self._module)):
             raise CheckpointError(
-                f"the state has a {name}, which is not made again: classes of scikit-learn, numpy and of "
-                f"{self._module} are"
+                f"the state has a {name}, which is not made again: classes of "
+                f"{', '.join(self._libraries)} numpy and {self._module} are"
             )
         return found
 

@@ -1,0 +1,181 @@
+"""A base for tasks that train on NumPy's batches: all that adapters of different libraries do alike.
+
+A subclass names the user's functions, and makes a ``Learner`` for each unit. The base checks
+hyper-parameters, makes batches, restores random generators, validates, counts and logs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cerebro_elastic import arguments
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.takers import Taker, check_taken, known_names
+from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.value_differences import value_differences
+
+BUDGET = frozenset({"epochs", "steps"})
+"""What every function may ask for besides hyper-parameters: the config's epochs, and the batches in all of
+them."""
+
+
+class UnitBatches:
+    """The training batches of a unit. They end early when a unit of a task that ``splits`` is to stop."""
+
+    def __init__(self, job: UnitJob, *, splits: bool = True) -> None:
+        self._job = job
+        self._splits = splits
+        self.done = job.skip
+        """How many batches of the partition were taken, those before this job included."""
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            for batch in job_batches.training_batches(self._job):
+                self.done += 1
+                yield batch
+        except Stopped:
+            if not self._splits:
+                raise
+
+    @property
+    def whole(self) -> bool:
+        """Whether all were taken."""
+        return self.done == job_batches.unit_batches(self._job)
+
+
+class Learner(ABC):
+    """The model of one config during a unit. Random numbers come from the global generators, which the task
+    restores, or from what is in the state."""
+
+    done: bool = False
+    """Whether the config's training ends with this unit."""
+    validates: bool = False
+    """Whether ``learn`` also validates, at the end of an epoch."""
+
+    @abstractmethod
+    def learn(self, batches: UnitBatches) -> Mapping[str, float]:
+        """Train on each of the ``batches``. Returns metrics of the epoch so far by name."""
+
+    @abstractmethod
+    def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
+        """Metrics over the rows of all ``batches``, by names that get ``val_`` before them."""
+
+    @abstractmethod
+    def state(self) -> Mapping[str, Any]:
+        """All that the next unit needs, as a tree of plain values and arrays."""
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, Any]:
+        """What must be finite after a unit, by name."""
+
+
+class ArrayTask(ABC):
+    """A task of NumPy's arrays.
+
+    Args:
+        takers: The user's functions by role, such as ``model_fn``, with what they get besides
+            hyper-parameters and ``BUDGET``.
+        args: The section's ``args``: arguments that are not searched.
+    """
+
+    generators: Any = generators
+    """What captures and restores the global random generators; a module like ``tasks.generators``."""
+
+    def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
+        self._takers = {role: (function, context | BUDGET) for role, (function, context) in takers.items()}
+        self._reserved = BUDGET.union(*(context for _, context in takers.values()))
+        self._args = args
+
+    @abstractmethod
+    def learner(self, job: UnitJob) -> Learner:
+        """The learner of a unit, with ``job.state``, or as it begins without one."""
+
+    @property
+    def evaluates(self) -> bool:
+        return True
+
+    @property
+    def splits(self) -> bool:
+        return True
+
+    def check(self, hparams: HParams) -> None:
+        job_batches.check_batch_size(hparams)
+        check_taken(self._takers, self._args, hparams, self._reserved)
+
+    def takes(self, name: str) -> bool:
+        """Whether a function takes a hyper-parameter of this name."""
+        known = known_names(self._takers.values())
+        return known is None or name in known
+
+    def values(self, job: UnitJob) -> dict[str, Any]:
+        """All that functions may ask for by name, but for their context."""
+        steps = job.epochs * job_batches.epoch_batches(job)
+        return {**self._args, **job.hparams, "epochs": job.epochs, "steps": steps}
+
+    def train(self, job: UnitJob) -> UnitResult:
+        batches = UnitBatches(job, splits=self.splits)
+        with self.generators.borrowed():
+            learner = self._taken_up(job)
+            metrics = dict(learner.learn(batches))
+            if batches.whole and job.validates and self.evaluates and not learner.validates:
+                metrics |= self._measured(learner, job, job.validation)
+            step = (job.state["step"] if job.state else 0) + batches.done - job.skip
+            state = {**learner.state(), "generators": self.generators.capture(), "step": step}
+        whole = batches.whole
+        return UnitResult(
+            state=state,
+            samples=job_batches.rows_until(job, batches.done),
+            batches=batches.done - job.skip,
+            metrics=metrics,
+            log=[{"step": step, "epoch": job.unit.epoch, **metrics}] if whole else [],
+            done=whole and learner.done,
+            whole=whole,
+            not_finite=not_finite_arrays(metrics, learner.arrays().items()) if whole else None,
+        )
+
+    def evaluate(self, job: UnitJob) -> UnitResult:
+        if not self.evaluates or job.state is None:
+            raise TaskError(f"{job.unit}: an evaluation needs a trained state, and a task that measures")
+        with self.generators.borrowed():
+            metrics = self._measured(self._taken_up(job), job, [job.partition])
+        return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+
+    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
+        """What of ``made`` differs, if a function takes ``epochs`` or ``steps``."""
+        names = {role: _taken(function) for role, (function, _) in self._takers.items()}
+        taken = [f"{role} takes {' and '.join(each)}" for role, each in names.items() if each]
+        if not taken:
+            return ()
+        before = replace(jobs[0], rows=tuple(rows))
+        with self.generators.borrowed():
+            short, long = (self.made(job) for job in (before, replace(before, epochs=epochs)))
+        different = [text for owner in short for text in value_differences(owner, short[owner], long[owner])]
+        return [f"{', '.join(taken)}: {text}" for text in different]
+
+    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+        """What the functions make of a config's values, by owner and name: plain values, arrays, and
+        programs as bytes. What is not in it must not depend on the length of training."""
+        return {"task": {name: self.values(job)[name] for name in BUDGET}}
+
+    def _taken_up(self, job: UnitJob) -> Learner:
+        if job.state is None:
+            self.generators.seed_all(job.seed)
+        else:
+            self.generators.restore(job.state["generators"])
+        return self.learner(job)
+
+    def _measured(self, learner: Learner, job: UnitJob, partitions: Any) -> dict[str, float]:
+        measured = learner.measure(job_batches.natural_batches(job, partitions))
+        return {f"val_{name}": float(value) for name, value in measured.items()}
+
+
+def _taken(function: Callable[..., Any]) -> list[str]:
+    """Those of ``BUDGET`` that a function takes."""
+    names = arguments.accepted(function)
+    return sorted(BUDGET if names is None else BUDGET & names)
