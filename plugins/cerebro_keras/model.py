@@ -72,10 +72,10 @@ class TrainedModel:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """What ``model_fn`` has made: the configuration of model and optimizer, and all values, by path."""
-        compiled = _paths(_told(self.model.get_compile_config))
+        compiled = _paths(_own_config(self.model.get_compile_config))
         return {
-            "model": {**_paths(_told(self.model.get_config)), **_arrays(_named(self.model.variables))},
-            "optimizer": _paths(_told(self.model.optimizer.get_config)),
+            "model": {**_paths(_own_config(self.model.get_config)), **_arrays(_named(self.model.variables))},
+            "optimizer": _paths(_own_config(self.model.optimizer.get_config)),
             "compile": {path: value for path, value in compiled.items() if not path.startswith("optimizer")},
         }
 
@@ -103,7 +103,7 @@ def check_model(model: Any, name: str) -> keras.Model:
     return model
 
 
-def _told(get_config: Callable[[], Any]) -> Any:
+def _own_config(get_config: Callable[[], Any]) -> Any:
     """What a part of Keras says of itself. One that does not say it differs from any other."""
     try:
         return get_config() or {}

@@ -53,9 +53,7 @@ def grid() -> ResultGrid:
         ("acc", "max", "last-10-avg", "c0001"),
     ],
 )
-def test_the_best_by_each_scope(
-    grid: ResultGrid, metric: Any, mode: Any, scope: str, best: str
-) -> None:
+def test_the_best_by_each_scope(grid: ResultGrid, metric: Any, mode: Any, scope: str, best: str) -> None:
     found = grid.get_best_result(metric, mode, scope)
     assert found.metrics["trial_id"] == best
     assert found.config == {"lr": int(best[1:]) / 10}
