@@ -123,6 +123,20 @@ def test_the_tutorials_trainer(newcomer: Path) -> None:
     assert {f"c000{i} {{'lr'" in shown for i in range(4)} == {True}
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", ["ray-tune", "optuna", "lightning"])
+def test_what_others_write_here(page: str, newcomer: Path) -> None:
+    (script,) = write_files(f"docs/coming-from/{page}.md", newcomer)
+    assert "'lr': " in typed_in_a_fork(["python", script], newcomer)
+
+
+@pytest.mark.cluster
+def test_what_users_of_keras_write_here(newcomer: Path) -> None:
+    assert write_files("docs/coming-from/cerebro.md", newcomer) == {"my_keras.py", "my_keras.yaml"}
+    shown = typed_in_a_fork(["cerebro", "check", "my_keras.yaml"], newcomer)
+    assert "equal" in shown
+
+
 @pytest.fixture
 def functions(tmp_path: Path) -> tuple[UnitRunner, Config]:
     """What trains the example of plain functions, in ``tmp_path``, and its first config."""
