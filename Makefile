@@ -14,7 +14,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-debian test-etcd3 test-nightly check docs chaos clean
+.PHONY: run test test-debian test-etcd3 test-nightly check docs evidence chaos clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -48,6 +48,12 @@ check: $(STAMP)
 # The site, in site/: open site/index.html.
 docs: $(DOCS)/.installed
 	$(DOCS)/bin/python -m mkdocs build --strict
+
+# The experiments of the page "Evidence", about 25 minutes on a machine that does nothing else, and its figures.
+evidence: $(STAMP)
+	$(BIN)/python benchmarks/evidence/partial_shuffling.py
+	$(BIN)/python benchmarks/on_ray.py --to benchmarks/evidence/results/end_to_end.json
+	$(BIN)/python benchmarks/evidence/figures.py
 
 # A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3]
 SEED ?= 1

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--to", type=Path, help="also write the figures of all rounds to this file, as JSON")
     asked = parser.parse_args()
     figures: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     with tempfile.TemporaryDirectory(prefix="cb-") as name:  # Ray's sockets need a short path
@@ -58,6 +59,11 @@ def main() -> None:
                     figures.setdefault((model, way), []).append(taken)
                     print(f"round {number + 1} {model:4s} {way:11s} {taken[0]:6.1f} s", flush=True)
     print(f"\n{'':17s}{'s':>8s}{'accuracy':>10s}{'MB':>8s}{'MB read':>9s}")
+    if asked.to:
+        by_arm = {f"{model}, {way}": rounds for (model, way), rounds in figures.items()}
+        asked.to.write_text(
+            json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str, indent=1) + "\n"
+        )
     for (model, way), rounds in figures.items():
         seconds, accuracy, memory, read = (statistics.median(each) for each in zip(*rounds, strict=True))
         print(f"{model:5s}{way:12s}{seconds:8.1f}{accuracy:10.3f}{memory:8.0f}{read:9.0f}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = [file for file in sorted(BENCHMARKS.glob("*.py")) if "argparse" in file.read_text()]
+SCRIPTS = [file for file in sorted(BENCHMARKS.rglob("*.py")) if "argparse" in file.read_text()]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
