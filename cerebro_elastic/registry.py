@@ -64,6 +64,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mlflow": "cerebro_elastic.reporting.mlflow_tracker:MlflowTracker",
         "wandb": "cerebro_elastic.reporting.wandb_tracker:WandbTracker",
     },
+    "cerebro.launchers": {},
+    "cerebro.sources": {},
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",
         "tpe": "cerebro_elastic.search.optunas:Tpe",

@@ -48,7 +48,12 @@ _IMPORTS = (
     "cerebro_elastic.worker.rank",
     "cerebro_elastic.runs.start.preflight",
 )
-_NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
+_NOT_OURS = (
+    "PYTEST_CURRENT_TEST",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "RAY_CLIENT_MODE",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,7 @@ _MODULES = {
     "doctor": "status",
     "host": "hosts",
     "etcd": "hosts",
+    "ray": "ray",
     "stop": "control",
     "resume": "control",
     "clone": "control",

@@ -23,7 +23,7 @@ from cerebro_elastic.data.ragged import Varying, encoded, sequences
 from cerebro_elastic.data.source_files import numbered, split_folders, without_others
 from cerebro_elastic.data.tables import read_tables
 from cerebro_elastic.data.tar_shards import read_shards
-from cerebro_elastic.errors import DataError
+from cerebro_elastic.errors import CerebroError, DataError
 from cerebro_elastic.files import (
     CHUNK,
     Place,
@@ -103,6 +103,8 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
     name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
     try:
         result = function()
+    except CerebroError:
+        raise
     except (Exception, SystemExit) as exc:
         folder = os.path.dirname(getattr(getattr(function, "__code__", None), "co_filename", ""))
         raise DataError(
@@ -126,10 +128,10 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
 
 
 def _arrays(columns: Mapping[str, Any]) -> Columns:
-    return {name: _array(name, column) for name, column in columns.items()}
+    return {name: as_column(name, column) for name, column in columns.items()}
 
 
-def _array(name: str, column: Any) -> NDArray[Any] | Varying:
+def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
     """A list of ``bytes`` and a list of arrays of different lengths are columns, too."""
     if isinstance(column, Varying):
         return column
@@ -233,5 +235,5 @@ _READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
     ".feather": read_tables,
     ".jsonl": read_tables,
     ".ndjson": read_tables,
-    ".tar": lambda files: read_shards(files, _array),
+    ".tar": lambda files: read_shards(files, as_column),
 }

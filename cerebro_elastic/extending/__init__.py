@@ -9,7 +9,8 @@ nothing else either.
 - ``scheduling``: a policy of live runs (``cerebro.schedulers``)
 - ``searching``: a search procedure or a sampler (``cerebro.search``, ``cerebro.samplers``)
 - ``logging``: a logger (``cerebro.loggers``)
-- ``data``, ``errors``, ``front_ends``: columns, errors, what starts and shows runs
+- ``launching``: what starts hosts on a cluster (``cerebro.launchers``)
+- ``data``, ``errors``, ``front_ends``: columns and sources (``cerebro.sources``), errors, what shows runs
 
 The main names are here, too, imported on use: importing torch takes seconds.
 """

@@ -7,13 +7,16 @@ from cerebro_elastic.data.batches import worker_settings
 from cerebro_elastic.data.column_checks import check_given
 from cerebro_elastic.data.datamodules import indivisible
 from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.sources import Arrays, Columns
+from cerebro_elastic.data.growing import GrowingColumn
+from cerebro_elastic.data.sources import Arrays, Columns, as_column
 
 __all__ = [
     "Arrays",
     "Columns",
     "DatasetFactory",
+    "GrowingColumn",
     "SeededTask",
+    "as_column",
     "check_given",
     "in_workers",
     "indivisible",

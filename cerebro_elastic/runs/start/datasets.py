@@ -20,7 +20,7 @@ from cerebro_elastic.data.split_rules import SplitRules
 from cerebro_elastic.errors import DataError, RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
-from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.registry import import_object, is_reference, load, names
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets
@@ -235,6 +235,10 @@ def _source(source: str | Path | Callable[[], Mapping[str, Any]], root: Path) ->
     if callable(source):
         return source
     name = str(source)
+    kind, _, rest = name.partition(":")
+    if kind in names("cerebro.sources"):
+        read: Callable[[str, Path], Source] = load("cerebro.sources", kind)
+        return read(rest, root)
     if is_reference(name):
         function: Source = import_object(name, root)
         return function

@@ -1,0 +1,208 @@
+"""``run``: a recipe's run on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ray.exceptions import RayError
+
+from cerebro_elastic.extending.errors import RunError
+from cerebro_elastic.extending.launching import (
+    GRACE,
+    NodeRange,
+    RunResult,
+    StoreSettings,
+    Watcher,
+    check_id,
+    default_home,
+    load_recipe,
+    node_range,
+    run_folder,
+    run_has_ended,
+    store_for_hosts,
+)
+from cerebro_ray.cluster import (
+    address_here,
+    check_address,
+    check_fits,
+    check_version,
+    connected,
+    is_job,
+    project_of_job,
+)
+from cerebro_ray.host_actor import HostCommand
+from cerebro_ray.slots import Hosts, Slot
+
+_POLL_SECONDS = 1.0
+_MARGIN = 20.0
+"""Seconds that hosts have to end, beyond the grace of their nodes."""
+_END_SECONDS = 60.0
+"""How long hosts may take to write their reports after the run's end."""
+
+
+def run(
+    recipe: str | Path,
+    *,
+    run_id: str | None = None,
+    hosts: str | None = None,
+    nodes: int | None = None,
+    cpus: int | None = None,
+    gpus: int = 0,
+    address: str = "auto",
+    working_dir: str | Path | None = None,
+    wait: bool = False,
+    home: str | Path | None = None,
+    etcd: str | None = None,
+    epochs: int | None = None,
+    checkpoints: str | None = None,
+    grace: float = GRACE,
+    verbose: bool = False,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Run a recipe on a Ray cluster, or go on with an unfinished run of it.
+
+    Each host is an actor that Ray places where there is room, and that runs ``cerebro host``. Machines may
+    come and go. ``KeyboardInterrupt`` stops the run cleanly.
+
+    Args:
+        recipe: A YAML file; with ``working_dir`` one in that folder.
+        run_id: The run's id, by default the recipe's name.
+        hosts: Number of hosts, or MIN:MAX, by default the recipe's nodes.
+        nodes: Nodes of each host, by default one for each of its GPUs.
+        cpus: CPUs of each host, by default as many as its nodes use.
+        gpus: GPUs of each host.
+        address: The cluster: HOST:PORT of its head, or ``auto`` for the one of this machine or job.
+        working_dir: The project's folder, which Ray copies to the machines. Without it the recipe's folder is
+            one that all machines see.
+        wait: Whether to wait for larger machines than the cluster has, which its autoscaler is to bring.
+        home: The folder of runs, on each machine, by default ``$CEREBRO_HOME``, else ``./runs``.
+        etcd: HOST:PORT of an etcd, by default the recipe's, else one that this process starts.
+        epochs: Epochs of each config, instead of the recipe's.
+        checkpoints: URL of the checkpoints, instead of the recipe's.
+        grace: Seconds that the nodes of a host have to leave.
+        verbose: Whether a host tells of every epoch.
+        watcher: It gets lines of text.
+
+    Raises:
+        RecipeError: The recipe is wrong.
+        RunError: The cluster cannot be used, or the hosts have failed.
+    """
+    watcher = watcher or Watcher()
+    check_version()
+    check_address(address)
+    given = {"epochs": epochs, "checkpoints": checkpoints}
+    replaced = {key: value for key, value in given.items() if value is not None}
+    checked = load_recipe(recipe, **replaced)  # type: ignore[arg-type]
+    run_id = checked.name if run_id is None else run_id
+    check_id(run_id)
+    size = checked.nodes if hosts is None else _range(hosts)
+    nodes = _at_least("nodes", nodes if nodes is not None else max(1, gpus), 1)
+    cpus = _at_least(
+        "cpus", cpus if cpus is not None else checked.node.threads * checked.node.ranks * nodes, 1
+    )
+    resources = {"CPU": float(cpus), **({"GPU": float(gpus)} if _at_least("gpus", gpus, 0) else {})}
+    folder = _project_folder(recipe, working_dir)
+    if is_job() and home is None and "CEREBRO_HOME" not in os.environ:
+        raise RunError(
+            "Ray deletes the folder of a job: name one for the run that stays, by --home or CEREBRO_HOME"
+        )
+    place = Path(home or default_home()).resolve()
+    with connected(address, folder, _excluded(place, folder)):
+        if not wait:
+            check_fits(resources)
+        if folder is None and project_of_job():
+            folder = Path.cwd()
+        where = etcd or checked.etcd
+        with store_for_hosts(run_id, here=address_here(), etcd=where, home=place) as store:
+            options = ["--etcd", ",".join(store.endpoints), "--hosts", str(size), "--nodes", str(nodes)]
+            options += ["--grace", f"{grace:g}", *_words(replaced), *(["--verbose"] if verbose else [])]
+            command = HostCommand(
+                recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
+            )
+            slots = [Slot(f"{run_id}-host-{i}", resources, command) for i in range(size.max)]
+            with Hosts(slots, watcher.say) as group:
+                return _watched(group, run_id, store, place, grace)
+
+
+def _watched(group: Hosts, run_id: str, store: StoreSettings, home: Path, grace: float) -> RunResult:
+    """Keep the hosts running until the run has ended."""
+    try:
+        while not group.over and not run_has_ended(run_id, store):
+            group.step()
+            time.sleep(_POLL_SECONDS)
+        deadline = time.monotonic() + _END_SECONDS
+        while group.running and time.monotonic() < deadline:
+            group.finish()
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        group.leave(grace + _MARGIN)
+        raise
+    except (RayError, ConnectionError) as exc:
+        raise RunError(
+            f"the Ray cluster is out of reach ({type(exc).__name__}); what was committed is safe, and the "
+            "same command goes on once it is back"
+        ) from exc
+    folder = run_folder(run_id, home)
+    if run_has_ended(run_id, store):
+        return RunResult(folder, store)
+    if group.error:
+        raise RunError(f"no host can take part in run {run_id!r} any more; one ended with:\n{group.error}")
+    if folder.history.exists():  # it had ended before, with another etcd
+        return RunResult(folder)
+    raise RunError(f"all hosts have left run {run_id!r}, as they were asked to; the same command goes on")
+
+
+def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path | None:
+    """The folder that Ray is to copy, which must have the recipe."""
+    if working_dir is None:
+        return None
+    folder = Path(working_dir).resolve()
+    if not folder.is_dir():
+        raise RunError(f"--working-dir is {working_dir}: name a folder of this machine, such as .")
+    if not Path(recipe).resolve().is_relative_to(folder):
+        raise RunError(
+            f"{recipe} is not in --working-dir {folder}, of which Ray copies the files to the machines: name "
+            "a folder that has both recipe and modules"
+        )
+    return folder
+
+
+def _excluded(home: Path, folder: Path | None) -> list[str]:
+    """What Ray is not to copy: the runs, by which each start would have another project."""
+    if folder is None or not home.is_relative_to(folder) or home == folder:
+        return []
+    return [f"/{home.relative_to(folder)}"]
+
+
+def _named(recipe: str | Path, folder: Path | None) -> str:
+    """The recipe as hosts find it."""
+    path = Path(recipe).resolve()
+    return str(path) if folder is None else str(path.relative_to(folder))
+
+
+def _env(store: StoreSettings) -> dict[str, str]:
+    """The environment by which a host reaches etcd. The key goes by its content: other machines do not have
+    its file."""
+    key = store.run_key
+    return replace(store, run_key=None if key is None else replace(key, file=None)).to_env()
+
+
+def _words(replaced: dict[str, int | str]) -> Sequence[str]:
+    return [word for key, value in replaced.items() for word in (f"--{key}", str(value))]
+
+
+def _range(hosts: str) -> NodeRange:
+    try:
+        return node_range(hosts)
+    except ValueError:
+        raise RunError(f"--hosts is {hosts!r}: give a number, or a range MIN:MAX such as 2:8") from None
+
+
+def _at_least(option: str, value: int, least: int) -> int:
+    if value < least:
+        raise RunError(f"--{option} is {value}: give a number from {least} on")
+    return value

@@ -1,0 +1,92 @@
+"""The actor of one host: it runs ``cerebro host`` as a child process and waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cerebro_ray.project import install
+
+_TAIL_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """What a host runs. It goes to the actor in a call: Ray keeps the arguments of actors' constructors and
+    their environment in its own store, and shows them."""
+
+    recipe: str
+    """The recipe's path: absolute, or relative to the working directory that Ray has unpacked."""
+    run: str
+    """The run's id."""
+    home: str
+    """The folder of runs, the same path on all machines."""
+    options: Sequence[str]
+    """The other options of ``cerebro host``."""
+    env: Mapping[str, str] = field(repr=False)
+    """How etcd is reached, with its login and the run's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnd:
+    """How a host's process has ended."""
+
+    exit_code: int
+    """As ``subprocess`` gives it."""
+    tail: str
+    """Its last lines."""
+
+
+class HostActor:
+    """One host. ``run`` lasts as long as its process; the other methods are called meanwhile."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._leaving = False
+        self._starting = threading.Lock()
+        self._lines: list[str] = []
+
+    def run(self, command: HostCommand) -> HostEnd:
+        """Run ``cerebro host`` to its end."""
+        recipe = Path(command.recipe)
+        if not recipe.is_absolute():
+            recipe = install(Path.cwd(), Path(command.home), command.run) / recipe
+        words = [sys.executable, "-m", "cerebro_elastic.cli", "host", str(recipe), *command.options]
+        words += ["--run-id", command.run, "--home", command.home]
+        # The host leaves the run if this process ends, however it does.
+        words += ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}"]
+        with self._starting:
+            if self._leaving:
+                return HostEnd(0, "")
+            self._process = subprocess.Popen(
+                words,
+                env={**os.environ, **command.env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line.rstrip("\n"))
+            print(line, end="", flush=True)  # to the actor's log, which Ray's tools show
+        return HostEnd(self._process.wait(), "\n".join(self._lines[-_TAIL_LINES:]))
+
+    def leave(self) -> None:
+        """Let the host leave the run: its nodes finish their units, or hand them on part-way."""
+        with self._starting:
+            self._leaving = True
+            if self._process is not None:
+                self._process.send_signal(signal.SIGTERM)
+
+    def lines(self, start: int) -> list[str]:
+        """What the host has printed, from line ``start`` on."""
+        return self._lines[start:]

@@ -1,0 +1,232 @@
+"""Runs on Ray: real raylets on loopback, of unequal size; one is killed, one comes, the driver is killed and
+submitted again, and the result is that of a run that nothing happened to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import cerebro_elastic
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.errors import CerebroError, DataError, RunError
+from cerebro_elastic.run_key import VARIABLE
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.datasets import prepare
+from cerebro_ray.cluster import check_version
+from cerebro_ray.driver import run as run_on_ray
+
+DEADLINE = 120.0
+RECIPE = """
+epochs: 4
+nodes: 1:3
+task: {kind: torch, model_fn: "slow_functions:model", loss: cross_entropy, optimizer: SGD}
+data: {source: "slow_functions:load", partitions: 3, valid: 0.2, batch_size: 8}
+search: {space: {lr: [0.1, 0.03, 0.01]}}
+"""
+FUNCTIONS = """
+import time
+
+import numpy as np
+from torch import nn
+
+
+def load():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 8)).astype(np.float32)
+    return {"x": x, "y": (x.sum(axis=1) > 0).astype(np.int64)}
+
+
+class Slow(nn.Linear):
+    def forward(self, x):
+        time.sleep(0.05)
+        return super().forward(x)
+
+
+def model():
+    return Slow(8, 2)
+"""
+DATASETS = """
+import ray.data
+
+
+def rows():
+    dataset = ray.data.range(1000, override_num_blocks=7)
+    return dataset.map_batches(lambda batch: {"x": batch["id"] / 1000, "y": batch["id"] % 3})
+
+
+def no_rows():
+    return []
+
+
+def failing():
+    def fail(batch):
+        raise ValueError("no such luck")
+
+    return ray.data.range(10).map_batches(fail)
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head without cores; ``add`` adds machines."""
+    folder = Path("/tmp") / f"cb-{uuid.uuid4().hex[:8]}"  # sockets need a short path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONBREAKPOINT", "0")  # Ray sets it
+        patch.setenv("RAY_TMPDIR", str(folder))
+        (folder / "ray").mkdir(parents=True)
+        machine = {"object_store_memory": 80 << 20, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args={**machine, "num_cpus": 0})
+        try:
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def add(cluster: Cluster, cores: int) -> Any:
+    return cluster.add_node(num_cpus=cores, object_store_memory=80 << 20, include_dashboard=False)
+
+
+def await_that(holds: Callable[[], bool], what: str, log: Path) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}\n{log.read_text()}"
+        time.sleep(0.2)
+
+
+def started(cluster: Cluster, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """The command, in a process that can be killed."""
+    words = ["job.yaml", "--run-id", "job", "--hosts", "1:3", "--cpus", "1", "--address", cluster.address]
+    with open(log, "ab") as file:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "cerebro_elastic.cli",
+                "ray",
+                *words,
+                "--working-dir",
+                ".",
+                "--home",
+                "runs",
+            ],
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != VARIABLE},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@pytest.mark.cluster
+def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(RECIPE)
+    (tmp_path / "slow_functions.py").write_text(FUNCTIONS)
+    log = tmp_path / "log"
+    small = add(cluster, 1)
+    add(cluster, 2)
+    history = tmp_path / "runs" / "job" / "history.jsonl"
+
+    def committed() -> int:
+        return history.read_text().count('"UnitCommitted"') if history.exists() else 0
+
+    driver = started(cluster, tmp_path, log)
+    try:
+        await_that(lambda: committed() >= 2, "no unit was trained", log)
+        cluster.remove_node(small, allow_graceful=False)
+        await_that(lambda: "Ray places it again" in log.read_text(), "the loss was not seen", log)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        before = committed()
+        add(cluster, 1)
+        driver = started(cluster, tmp_path, log)
+        await_that(lambda: committed() > before, "the run does not go on", log)
+        assert driver.wait(DEADLINE) == 0, log.read_text()
+    finally:
+        driver.kill()
+        driver.wait()
+    assert "Leaderboard by val_loss" in log.read_text()
+    result = cerebro_elastic.open_run("job", home=tmp_path / "runs")
+    assert {row.status for row in result.leaderboard} == {"finished"}
+    assert sum(len(row.visits) for row in result.leaderboard) == 3 * 4 * 3
+    assert verify(result) == []
+    for config in result.configs:
+        assert all(visit.same for visit in replay(result, config))
+    key = (tmp_path / "runs" / "job.etcd" / "key").read_text().strip()
+    assert key not in log.read_text()
+    logs = [file for file in Path(os.environ["RAY_TMPDIR"]).rglob("*") if file.is_file()]
+    assert not [file for file in logs if key.encode() in file.read_bytes()]
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("imports_as_found")
+def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "ray_rows.py").write_text(DATASETS)
+    add(cluster, 2)
+    ray.init(cluster.address, log_to_driver=False)
+    digests = set()
+    for folder in ("one", "two"):
+        prepare("ray.data:ray_rows:rows", str(tmp_path / folder), partitions=3, root=tmp_path)
+        manifest = read_manifest(str(tmp_path / folder))
+        digests.add(manifest.digest)
+        assert sum(part.rows for part in (*manifest.train, *manifest.valid)) == 1000
+    assert len(digests) == 1, "a function of the rows and the seed"
+    with pytest.raises(DataError, match=r"returned a list: it must return a ray\.data"):
+        prepare("ray.data:ray_rows:no_rows", str(tmp_path / "no"), partitions=3, root=tmp_path)
+    with pytest.raises(DataError, match="no such luck"):
+        prepare("ray.data:ray_rows:failing", str(tmp_path / "no"), partitions=3, root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "parquet", "parqet:x", "no reference", "ray_rows"])
+def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"give ray\.data:module:function"):
+        prepare(f"ray.data:{name}", str(tmp_path / "data"), partitions=2, root=tmp_path)
+
+
+@pytest.mark.parametrize("version", ["2.49.1", "1.13.0", "3.0.0"])
+def test_another_version_of_ray_is_refused(version: str) -> None:
+    with pytest.raises(RunError, match=r"2\.50 and later"):
+        check_version(version)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"address": "ray://head:10001"}, "ray job submit"),
+        ({"address": "127.0.0.1:1"}, "no Ray cluster can be used at --address 127.0.0.1:1"),
+        ({"hosts": "8:2"}, "--hosts is '8:2'"),
+        ({"hosts": "some"}, "--hosts is 'some'"),
+        ({"cpus": 0}, "--cpus is 0"),
+        ({"gpus": -1}, "--gpus is -1"),
+        ({"nodes": 0}, "--nodes is 0"),
+        ({"run_id": "a b"}, "a b"),
+        ({"working_dir": "absent"}, "--working-dir is absent"),
+        ({"working_dir": "elsewhere"}, "is not in --working-dir"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "job.yaml").write_text(RECIPE)
+    with pytest.raises(CerebroError) as caught:
+        run_on_ray("job.yaml", home="runs", **options)
+    assert message in str(caught.value)
+    assert not (tmp_path / "runs").exists()
