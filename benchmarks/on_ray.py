@@ -62,7 +62,7 @@ def main() -> None:
     if asked.to:
         by_arm = {f"{model}, {way}": rounds for (model, way), rounds in figures.items()}
         asked.to.write_text(
-            json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str, indent=1) + "\n"
+            json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str) + "\n"
         )
     for (model, way), rounds in figures.items():
         seconds, accuracy, memory, read = (statistics.median(each) for each in zip(*rounds, strict=True))

@@ -144,7 +144,7 @@ def curve(problem: Problem, number: int, seed: int) -> list[float]:
             optimizer.step()
         with torch.no_grad():
             outputs = model(*(column[held_out] for column in inputs))
-        scores.append(problem.score(outputs, labels[held_out]))
+        scores.append(round(problem.score(outputs, labels[held_out]), 5))
     return scores
 
 
@@ -161,7 +161,7 @@ def main() -> None:
             order: [curve(problem, number, seed) for seed in range(asked.seeds)]
             for order, number in ORDERS.items()
         }
-    asked.to.write_text(json.dumps({"torch": torch.__version__, "curves": curves}, indent=1) + "\n")
+    asked.to.write_text(json.dumps({"torch": torch.__version__, "curves": curves}) + "\n")
     print(table(curves))
 
 

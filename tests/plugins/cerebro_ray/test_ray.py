@@ -25,6 +25,7 @@ from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.datasets import prepare
+from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import check_version
 from cerebro_ray.driver import run as run_on_ray
 
@@ -179,6 +180,7 @@ def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) 
     (tmp_path / "ray_rows.py").write_text(DATASETS)
     add(cluster, 2)
     ray.init(cluster.address, log_to_driver=False)
+    assert draining_nodes() == {}
     digests = set()
     for folder in ("one", "two"):
         prepare("ray.data:ray_rows:rows", str(tmp_path / folder), partitions=3, root=tmp_path)
