@@ -61,9 +61,7 @@ def main() -> None:
     print(f"\n{'':17s}{'s':>8s}{'accuracy':>10s}{'MB':>8s}{'MB read':>9s}")
     if asked.to:
         by_arm = {f"{model}, {way}": rounds for (model, way), rounds in figures.items()}
-        asked.to.write_text(
-            json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str) + "\n"
-        )
+        asked.to.write_text(json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str) + "\n")
     for (model, way), rounds in figures.items():
         seconds, accuracy, memory, read = (statistics.median(each) for each in zip(*rounds, strict=True))
         print(f"{model:5s}{way:12s}{seconds:8.1f}{accuracy:10.3f}{memory:8.0f}{read:9.0f}")

@@ -13,7 +13,6 @@ from ray.exceptions import RayError
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cerebro_elastic.extending.errors import RunError
 from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import resources_text
 from cerebro_ray.host_actor import HostActor, HostCommand, HostEnd
@@ -116,7 +115,8 @@ class Slot:
         elif end.exit_code == 0:
             self.over = True
         elif end.exit_code == _REFUSED:
-            raise RunError(f"{self.name} cannot take part:\n{end.tail}")
+            say(f"{self.name} cannot take part:\n{end.tail}")
+            self.error, self.over = end.tail, True  # the others go on: it may be this machine's fault
         else:
             self._failures = 1 if time.monotonic() - self._started > _PROVEN else self._failures + 1
             say(f"{self.name} has ended with exit code {end.exit_code}:\n{end.tail}")

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.files import private_folder, write_text
+from cerebro_elastic.logs import EventLog
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.folder import etcd_folder
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.record import Record
 
 
@@ -44,8 +46,8 @@ def store_for_hosts(
 
 
 def run_has_ended(run: str, settings: StoreSettings) -> bool:
-    """Whether the run has ended by its record in the store."""
-    with closing(EtcdStore(settings)) as store:
+    """Whether the run has ended by its record in the store, which is waited for if it is away."""
+    with closing(RetryingStore(EtcdStore(settings), PATIENCE, EventLog(run=run))) as store:
         return Record(store, run, settings.run_key).ended()
 
 
