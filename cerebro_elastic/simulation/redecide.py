@@ -13,15 +13,18 @@ from itertools import accumulate
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.actions import Action
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
     Event,
     HomesAssigned,
+    LeaderChanged,
     NodeQuarantined,
     RecordMended,
     RunEnded,
+    StateRead,
     UnitAssigned,
     UnitWithdrawn,
 )
@@ -38,7 +41,7 @@ class Redecision:
     matched: int
     """The events that were decided again, from the first one on."""
     total: int
-    """All events of controllers in the history."""
+    """All events of controllers in the history that can be decided again."""
     explanation: str | None = None
     """The first event that was not decided again, in words; ``None`` if there is none."""
 
@@ -63,6 +66,9 @@ def redecide(
     these contradict. So each decision is looked for in all states since the last one, and the state that
     explains most events is taken.
 
+    A record that begins with a state that was read from the store does not have the states before it. The
+    rest of a decision that was under way then cannot be made again, and does not count.
+
     Args:
         events: The history.
         policy: What decided then: which node takes which unit.
@@ -79,11 +85,15 @@ def redecide(
     states = list(accumulate(events, fold, initial=State()))
     decided = [index for index, event in enumerate(events) if _decided(event, states[index])]
     since, total = 0, len(decided)
+    ended = -1  # where the last decision ended of which all was found
     while decided and not enough():
         first = decided[0]
-        explained = max(
+        explained, whole = max(
             _explained(events, states, decided, decided_in(states[at])) for at in range(since, first + 1)
         )
+        if not explained and _was_under_way(events, first, ended):
+            since, decided, total = first + 1, decided[1:], total - 1
+            continue
         if not explained:
             proposed = [effect(action, 0) for action in decided_in(states[first])]
             explanation = (
@@ -91,25 +101,42 @@ def redecide(
             )
             return Redecision(total - len(decided), total, explanation)
         since = decided[explained - 1] + 1
+        ended = since - 1 if whole else ended
         decided = decided[explained:]
     return Redecision(total - len(decided), total)
 
 
 def _explained(
     events: Sequence[Event], states: Sequence[State], decided: Sequence[int], actions: Sequence[Action]
-) -> int:
-    """How many of the next ``decided`` events (indices) are the ``actions`` that a controller decides."""
+) -> tuple[int, bool]:
+    """How many of the next ``decided`` events (indices) are the ``actions`` that a controller decides, and
+    whether none of the actions is missing."""
     explained = 0
     for action in actions:
         if explained == len(decided):
-            break
+            return explained, False
         index = decided[explained]
         event = effect(action, events[index].revision)
         if _written(event) == _written(events[index]):
             explained += 1
         elif _possible(states[index], event) and not _overwritten(events[index:], event):
-            break
-    return explained
+            return explained, False
+    return explained, True
+
+
+def _was_under_way(events: Sequence[Event], index: int, ended: int) -> bool:
+    """Whether the event may belong to a decision that a leader had made before the record begins: a state was
+    read, and since then no decision has ``ended`` and no other controller has begun to lead. An assignment
+    says itself what its leader had read."""
+    marks = (at for at in range(index - 1, ended, -1) if isinstance(events[at], StateRead | LeaderChanged))
+    read = next(marks, None)
+    if read is None or not isinstance(events[read], StateRead):
+        return False
+    match events[index]:
+        case UnitAssigned(attempt=Attempt(record=head)):
+            return head is not None and head.revision < events[read].revision
+        case _:
+            return True
 
 
 def _decided(event: Event, before: State) -> bool:

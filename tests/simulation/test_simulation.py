@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
+    ConfigCreated,
     Event,
+    HomesAssigned,
     LeaderChanged,
     NodeJoined,
     NodeLeft,
     ProfileDone,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -26,7 +31,8 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Phase, Strategy, Unit
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Phase, RecordHead, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
@@ -37,6 +43,7 @@ from cerebro_elastic.simulation import (
     divergence,
     measured,
     read_faults,
+    redecide,
     simulate,
 )
 from support.world import FixedSearch, RestlessSearch
@@ -312,6 +319,48 @@ def test_another_search_or_policy_is_found_out() -> None:
     contrary = simulate(PLAN, NODES, _Contrary(), SIX, Times(), SyntheticMetrics({}, 8)).events
     assert divergence(contrary, _Contrary(), SIX) is None
     assert "UnitAssigned" in str(divergence(contrary, LongestRemaining(), SIX))
+
+
+def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
+    """The record of who has read the state behind event ``at``, and then the rest."""
+    state = reduce(fold, events[: at + 1], State())
+    return [StateRead(state.revision, state), *events[at + 1 :]]
+
+
+def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
+    """The leader had decided, then a node joined, then the decision was written, piece by piece."""
+    plan = replace(PLAN, min_nodes=2, max_nodes=3)
+    done = list(run(plan, nodes=NODES[:2]).events)
+    begun = done[: next(n for n, event in enumerate(done) if isinstance(event, HomesAssigned)) + 1]
+    decision = [event for event in begun if isinstance(event, ConfigCreated | HomesAssigned)]
+    before = [event for event in begun if event not in decision]
+    joined = NodeJoined(0, NODES[2])
+    events = [replace(e, revision=number) for number, e in enumerate([*before, joined, *decision], 1)]
+    first, homes = len(before), len(events) - 1
+    assert divergence(events, LongestRemaining(), SIX) is None, "the state of the decision is there"
+    for at in range(first, homes + 1):
+        late = beginning_late(events, at)
+        assert divergence(late, LongestRemaining(), SIX) is None, at
+        again = redecide(late, LongestRemaining(), SIX)
+        assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
+    # Who leads from then on decides on what it has read.
+    led = beginning_late(events, first)
+    leads = [led[0], LeaderChanged(0, "another"), *led[1:]]
+    leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]
+    assert "HomesAssigned" in str(divergence(leads, LongestRemaining(), SIX))
+
+
+@pytest.mark.parametrize("read", [0, -1])
+def test_an_assignment_says_what_its_leader_had_read(read: int) -> None:
+    contrary = list(simulate(PLAN, NODES, _Contrary(), SIX, Times(), SyntheticMetrics({}, 8)).events)
+    at = next(n for n, event in enumerate(contrary) if isinstance(event, UnitAssigned)) - 1
+    head = RecordHead(contrary[at].revision + read, "digest")
+    noted = [
+        UnitAssigned(e.revision, replace(e.attempt, record=head)) if isinstance(e, UnitAssigned) else e
+        for e in contrary[: at + 2]
+    ]
+    found = divergence(beginning_late(noted, at), LongestRemaining(), SIX)
+    assert (found is None) == (read < 0)
 
 
 class _Contrary(LongestRemaining):
