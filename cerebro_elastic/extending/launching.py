@@ -5,22 +5,23 @@ from __future__ import annotations
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
-from cerebro_elastic.runs.folder import check_id, default_home, run_folder
+from cerebro_elastic.runs.folder import RunFolder, check_id, default_home, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.hosts_store import run_has_ended, store_for_hosts
+from cerebro_elastic.runs.start.hosts_store import end_of, store_for_hosts
 
 __all__ = [
     "GRACE",
     "NodeRange",
+    "RunFolder",
     "RunResult",
     "StoreSettings",
     "Watcher",
     "check_id",
     "default_home",
+    "end_of",
     "load_recipe",
     "node_range",
     "run_folder",
-    "run_has_ended",
     "store_for_hosts",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +14,16 @@ from cerebro_elastic.extending.errors import RunError
 from cerebro_elastic.extending.launching import (
     GRACE,
     NodeRange,
+    RunFolder,
     RunResult,
     StoreSettings,
     Watcher,
     check_id,
     default_home,
+    end_of,
     load_recipe,
     node_range,
     run_folder,
-    run_has_ended,
     store_for_hosts,
 )
 from cerebro_ray.cluster import (
@@ -124,14 +125,15 @@ def run(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
             )
             slots = [Slot(f"{run_id}-host-{i}", resources, command) for i in range(size.max)]
-            with Hosts(slots, watcher.say) as group:
-                return _watched(group, run_id, store, place, grace)
+            with end_of(run_id, store) as ended, Hosts(slots, watcher.say) as group:
+                _watch(group, ended, grace)
+                return _result(group, run_folder(run_id, place), store, ended=ended())
 
 
-def _watched(group: Hosts, run_id: str, store: StoreSettings, home: Path, grace: float) -> RunResult:
+def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
     """Keep the hosts running until the run has ended."""
     try:
-        while not group.over and not run_has_ended(run_id, store):
+        while not group.over and not ended():
             group.step()
             time.sleep(_POLL_SECONDS)
         deadline = time.monotonic() + _END_SECONDS
@@ -146,14 +148,18 @@ def _watched(group: Hosts, run_id: str, store: StoreSettings, home: Path, grace:
             f"the Ray cluster is out of reach ({type(exc).__name__}); what was committed is safe, and the "
             "same command goes on once it is back"
         ) from exc
-    folder = run_folder(run_id, home)
-    if run_has_ended(run_id, store):
+
+
+def _result(group: Hosts, folder: RunFolder, store: StoreSettings, *, ended: bool) -> RunResult:
+    if ended:
         return RunResult(folder, store)
     if group.error:
-        raise RunError(f"no host can take part in run {run_id!r} any more; one ended with:\n{group.error}")
+        raise RunError(
+            f"no host can take part in run {folder.run!r} any more; one ended with:\n{group.error}"
+        )
     if folder.history.exists():  # it had ended before, with another etcd
         return RunResult(folder)
-    raise RunError(f"all hosts have left run {run_id!r}, as they were asked to; the same command goes on")
+    raise RunError(f"all hosts have left run {folder.run!r}, as they were asked to; the same command goes on")
 
 
 def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path | None:

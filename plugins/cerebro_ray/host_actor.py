@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from pathlib import Path
 from cerebro_ray.project import install
 
 _TAIL_LINES = 15
+_KEPT_LINES = 1_000
+_ERROR = "error: "
+"""What the message begins with by which a command ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class HostActor:
         self._process: subprocess.Popen[str] | None = None
         self._leaving = False
         self._starting = threading.Lock()
-        self._lines: list[str] = []
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
 
     def run(self, command: HostCommand) -> HostEnd:
         """Run ``cerebro host`` to its end."""
@@ -75,10 +79,10 @@ class HostActor:
                 errors="replace",
             )
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line.rstrip("\n"))
+        for number, line in enumerate(self._process.stdout):
+            self._lines.append((number, line.rstrip("\n")))
             print(line, end="", flush=True)  # to the actor's log, which Ray's tools show
-        return HostEnd(self._process.wait(), "\n".join(self._lines[-_TAIL_LINES:]))
+        return HostEnd(self._process.wait(), "\n".join(_tail([line for _, line in self._lines])))
 
     def leave(self) -> None:
         """Let the host leave the run: its nodes finish their units, or hand them on part-way."""
@@ -87,6 +91,15 @@ class HostActor:
             if self._process is not None:
                 self._process.send_signal(signal.SIGTERM)
 
-    def lines(self, start: int) -> list[str]:
-        """What the host has printed, from line ``start`` on."""
-        return self._lines[start:]
+    def lines(self, start: int) -> tuple[list[str], int]:
+        """What the host has printed from line ``start`` on, as far as it is kept, and the number of the next
+        line."""
+        new = [(number, line) for number, line in list(self._lines) if number >= start]
+        return [line for _, line in new], new[-1][0] + 1 if new else start
+
+
+def _tail(lines: Sequence[str]) -> Sequence[str]:
+    """The message by which a command has ended; its last lines if there is none."""
+    last = lines[-_TAIL_LINES:]
+    begins = [at for at, line in enumerate(last) if line.startswith(_ERROR)]
+    return last[begins[-1] :] if begins else last

@@ -3,6 +3,7 @@ was lost."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -40,7 +41,7 @@ class Slot:
         self._end: Any = None
         self._node = ""
         self._leaving = False
-        self._started = 0.0
+        self._started = math.inf
         self._next_start = 0.0
         self._failures = 0
         self._shown = 0
@@ -91,8 +92,7 @@ class Slot:
     def show(self, say: Callable[[str], None]) -> None:
         """Say what the host has printed since."""
         with suppress(RayError):
-            lines = ray.get(self._actor.lines.remote(self._shown), timeout=_CALL_SECONDS)
-            self._shown += len(lines)
+            lines, self._shown = ray.get(self._actor.lines.remote(self._shown), timeout=_CALL_SECONDS)
             for line in lines:
                 say(line)
 
@@ -106,10 +106,11 @@ class Slot:
             say(f"{self.name} was lost ({type(exc).__name__}); Ray places it again")
             self._again()
         else:
-            self._settle(end, say)
+            self.ended(end, say)
         self.release()
 
-    def _settle(self, end: HostEnd, say: Callable[[str], None]) -> None:
+    def ended(self, end: HostEnd, say: Callable[[str], None]) -> None:
+        """Decide whether and when the host is started again."""
         if self._leaving:
             self._again()
         elif end.exit_code == 0:
@@ -147,6 +148,7 @@ class Hosts:
         self._slots = slots
         self._say = say
         self._waiting: set[str] = set()
+        self._said: set[str] = set()
 
     def __enter__(self) -> Hosts:
         return self
@@ -205,10 +207,12 @@ class Hosts:
                 return
 
     def _say_who_waits(self) -> None:
+        """Say which hosts have waited for two steps, once each."""
         waiting = {str(slot) for slot in self._slots if not slot.running and not slot.over}
-        for name in sorted(waiting - self._waiting):
+        long = waiting & self._waiting
+        for name in sorted(long - self._said):
             self._say(f"{name} waits for room in the cluster")
-        self._waiting = waiting
+        self._waiting, self._said = waiting, long
 
 
 def _address(node: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
@@ -45,10 +45,12 @@ def store_for_hosts(
         yield replace(server.settings, endpoints=(f"{here}:{server.port}",))
 
 
-def run_has_ended(run: str, settings: StoreSettings) -> bool:
-    """Whether the run has ended by its record in the store, which is waited for if it is away."""
+@contextmanager
+def end_of(run: str, settings: StoreSettings) -> Iterator[Callable[[], bool]]:
+    """A function that says whether the run has ended, by its record in the store. It waits for a store that
+    is away."""
     with closing(RetryingStore(EtcdStore(settings), PATIENCE, EventLog(run=run))) as store:
-        return Record(store, run, settings.run_key).ended()
+        yield Record(store, run, settings.run_key).ended
 
 
 def _key(folder: Path) -> RunKey:

@@ -28,6 +28,8 @@ from cerebro_elastic.runs.start.datasets import prepare
 from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import check_version
 from cerebro_ray.driver import run as run_on_ray
+from cerebro_ray.host_actor import HostCommand, HostEnd
+from cerebro_ray.slots import Hosts, Slot
 
 DEADLINE = 120.0
 RECIPE = """
@@ -104,6 +106,14 @@ def add(cluster: Cluster, cores: int) -> Any:
     return cluster.add_node(num_cpus=cores, object_store_memory=80 << 20, include_dashboard=False)
 
 
+def drain(cluster: Cluster, machine: Any) -> None:
+    """What an autoscaler does with a machine that is to be taken away."""
+    words = ["--address", cluster.address, "--node-id", machine.node_id, "--reason-message", "spot"]
+    reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "60"]
+    program = Path(sys.executable).parent / "ray"
+    subprocess.run([program, "drain-node", *words, *reason], check=True, capture_output=True, timeout=60)
+
+
 def await_that(holds: Callable[[], bool], what: str, log: Path) -> None:
     deadline = time.monotonic() + DEADLINE
     while not holds():
@@ -139,8 +149,7 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     (tmp_path / "job.yaml").write_text(RECIPE)
     (tmp_path / "slow_functions.py").write_text(FUNCTIONS)
     log = tmp_path / "log"
-    small = add(cluster, 1)
-    add(cluster, 2)
+    small, large = add(cluster, 1), add(cluster, 2)
     history = tmp_path / "runs" / "job" / "history.jsonl"
 
     def committed() -> int:
@@ -157,6 +166,8 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
         add(cluster, 1)
         driver = started(cluster, tmp_path, log)
         await_that(lambda: committed() > before, "the run does not go on", log)
+        drain(cluster, large)
+        await_that(lambda: "Ray drains this machine" in log.read_text(), "the notice was not seen", log)
         assert driver.wait(DEADLINE) == 0, log.read_text()
     finally:
         driver.kill()
@@ -198,6 +209,20 @@ def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) 
 def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"give ray\.data:module:function"):
         prepare(f"ray.data:{name}", str(tmp_path / "data"), partitions=2, root=tmp_path)
+
+
+def test_a_machine_that_lacks_something_ends_no_other_host() -> None:
+    said: list[str] = []
+    slots = [Slot(name, {"CPU": 1.0}, HostCommand("r.yaml", "r", "runs", (), {})) for name in ("one", "two")]
+    hosts = Hosts(slots, said.append)
+    slots[0].ended(HostEnd(2, "error: no module 'x'"), said.append)
+    assert (slots[0].over, slots[1].over, hosts.over) == (True, False, False)
+    assert hosts.error == "error: no module 'x'"
+    assert said == ["one cannot take part:\nerror: no module 'x'"]
+    for exit_code in (1, -9, 1):
+        assert not slots[1].over
+        slots[1].ended(HostEnd(exit_code, "killed"), said.append)
+    assert hosts.over, "it has failed three times in a row"
 
 
 @pytest.mark.parametrize("version", ["2.49.1", "1.13.0", "3.0.0"])
