@@ -157,7 +157,8 @@ def cluster(folder: Path, cores: int) -> Iterator[dict[str, str]]:
 
 
 class Watch:
-    """Memory and reading of all processes with ``mark`` in their environment, and of Ray's workers."""
+    """Memory and reading of all processes with ``mark`` in their environment, of Ray's workers, and of their
+    children."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -195,7 +196,7 @@ class Watch:
         if process.pid not in self._ours:
             marked = process.environ().get(MARK) == self._mark
             worker = process.name().startswith("ray::") and not process.name().startswith("ray::IDLE")
-            if not (marked or worker):
+            if not (marked or worker or process.ppid() in self._ours):
                 return False
             self._ours[process.pid] = True
         return True

@@ -14,6 +14,7 @@ from cerebro_elastic.cli.options import (
     Epochs,
     Grace,
     Home,
+    RunId,
     SubmittedBy,
     Verbose,
     echo,
@@ -35,9 +36,7 @@ from cerebro_elastic.runs.start.prepare_run import has_ended
 
 def host(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all machines.")],
-    run_id: Annotated[
-        str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
-    ] = None,
+    run_id: RunId = None,
     hosts: Annotated[
         str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
     ] = None,

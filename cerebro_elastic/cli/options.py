@@ -22,6 +22,7 @@ Config = Annotated[
     str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
 ]
 RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
+RunId = Annotated[str | None, typer.Option(help="The run's id.", show_default="the recipe's name")]
 Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
 Checkpoints = Annotated[

@@ -14,6 +14,7 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     RecipeFile,
+    RunId,
     Verbose,
     echo,
     stopped_as_by_ctrl_c,
@@ -26,9 +27,7 @@ from cerebro_elastic.runs.live import Watcher
 
 def ray(
     recipe: RecipeFile,
-    run_id: Annotated[
-        str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
-    ] = None,
+    run_id: RunId = None,
     hosts: Annotated[
         str | None, typer.Option(help="Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
     ] = None,

@@ -16,6 +16,7 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     Json,
+    RunId,
     Verbose,
     echo,
     overrides,
@@ -34,9 +35,7 @@ def run(
     recipe: Annotated[
         Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
     ] = None,
-    run_id: Annotated[
-        str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
-    ] = None,
+    run_id: RunId = None,
     nodes: Annotated[
         str | None, typer.Option(help="Number of nodes on this machine, instead of the recipe's.")
     ] = None,

@@ -121,7 +121,7 @@ class ArrayTask(ABC):
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)
         with self.generators.borrowed():
-            learner = self._taken_up(job)
+            learner = self._begun(job)
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
@@ -143,27 +143,27 @@ class ArrayTask(ABC):
         if not self.evaluates or job.state is None:
             raise TaskError(f"{job.unit}: an evaluation needs a trained state, and a task that measures")
         with self.generators.borrowed():
-            metrics = self._measured(self._taken_up(job), job, [job.partition])
+            metrics = self._measured(self._begun(job), job, [job.partition])
         return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """What of ``made`` differs, if a function takes ``epochs`` or ``steps``."""
-        names = {role: _taken(function) for role, (function, _) in self._takers.items()}
+        """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
+        names = {role: _budget_of(function) for role, (function, _) in self._takers.items()}
         taken = [f"{role} takes {' and '.join(each)}" for role, each in names.items() if each]
         if not taken:
             return ()
         before = replace(jobs[0], rows=tuple(rows))
         with self.generators.borrowed():
-            short, long = (self.made(job) for job in (before, replace(before, epochs=epochs)))
+            short, long = (self.describe(job) for job in (before, replace(before, epochs=epochs)))
         different = [text for owner in short for text in value_differences(owner, short[owner], long[owner])]
         return [f"{', '.join(taken)}: {text}" for text in different]
 
-    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         """What the functions make of a config's values, by owner and name: plain values, arrays, and
         programs as bytes. What is not in it must not depend on the length of training."""
         return {"task": {name: self.values(job)[name] for name in BUDGET}}
 
-    def _taken_up(self, job: UnitJob) -> Learner:
+    def _begun(self, job: UnitJob) -> Learner:
         if job.state is None:
             self.generators.seed_all(job.seed)
         else:
@@ -175,7 +175,7 @@ class ArrayTask(ABC):
         return {f"val_{name}": float(value) for name, value in measured.items()}
 
 
-def _taken(function: Callable[..., Any]) -> list[str]:
+def _budget_of(function: Callable[..., Any]) -> list[str]:
     """Those of ``BUDGET`` that a function takes."""
     names = arguments.accepted(function)
     return sorted(BUDGET if names is None else BUDGET & names)

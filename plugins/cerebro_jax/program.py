@@ -29,7 +29,7 @@ class Program:
     ) -> None:
         self._functions = init, step, evaluate
         self._static = {name: value for name, value in values.items() if not isinstance(value, float)}
-        self.structure = Structure(partial(self._made, values, 0))
+        self.structure = Structure(partial(self._initialized, values, 0))
         self.step = jax.jit(self._stepped, donate_argnums=0)
         """``(tree, batch, key, fractions) -> (tree, metrics)``."""
         self.evaluate = jax.jit(self._evaluated)
@@ -37,19 +37,19 @@ class Program:
 
     def initial(self, values: Mapping[str, Any], seed: int) -> Any:
         """The tree with which a config begins."""
-        return self.structure.tree(self._made(values, seed))
+        return self.structure.tree(self._initialized(values, seed))
 
-    def _made(self, values: Mapping[str, Any], seed: int) -> Any:
+    def _initialized(self, values: Mapping[str, Any], seed: int) -> Any:
         init, _, _ = self._functions
         return init(**select_arguments(init, {**values, "key": jax.random.key(seed)}))
 
     def _stepped(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> Any:
         _, step, _ = self._functions
-        made = self.structure.made(tree)
+        merged = self.structure.merged(tree)
         named = select_arguments(step, {**self._static, **fractions, "key": key})
-        returned = step(*self.structure.arguments(made), batch, **named)
+        returned = step(*self.structure.arguments(merged), batch, **named)
         if self.structure.has_objects:
-            return self.structure.tree(made), returned
+            return self.structure.tree(merged), returned
         if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
             return returned
         raise TaskError(
@@ -60,7 +60,7 @@ class Program:
         _, _, evaluate = self._functions
         assert evaluate is not None
         named = select_arguments(evaluate, {**self._static, **fractions})
-        return evaluate(*self.structure.arguments(self.structure.made(tree)), batch, **named)
+        return evaluate(*self.structure.arguments(self.structure.merged(tree)), batch, **named)
 
 
 def static_of(values: Mapping[str, Any]) -> Any:

@@ -52,12 +52,12 @@ class JaxTask(ArrayTask):
             os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 
     def learner(self, job: UnitJob) -> JaxLearner:
-        values = self._taken_values(job)
+        values = self._used_values(job)
         return JaxLearner(self._program(values), values, job)
 
-    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         """The first state, and the compiled functions as text."""
-        values = self._taken_values(job)
+        values = self._used_values(job)
         program, fractions = self._program(values), fractions_of(values)
         tree, key = program.initial(values, job.seed), jax.random.key(0)
         batch = next(job_batches.natural_batches(job, [job.partition]))
@@ -72,7 +72,7 @@ class JaxTask(ArrayTask):
         del hparams, seed, epochs, batches
         return Exported(dict(state["arrays"]), _LOAD)
 
-    def _taken_values(self, job: UnitJob) -> dict[str, Any]:
+    def _used_values(self, job: UnitJob) -> dict[str, Any]:
         """Those that a function takes: a program serves all configs that have the others alike."""
         values = self.values(job)
         return {

@@ -35,7 +35,7 @@ class Structure:
         """The tree of arrays of what ``make`` returned."""
         return _split(made)[1]
 
-    def made(self, tree: Any) -> Any:
+    def merged(self, tree: Any) -> Any:
         """What ``make`` returns, with these values."""
         if not self.has_objects:
             return tree

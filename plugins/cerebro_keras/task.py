@@ -80,7 +80,7 @@ class KerasTask(ArrayTask):
         others = super().length_readers(jobs, rows, epochs)
         return [*others, *averaged] if self._make_model(jobs[0]).averages else others
 
-    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         return self._make_model(job).described()
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:

@@ -43,7 +43,7 @@ class SklearnTask(ArrayTask):
     def check(self, hparams: HParams) -> None:
         super().check(hparams)
         with generators.borrowed():
-            estimator = self._made({**self._section.args, **hparams, "epochs": 1, "steps": 1})
+            estimator = self._new_estimator({**self._section.args, **hparams, "epochs": 1, "steps": 1})
             check_estimator(estimator, self._section.estimator, self._section.classes)
 
     def set_threads(self, threads: int) -> None:
@@ -51,14 +51,18 @@ class SklearnTask(ArrayTask):
         threadpoolctl.threadpool_limits(threads)
 
     def learner(self, job: UnitJob) -> EstimatorLearner:
-        estimator = self._made(self.values(job)) if job.state is None else self._decoded(job.state)
+        estimator = self._new_estimator(self.values(job)) if job.state is None else self._decoded(job.state)
         if job.inherits is not None:
-            made = self._made(self.values(job)).get_params()
-            estimator.set_params(**{key: value for key, value in made.items() if _is_setting(value)})
+            settings = self._new_estimator(self.values(job)).get_params()
+            estimator.set_params(**{key: value for key, value in settings.items() if _is_setting(value)})
         return EstimatorLearner(estimator, self._section.classes, self._metrics)
 
-    def made(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        return {"estimator": {name: repr(v) for name, v in self._made(self.values(job)).get_params().items()}}
+    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
+        return {
+            "estimator": {
+                name: repr(v) for name, v in self._new_estimator(self.values(job)).get_params().items()
+            }
+        }
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The arrays that prediction needs. Objects inside the estimator are left out, and named."""
@@ -86,7 +90,7 @@ class SklearnTask(ArrayTask):
         load = _LOAD.format(module=module, name=name, values=values, scalars=scalars)
         return Exported(fitted_arrays(estimator), load, not_carried=[*objects, _GENERATORS])
 
-    def _made(self, values: Mapping[str, Any]) -> Any:
+    def _new_estimator(self, values: Mapping[str, Any]) -> Any:
         return self._make(**select_arguments(self._make, values))
 
     def _decoded(self, state: TaskState) -> Any:
