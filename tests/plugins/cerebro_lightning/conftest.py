@@ -1,4 +1,5 @@
-"""``lightning_zoo`` (modules and callbacks as users write them) and ``lightning_harness`` are importable."""
+"""``lightning_harness`` is importable, and so are the ``zoos``: modules and callbacks as users write them, in a
+folder of their own, as every file of a user's project is looked into before and after each unit."""
 
 import sys
 from pathlib import Path
@@ -6,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-FOLDER = str(Path(__file__).parent)
-sys.path.insert(0, FOLDER)
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "zoos")]
 
 
 @pytest.fixture(autouse=True)

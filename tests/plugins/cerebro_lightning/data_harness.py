@@ -20,7 +20,7 @@ from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.version import __version__
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "zoos"
 ORDERS = ((1, 0, 2), (2, 1, 0))
 SEED = 5
 SINGLE = Strategy()

@@ -31,7 +31,7 @@ from cerebro_lightning.section import LightningSection
 from cerebro_lightning.trainer_settings import make_callbacks
 from support.parts import in_parts
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "zoos"
 SEED = 7
 LOADER = LoaderSettings(batch_size=4)
 ORDERS = ((1, 0, 2), (2, 1, 0), (0, 2, 1))

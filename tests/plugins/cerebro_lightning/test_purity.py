@@ -39,23 +39,20 @@ def middle(case: Case) -> TaskState:
     return task_of(case).train(job(case, 0, 0, None)).state
 
 
-@pytest.fixture
-def _without_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the other tests' modules: a unit takes along what the imported files of the user's hold."""
-    for name, module in list(sys.modules.items()):
-        file = Path(getattr(module, "__file__", None) or "/")
-        if file.stem.startswith("test_") and FOLDER in file.parents and name != __name__:
-            monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.mark.usefixtures("_without_other_tests")
 def test_a_fresh_process_goes_on_to_the_same_result(tmp_path: Path) -> None:
     before, *rest = units(NOISY)
     ref = save(before[1].state, str(tmp_path / "middle"))
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_purity import finish; finish(*sys.argv[2:])\n"
+        "import sys; sys.path[:0] = sys.argv[1:3]\nfrom test_purity import finish; finish(*sys.argv[3:])\n"
     )
-    arguments = [str(FOLDER), ref.url, ref.digest, str(ref.bytes), str(tmp_path / "end")]
+    arguments = [
+        str(Path(__file__).parent),
+        str(FOLDER),
+        ref.url,
+        ref.digest,
+        str(ref.bytes),
+        str(tmp_path / "end"),
+    ]
     out = subprocess.run(
         [sys.executable, "-c", script, *arguments], check=True, timeout=120, stdout=subprocess.PIPE, text=True
     )
