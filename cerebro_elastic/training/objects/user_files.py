@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import is_
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,6 +34,7 @@ from cerebro_elastic.training.objects.value_types import KNOWN, OPAQUE, SAME, VI
 _LARGEST = 64 << 20
 """In bytes: a variable that is larger is taken to be constant."""
 _CPU = torch.device("cpu")
+_NOWHERE = object()
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,26 @@ class Owner:
     thing: Any
     """The module object or the class."""
 
-    def own(self) -> dict[str, Any]:
-        """The variables that may change, by name. Members of an enum do not."""
+    def own(self, fixed: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The variables that may change, by name. Members of an enum do not, nor what is bound as in
+        ``fixed``."""
         if isinstance(self.thing, type) and issubclass(self.thing, Enum):
             return {}
-        return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
+        return {
+            name: value
+            for name, value in vars(self.thing).items()
+            if fixed.get(name, _NOWHERE) is not value and self._may_change(name, value)
+        }
+
+    def fixed(self) -> dict[str, Any]:
+        """What can only change by being bound anew, by name: most of a file. (A function of the file's own
+        may be given attributes.)"""
+        return {
+            name: value
+            for name, value in vars(self.thing).items()
+            if type(value) in value_types.LEAVES
+            or not (self._may_change(name, value) or isinstance(value, FunctionType))
+        }
 
     def _may_change(self, name: str, value: Any) -> bool:
         if name.startswith(("__", "_abc_")):
@@ -83,6 +99,8 @@ class _Pristine:
     """The file and its classes."""
     variables: Mapping[str, Mapping[str, _Variable]]
     """By owner: its variables by name."""
+    fixed: Mapping[str, Mapping[str, Any]]
+    """By owner: what has not to be looked into as long as it is bound as here."""
     index: ObjectIndex
     """The objects that it kept."""
     arrays: Sequence[Any]
@@ -145,7 +163,8 @@ class UserFiles:
         """Have ``encoder`` meet all objects of the files."""
         for file in self._files:
             for owner in file.owners:
-                _encoded(encoder, owner, owner.own(), file.variables[owner.name])
+                own = owner.own(file.fixed[owner.name])
+                _encoded(encoder, owner, own, file.variables[owner.name])
 
     def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
         """Set the values that ``changed`` has in the files, which are as they were imported."""
@@ -208,9 +227,10 @@ def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
         owner.name: {name: _variable(encoder, owner, name, value) for name, value in owner.own().items()}
         for owner in owners
     }
+    fixed = {owner.name: owner.fixed() for owner in owners}
     known = encoder.index.objects.values()
     arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
-    return _Pristine(owners, variables, encoder.index, arrays)
+    return _Pristine(owners, variables, fixed, encoder.index, arrays)
 
 
 def _variable(encoder: Encoder, owner: Owner, name: str, value: Any) -> _Variable:
@@ -263,7 +283,8 @@ def _is_as_before(encoder: Encoder, value: Any, variable: _Variable) -> bool:
 def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
     """The variables of ``owner`` that have changed. Those that cannot be carried, or are too large to be
     kept, count as constant. One that is carried elsewhere, too, has changed only if it is another object."""
-    own, before = owner.own(), pristine.variables[owner.name]
+    before, fixed = pristine.variables[owner.name], pristine.fixed[owner.name]
+    own, bound_now = owner.own(fixed), vars(owner.thing)
     changed = {}
     for name, tree in _encoded(encoder, owner, own, before).items():
         bound = pristine.index.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
@@ -274,10 +295,10 @@ def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, A
         was = before[name].tree if name in before else _NOWHERE
         if not _is_constant(tree) and not trees_equal(tree, was):
             changed[name] = tree
-    return {"plain": changed, "gone": sorted(before.keys() - own.keys())}
-
-
-_NOWHERE = object()
+    gone = [
+        n for n in before.keys() - own.keys() if n not in fixed or bound_now.get(n, _NOWHERE) is not fixed[n]
+    ]
+    return {"plain": changed, "gone": sorted(gone)}
 
 
 def _is_constant(tree: Tree) -> bool:
