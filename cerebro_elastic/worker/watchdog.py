@@ -23,6 +23,9 @@ from cerebro_elastic.rendezvous.heartbeats import RankActivity
 _REARM_SECONDS = 1.0
 """A beat rearms at most this often, as that starts a thread; at least four times before the end."""
 
+_EARLY_SECONDS = 0.5
+"""The process may end so much too early, or an eighth of its time, so that short units arm nothing anew."""
+
 
 @dataclass
 class _Watched:
@@ -49,6 +52,8 @@ class Watchdog:
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
         self._announced: _Watched | None = None
+        self._armed_until: float | None = None
+        """When the process ends, by the clock, as things are."""
         # The reader needs it to find the main thread's stack.
         self._write(f"main {threading.main_thread().ident:#018x}")
 
@@ -96,12 +101,17 @@ class Watchdog:
 
     def _arm(self) -> None:
         if not self._watched:
+            self._armed_until = None
             faulthandler.cancel_dump_traceback_later()
             return
         thread, first = min(self._watched.items(), key=lambda item: item[1].ends)
         if first is not self._announced:
             self._announced = first
             self._write(f"watched {thread:#018x} {first.attempt} {first.seconds:g}")
+        early = min(_EARLY_SECONDS, first.seconds / 8)
+        if self._armed_until is not None and 0 <= first.ends - self._armed_until <= early:
+            return
+        self._armed_until = first.ends
         left = first.seconds - (self._clock.now() - first.at)
         faulthandler.dump_traceback_later(max(left, 0.001), exit=True, file=self._dump)
 
