@@ -181,7 +181,7 @@ def _context(
             placement.unit
             for by_lead in free
             for placement in by_lead.get(name, ())
-            if companions(placement, nodes, idle) is not None
+            if placement.strategy.nodes == 1 or companions(placement, nodes, idle) is not None
         ]
         for name in idle
     }

@@ -34,10 +34,13 @@ class PerConfig(Generic[Shared, Own, Value]):
         if before is None or before != shared:
             known = {}
         entries: dict[str, tuple[Config, Own, Value]] = {}
+        values: dict[str, Value] = {}
         for config, own in configs:
-            entry = known.get(config.id)
+            name = config.id
+            entry = known.get(name)
             if entry is None or entry[0] is not config or entry[1] != own:
                 entry = config, own, self._function(shared, config, own)
-            entries[config.id] = entry
+            entries[name] = entry
+            values[name] = entry[2]
         self._last = shared, entries
-        return {name: value for name, (_, _, value) in entries.items()}
+        return values
