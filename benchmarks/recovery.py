@@ -8,8 +8,10 @@ killed. Each row is a distribution over the tries, in seconds:
 
 - *kill -9 of a node*: until its config trains again elsewhere, minus the lease's time. (A lease ends that
   time after its last renewal, which was up to a third of it before the kill: hence less than 0.)
+- *kill -9 of a rank*: from the agent's report of it until the rank is ready for units again. Its agent, as
+  those of ``cerebro run``, has it forked from a process that has imported.
 - *join*: from the node's registration to its first unit, and from the start of its process to the
-  registration (most of either is importing torch).
+  registration.
 - *SIGTERM*: until the node's lease is gone, the unit that it was in committed (the grace is 10 s).
 - *kill -9 of the leader*: until the first action of the next one, minus the lease's time.
 """
@@ -18,12 +20,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from cerebro_elastic.controller.candidate import LEASE_SECONDS
 from cerebro_elastic.core.model.attempts import Attempt
@@ -34,7 +39,9 @@ from cerebro_elastic.core.model.events import (
     NodeLeft,
     UnitAssigned,
     UnitCommitted,
+    UnitFailed,
 )
+from cerebro_elastic.forkserver import SOCKET, ForkServer
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.record import EventStream
@@ -69,6 +76,17 @@ class Recovery:
         self._cluster.nodes[lost.node].wait(5)
         began = time.time()
         return self._again(lost) - began - NODE_LEASE_SECONDS
+
+    def rank_killed(self) -> float:
+        self._wait(lambda event: isinstance(event, UnitAssigned))
+        name = next(reversed(self._attempts))
+        rank = self._cluster.rank(name)
+        assert rank is not None
+        os.kill(rank, signal.SIGKILL)
+        killed = time.time()
+        self._wait(lambda event: isinstance(event, UnitFailed) and event.failure.node == name)
+        reported = time.time()
+        return self._logged(name, lambda line: line["event"] == "ready" and line["time"] > killed) - reported
 
     def joined(self) -> tuple[float, float]:
         """Of the node that is away."""
@@ -118,13 +136,19 @@ class Recovery:
 
     def _began(self, node: str, token: int) -> float:
         """When a node's rank said that it began the attempt."""
+        return self._logged(node, lambda line: line["event"] == "began" and line.get("attempt") == token)
+
+    def _logged(self, node: str, condition: Callable[[Mapping[str, Any]], bool]) -> float:
+        """The time of the first event in a node's log that fulfils the condition."""
         deadline = time.time() + DEADLINE
         while time.time() < deadline:
-            for line in self._cluster.log_of(node).read_text(errors="replace").splitlines():
-                if f'"attempt": {token}' in line and '"event": "began"' in line:
-                    return float(json.loads(line)["time"])
+            for text in self._cluster.log_of(node).read_text(errors="replace").splitlines():
+                with suppress(json.JSONDecodeError):  # others write to the log, too
+                    line = json.loads(text)
+                    if isinstance(line, dict) and "event" in line and condition(line):
+                        return float(line["time"])
             time.sleep(0.01)
-        raise TimeoutError(f"{node} did not begin attempt {token}")
+        raise TimeoutError(f"{node} did not log what was waited for")
 
     def _wait(self, condition: Callable[[Event], bool]) -> Event:
         deadline = time.time() + DEADLINE
@@ -146,6 +170,16 @@ class Recovery:
         return events
 
 
+@contextmanager
+def named(imports: ForkServer) -> Iterator[None]:
+    """Processes that are started in the block are forks of the server."""
+    os.environ[SOCKET] = imports.path
+    try:
+        yield
+    finally:
+        del os.environ[SOCKET]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -160,11 +194,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cerebro-recovery-") as scratch:
         folder = RunFolder(Path(scratch, "recovery"))
         with (
-            Cluster(recipe(configs=2, epochs=100_000), folder, nodes=3, candidates=2, grace=10) as cluster,
+            ForkServer(("torch", "torch.distributed.run", "cerebro_elastic.worker.rank")) as imports,
+            named(imports),
+            Cluster(recipe(configs=2, epochs=99_999), folder, nodes=3, candidates=2, grace=10) as cluster,
             cluster.ledger.events(1) as stream,
         ):
             recovery = Recovery(cluster, stream)
             for _ in range(tries):
+                recovery.settle()
+                took("kill -9 of a rank, from its agent's report to ready", recovery.rank_killed())
                 recovery.settle()
                 took("kill -9 of a node, to its config training elsewhere, minus TTL", recovery.node_killed())
                 unit, registered = recovery.joined()

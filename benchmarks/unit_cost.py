@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 from plain_peers import plain_seconds_per_unit
-from run_processes import KINDS, family, kind_of
+from run_processes import family, kind_of
 
 import cerebro_elastic
 
@@ -61,6 +61,8 @@ def main() -> None:
         print(f"{name:55s} {value:9.1f}")
     print(f"\ncommand to first unit, in imports: {report['command to first unit, s'] / imported:.2f}")
     print(f"a unit beyond its {batches} in a plain fit: {node - plain:.0f} ms, ratio {node / plain:.2f}")
+    cpu = sum(value for name, value in report.items() if name.startswith("CPU of "))
+    print(f"CPU of all processes per unit beyond the plain fit: {cpu - plain:.0f} ms")
 
 
 def measure(recipe: Path, nodes: int) -> dict[str, float]:
@@ -91,7 +93,7 @@ def run(recipe: Path, nodes: int, folder: Path) -> dict[str, float]:
     began, out = time.time(), folder / "out"
     with out.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        printed, cpu = follow(process, out, began)
+        printed, looks = follow(process, out, began)
     if process.returncode:
         raise SystemExit(out.read_text())
     ended = time.time()
@@ -100,14 +102,20 @@ def run(recipe: Path, nodes: int, folder: Path) -> dict[str, float]:
         **start_phases(printed),
         "command to first unit, s": printed["^first unit"],
         "whole command, s": ended - began,
-        **unit_times(home, cpu),
+        **unit_times(home),
+        **unit_cpu(looks),
     }
 
 
-def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dict[str, float]]:
-    """When each kind of line was printed, in seconds from ``began``; and CPU seconds by kind of process."""
+Look = tuple[int, dict[str, float]]
+"""How many units were committed, and the CPU seconds by kind of process until then."""
+
+
+def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], list[Look]]:
+    """When each kind of line was printed, in seconds from ``began``; and looks at the run, in order."""
     printed: dict[str, float] = {}
     cpu: dict[int, tuple[str, float]] = {}
+    looks: list[Look] = []
     while process.poll() is None:
         text = out.read_text()
         for start in START:
@@ -122,11 +130,24 @@ def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dic
                 cpu[member.pid] = (kind, times.user + times.system)
             except psutil.Error:
                 continue
+        by_kind: dict[str, float] = defaultdict(float)
+        for kind, seconds in cpu.values():
+            by_kind[kind] += seconds
+        units = re.findall(r"\((\d+)/\d+ units", text)
+        looks.append((int(units[-1]) if units else 0, dict(by_kind)))
         time.sleep(LOOK_SECONDS)
-    by_kind: dict[str, float] = defaultdict(float)
-    for kind, seconds in cpu.values():
-        by_kind[kind] += seconds
-    return printed, dict(by_kind)
+    return printed, looks
+
+
+def unit_cpu(looks: Sequence[Look]) -> dict[str, float]:
+    """CPU milliseconds per unit in the middle half of the run, by kind of process: without start and end."""
+    most = max(units for units, _ in looks)
+    middle = [look for look in looks if most / 4 <= look[0] <= 3 * most / 4]
+    (first, before), (last, behind) = middle[0], middle[-1]
+    return {
+        f"CPU of {kind} per unit, ms": 1e3 * (behind.get(kind, 0) - before.get(kind, 0)) / (last - first)
+        for kind in ("ranks", "leader", "etcd", "agents", "imports", "others")
+    }
 
 
 def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
@@ -138,7 +159,7 @@ def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
     return phases
 
 
-def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
+def unit_times(home: Path) -> dict[str, float]:
     """What the nodes' logs and the history say about units."""
     spans: list[float] = []
     committed: list[dict[str, Any]] = []
@@ -161,10 +182,6 @@ def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
         * statistics.mean(e.get("save_seconds", 0) for e in committed),
         "  end of a unit to the node's next, ms": 1e3 * statistics.median(gaps),
         "events per unit": len(lines) / len(visits),
-        **{
-            f"CPU of {kind} per unit, ms": 1e3 * cpu.get(kind, 0) / len(visits)
-            for kind in ("leader", *KINDS.values(), "others")
-        },
     }
 
 
