@@ -38,7 +38,7 @@ from cerebro_ray.cluster import (
 from cerebro_ray.host_actor import HostCommand
 from cerebro_ray.slots import Hosts, Slot
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.2
 _MARGIN = 20.0
 """Seconds that hosts have to end, beyond the grace of their nodes."""
 _END_SECONDS = 60.0
