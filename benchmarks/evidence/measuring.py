@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -83,7 +83,7 @@ class Usage:
 def options(doc: str | None, name: str, rounds: int = 3) -> argparse.ArgumentParser:
     """The options that each experiment has."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--size", choices=["reduced", "full"], default="reduced")
+    parser.add_argument("--size", choices=["tiny", "reduced", "full"], default="reduced")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--to", type=Path, default=RESULTS / f"{name}.json")
     return parser
@@ -126,14 +126,14 @@ def measure(arm: Arm) -> Usage:
 def _watch(pid: int, usage: Usage, began: float) -> int:
     """Look at the tree until its root and all that it leaves behind have ended; the root's exit code.
 
-    Who is waited for adds its use to who waits; so the last words of our own children have nearly all. A
-    process whose parent ignores its end (as Ray's raylet does) counts as it was seen last.
+    Who is waited for adds its use to who waits; so the last words of our own children have nearly all. What
+    is below a process that ignores its children's end (Ray's raylet, our fork server) counts as seen last.
     """
-    unclaimed: dict[int, tuple[float, int]] = {}
+    lost: dict[int, Seen] = {}
     root = os.pidfd_open(pid)
     code: int | None = None
     while code is None or psutil.Process().children():
-        usage.memory_bytes = max(usage.memory_bytes, _look(unclaimed))
+        usage.memory_bytes = max(usage.memory_bytes, _look(lost))
         select.select([root] if code is None else [], [], [], _LOOK_SECONDS)
         for ended in _ended_children():
             cpu, read = _used(ended)
@@ -147,8 +147,8 @@ def _watch(pid: int, usage: Usage, began: float) -> int:
             for process in psutil.Process().children(recursive=True):
                 process.kill()
     os.close(root)
-    usage.cpu_seconds += sum(cpu for cpu, _ in unclaimed.values())
-    usage.read_bytes += sum(read for _, read in unclaimed.values())
+    usage.cpu_seconds += sum(seen.cpu_seconds for seen in lost.values())
+    usage.read_bytes += sum(seen.read_bytes for seen in lost.values())
     return code
 
 
@@ -159,15 +159,29 @@ def _ended_children() -> Iterator[int]:
             yield ended.si_pid
 
 
-def _look(unclaimed: dict[int, tuple[float, int]]) -> int:
-    """The memory of all descendants together; notes what those use that nobody will wait for."""
+class Seen(NamedTuple):
+    """A process that nobody will wait for, when it was seen last."""
+
+    parent: int
+    cpu_seconds: float
+    read_bytes: int
+
+
+def _look(lost: dict[int, Seen]) -> int:
+    """The memory of all descendants together; notes the use of those that nobody will wait for, or whose
+    parent nobody will."""
     together = 0
-    for process in psutil.Process().children(recursive=True):
+    processes = {process.pid: process for process in psutil.Process().children(recursive=True)}
+    for process in processes.values():
         with suppress(psutil.Error, OSError):
-            if _ignores_children(process.ppid()):
-                unclaimed[process.pid] = _used(process.pid)
+            parent = process.ppid()
+            if parent in lost or _ignores_children(parent):
+                lost[process.pid] = Seen(parent, *_used(process.pid))
             if process.status() != psutil.STATUS_ZOMBIE:
                 together += process.memory_full_info().pss
+    for pid, seen in list(lost.items()):
+        if pid not in processes and seen.parent in lost and seen.parent in processes:
+            del lost[pid]  # its parent has waited for it, and has its use now
     return together
 
 
@@ -214,9 +228,9 @@ def write(to: Path, size: str, results: Mapping[str, Any]) -> None:
     to.write_text(json.dumps({"size": size, "results": kept}) + "\n")
 
 
-def read(name: str) -> dict[str, Any]:
-    """The values of an experiment's results, by name."""
-    results = json.loads((RESULTS / f"{name}.json").read_text())["results"]
+def read(name: str, file: Path | None = None) -> dict[str, Any]:
+    """The values of an experiment's results, by name; of those that are recorded, or of a file."""
+    results = json.loads((file or RESULTS / f"{name}.json").read_text())["results"]
     return {name: result["values"] for name, result in results.items()}
 
 
@@ -251,7 +265,10 @@ def spread(values: Sequence[float], scale: float = 1.0, digits: int = 1) -> str:
 
 
 def column(rounds: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """One number of each round, of the usage or of what the command said."""
+    """One number of each round: of the usage, of what the command said, or ``training_seconds``, those from
+    the first training step on."""
+    if name == "training_seconds":
+        return [usage["seconds"] - usage["start_seconds"] for usage in rounds]
     return [float(usage[name] if name in usage else usage["said"][name]) for usage in rounds]
 
 
