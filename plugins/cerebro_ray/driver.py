@@ -21,6 +21,7 @@ from cerebro_elastic.extending.launching import (
     check_id,
     default_home,
     end_of,
+    keep_record,
     load_recipe,
     node_range,
     run_folder,
@@ -119,7 +120,9 @@ def run(
             folder = Path.cwd()
         where = etcd or checked.etcd
         with store_for_hosts(run_id, here=address_here(), etcd=where, home=place) as store:
-            options = ["--etcd", ",".join(store.endpoints), "--hosts", str(size), "--nodes", str(nodes)]
+            endpoints = ",".join(store.endpoints)
+            watcher.say(f"etcd of run {run_id} is {endpoints}: cerebro status {run_id} --etcd {endpoints}")
+            options = ["--etcd", endpoints, "--hosts", str(size), "--nodes", str(nodes)]
             options += ["--grace", f"{grace:g}", *_words(replaced), *(["--verbose"] if verbose else [])]
             command = HostCommand(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
@@ -152,7 +155,7 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
 
 def _result(group: Hosts, folder: RunFolder, store: StoreSettings, *, ended: bool) -> RunResult:
     if ended:
-        return RunResult(folder, store)
+        return keep_record(folder, store)
     if group.error:
         raise RunError(
             f"no host can take part in run {folder.run!r} any more; one ended with:\n{group.error}"
