@@ -52,7 +52,8 @@ docs: $(DOCS)/.installed
 # The experiments of the pages "Evidence", on a machine that does nothing else; then their figures and tables.
 # make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
 SIZE ?= reduced
-EXPERIMENTS ?= partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication remote_storage
+EXPERIMENTS ?= partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication remote_storage \
+	scheduling stragglers plan_quality failures searches
 evidence: $(STAMP)
 ifdef CHECK
 	$(BIN)/python benchmarks/evidence/check.py
