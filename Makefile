@@ -49,11 +49,19 @@ check: $(STAMP)
 docs: $(DOCS)/.installed
 	$(DOCS)/bin/python -m mkdocs build --strict
 
-# The experiments of the page "Evidence", on a machine that does nothing else, and its figures.
+# The experiments of the pages "Evidence", on a machine that does nothing else; then their figures and tables.
+# make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
+SIZE ?= reduced
+EXPERIMENTS ?= partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication remote_storage \
+	scheduling stragglers plan_quality failures searches
 evidence: $(STAMP)
-	$(BIN)/python benchmarks/evidence/partial_shuffling.py
-	$(BIN)/python benchmarks/on_ray.py --rows 12000 --epochs 3 --to benchmarks/evidence/results/end_to_end.json
+ifdef CHECK
+	$(BIN)/python benchmarks/evidence/check.py
+else
+	@for name in $(EXPERIMENTS); do echo "$$name"; \
+		$(BIN)/python benchmarks/evidence/$$name.py --size $(SIZE) || exit 1; done
 	$(BIN)/python benchmarks/evidence/figures.py
+endif
 
 # A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3]
 SEED ?= 1

@@ -6,15 +6,17 @@ three nodes.
 Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4;
 nobody knows either before the first units. Prints for each policy the makespan over its lower bound (all
 work, shared by all nodes by their speeds; or the longest config on the fastest node), the mean over the
-seeds: undisturbed, with how often all data were read, and with a node that dies a third into the run, over
-the bound without that node.
+seeds: undisturbed, with how often all data were read, and with a node that dies a third into the run, or is
+three times slower from then on, over the bound that knows it.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mean
 
 from cerebro_elastic.core.model.interfaces import Policy
@@ -22,9 +24,13 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Fault, Simulation, SyntheticMetrics, Times, simulate
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support.world import FixedSearch
 
 GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
+SLOWER = 3.0
+"""What a straggler's units take, over what they took before."""
 
 
 def main() -> None:
@@ -37,7 +43,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--policies", nargs="+", default=["auto"])
     asked = parser.parse_args()
-    print("policy | replicas | undisturbed | data read | one death")
+    print("policy | replicas | undisturbed | data read | one death | one straggler")
     for policy in asked.policies:
         for replicas in asked.replicas:
             for on_demand in (False, True):
@@ -49,9 +55,9 @@ def main() -> None:
 
 def ratios(
     asked: argparse.Namespace, policy: str, replicas: int, on_demand: bool, seed: int
-) -> tuple[float, float, float]:
-    """Of one instance: the makespan over the bound, how often the data were read, and the makespan with a
-    death over its bound."""
+) -> tuple[float, float, float, float]:
+    """Of one instance: the makespan over the bound, how often the data were read, and the makespans with a
+    death and with a straggler over their bounds."""
     rng = random.Random(seed)
     names = [f"node-{i}" for i in range(asked.nodes)]
     factors = {name: max(GPUS.values()) / rng.choice(list(GPUS.values())) for name in names}
@@ -83,13 +89,19 @@ def ratios(
         return max(work / sum(speeds), longest / max(speeds))
 
     usual = {name: 1 / factor for name, factor in factors.items()}
-    left = [speed for name, speed in usual.items() if name != names[0]]
     at = bound(list(usual.values())) / 3
-    dies = [Fault("kill", names[0], at)]
-    later = max((work - at * sum(usual.values())) / sum(left) + at, longest / max(left))
+
+    def bound_if(first: float) -> float:
+        """The bound if the first node has this speed from ``at`` on."""
+        speeds = [first, *list(usual.values())[1:]]
+        done = at * sum(usual.values())
+        return max((work - done) / sum(speeds) + at, longest / max(speeds))
+
     calm = run()
     read = sum(len(node.cached) for node in calm.state.nodes.values()) / plan.partitions
-    return calm.seconds / bound(list(usual.values())), read, run(dies).seconds / later
+    dead = run([Fault("kill", names[0], at)]).seconds / bound_if(0.0)
+    slow = run([Fault("slow", names[0], at, factor=SLOWER)]).seconds / bound_if(usual[names[0]] / SLOWER)
+    return calm.seconds / bound(list(usual.values())), read, dead, slow
 
 
 if __name__ == "__main__":

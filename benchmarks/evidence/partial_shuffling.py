@@ -1,6 +1,6 @@
 """Does it cost accuracy that batches are drawn from one partition at a time?
 
-    python benchmarks/evidence/partial_shuffling.py [--seeds 10] [--to FILE]
+    python benchmarks/evidence/partial_shuffling.py [--size full] [--to FILE]
 
 The same model is trained over the same rows in several orders: all rows shuffled anew in each epoch;
 partitions of rows that were shuffled once, which are visited in a new order in each epoch and shuffled inside
@@ -11,20 +11,19 @@ order and seed. (Cerebro, VLDB 2020, section 6.1 and appendix.)
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import measuring
 import numpy as np
+import pages
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-RESULTS = Path(__file__).parent / "results"
 ORDERS = {"all rows": 0, "2 partitions": 2, "4 partitions": 4, "16 partitions": 16, "4, sorted by class": -4}
 """The number of partitions of each order; 0 shuffles all rows, a negative one sorts them by class."""
 _FLIGHTS = 60_000
@@ -149,26 +148,39 @@ def curve(problem: Problem, number: int, seed: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--to", type=Path, default=RESULTS / "partial_shuffling.json")
-    asked = parser.parse_args()
+    asked = measuring.options(__doc__, "partial_shuffling").parse_args()
+    seeds = range({"reduced": 10, "full": 30}[asked.size])
     torch.set_num_threads(1)
     curves: dict[str, dict[str, list[list[float]]]] = {}
     for name, make in PROBLEMS.items():
         problem = make()
         curves[f"{name} ({problem.metric})"] = {
-            order: [curve(problem, number, seed) for seed in range(asked.seeds)]
-            for order, number in ORDERS.items()
+            order: [curve(problem, number, seed) for seed in seeds] for order, number in ORDERS.items()
         }
-    asked.to.write_text(json.dumps({"torch": torch.__version__, "curves": curves}) + "\n")
-    print(table(curves))
+    measuring.write(asked.to, asked.size, curves)
+
+
+def show() -> None:
+    """Learning curves: means over seeds, and bands of a standard deviation; and the table of best epochs."""
+    curves = measuring.read("partial_shuffling")
+    with pages.figure("partial_shuffling", len(curves)) as panels:
+        for axes, (data, orders) in zip(panels, curves.items(), strict=True):
+            for order, seeds in orders.items():
+                epochs = range(1, len(seeds[0]) + 1)
+                means = [statistics.mean(values) for values in zip(*seeds, strict=True)]
+                spread = [statistics.stdev(values) for values in zip(*seeds, strict=True)]
+                (line,) = axes.plot(epochs, means, marker=".", label=order)
+                low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
+                axes.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            axes.set(title=data, xlabel="epoch", xticks=list(epochs))
+        panels[0].legend(frameon=False)
+    pages.fill("partial_shuffling.md", "partial_shuffling", table(curves))
 
 
 def table(curves: dict[str, dict[str, list[list[float]]]]) -> str:
     """The best epoch's metric: mean and standard deviation over seeds, and the mean difference to shuffling
     all rows, seed by seed, with its standard error."""
-    lines = ["| data | order | best epoch | difference to all rows |", "|---|---|---|---|"]
+    rows = []
     for data, orders in curves.items():
         plain = [max(each) for each in orders["all rows"]]
         for order, seeds in orders.items():
@@ -177,8 +189,8 @@ def table(curves: dict[str, dict[str, list[list[float]]]]) -> str:
             error = statistics.stdev(apart) / len(apart) ** 0.5
             difference = f"{statistics.mean(apart):+.4f} ± {error:.4f}" if order != "all rows" else ""
             mean = f"{statistics.mean(best):.4f} ± {statistics.stdev(best):.4f}"
-            lines.append(f"| {data} | {order} | {mean} | {difference} |")
-    return "\n".join(lines)
+            rows.append((data, order, mean, difference))
+    return measuring.table(["data", "order", "best epoch", "difference to all rows"], rows)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Commands for job schedulers (Slurm, Kubernetes, torchx, ...): each machine of a run starts the same one."""
+"""Commands for job schedulers (Slurm, Kubernetes, torchx, ...): each machine of a run starts the same one.
+Heavy modules are imported where they are used."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,14 +25,12 @@ from cerebro_elastic.cli.options import (
     store_of,
     watch,
 )
-from cerebro_elastic.cli.output import in_vain, show_outcome
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.recipes.fields import NodeRange, node_range
-from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.runs.start.prepare_run import has_ended
+from cerebro_elastic.runs.start.imports import SharedImports
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes.fields import NodeRange
 
 
 def host(
@@ -61,23 +60,29 @@ def host(
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
-    from cerebro_elastic.runs.start.host import host as take_part
-
-    checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
-    view = LiveView(checked.objective, terminal(), moving=False, verbose=verbose)
     try:
-        with stopped_as_by_ctrl_c(), view:
+        with stopped_as_by_ctrl_c(), SharedImports() as imports:  # they go on beside our own below
             watch(submitted_by)
-            result = take_part(
-                checked,
-                run_id=run_id,
-                hosts=_range(hosts),
-                nodes=nodes,
-                home=home,
-                store=store_of(host_resolved(etcd, os.environ)),
-                grace=grace,
-                watcher=view.watcher,
-            )
+            from cerebro_elastic.cli.output import in_vain, show_outcome
+            from cerebro_elastic.recipes import load_recipe
+            from cerebro_elastic.reporting.terminal import terminal
+            from cerebro_elastic.runs.live import LiveView
+            from cerebro_elastic.runs.start.host import host as take_part
+            from cerebro_elastic.runs.start.prepare_run import has_ended
+
+            checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
+            with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
+                result = take_part(
+                    checked,
+                    run_id=run_id,
+                    hosts=_range(hosts),
+                    nodes=nodes,
+                    home=home,
+                    store=store_of(host_resolved(etcd, os.environ)),
+                    grace=grace,
+                    watcher=view.watcher,
+                    imports=imports,
+                )
     except KeyboardInterrupt:
         echo("left the run; nothing that was committed is lost, and others go on.")
         return
@@ -102,6 +107,8 @@ def etcd(
 
     Example: cerebro etcd digits --listen 0.0.0.0
     """
+    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.runs.live import LiveView
     from cerebro_elastic.runs.start.etcd_server import serve
 
     view = LiveView(None, terminal(), moving=False)
@@ -128,6 +135,8 @@ def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
 
 
 def _range(hosts: str | None) -> NodeRange | None:
+    from cerebro_elastic.recipes.fields import node_range
+
     try:
         return None if hosts is None else node_range(hosts)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -54,6 +55,9 @@ from cerebro_elastic.files import (
 )
 
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
+
+_WRITERS = 4
+"""Partitions that are written at once; each has a few chunks in memory."""
 
 
 def prepare(
@@ -163,8 +167,13 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
         exists = is_prepared(root)
         keep: Keep = _only_hash if exists else write
         splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
-        for partition in dealt:
-            splits[partition.split].append(_keep_partition(root, partition, keep))
+        writers = ThreadPoolExecutor(_WRITERS)
+        try:
+            kept = writers.map(lambda partition: _keep_partition(root, partition, keep), dealt)
+            for partition, files in zip(dealt, kept, strict=True):
+                splits[partition.split].append(files)
+        finally:
+            writers.shutdown(cancel_futures=True)
         train, valid, test = map(tuple, splits.values())
         manifest = replace(described, train=train, valid=valid, test=test)
         if not exists:

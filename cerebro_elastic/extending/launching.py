@@ -8,7 +8,7 @@ from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import RunFolder, check_id, default_home, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.hosts_store import end_of, store_for_hosts
+from cerebro_elastic.runs.start.hosts_store import end_of, keep_record, store_for_hosts
 
 __all__ = [
     "GRACE",
@@ -20,6 +20,7 @@ __all__ = [
     "check_id",
     "default_home",
     "end_of",
+    "keep_record",
     "load_recipe",
     "node_range",
     "run_folder",

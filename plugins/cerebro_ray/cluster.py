@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +58,7 @@ def connected(address: str, working_dir: Path | None, excludes: list[str]) -> It
         return
     _check_answers(address)
     package = {} if working_dir is None else {"working_dir": str(working_dir), "excludes": excludes}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, runtime_env=package, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
@@ -64,6 +67,8 @@ def connected(address: str, working_dir: Path | None, excludes: list[str]) -> It
             "`ray start --head`, or name the head's HOST:PORT. One that asks for a token needs "
             "RAY_AUTH_MODE=token here, and the token"
         ) from exc
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray has put one below it that ends the process at once
     try:
         yield
     finally:

@@ -21,6 +21,7 @@ from cerebro_elastic.extending.launching import (
     check_id,
     default_home,
     end_of,
+    keep_record,
     load_recipe,
     node_range,
     run_folder,
@@ -38,7 +39,7 @@ from cerebro_ray.cluster import (
 from cerebro_ray.host_actor import HostCommand
 from cerebro_ray.slots import Hosts, Slot
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.2
 _MARGIN = 20.0
 """Seconds that hosts have to end, beyond the grace of their nodes."""
 _END_SECONDS = 60.0
@@ -119,7 +120,9 @@ def run(
             folder = Path.cwd()
         where = etcd or checked.etcd
         with store_for_hosts(run_id, here=address_here(), etcd=where, home=place) as store:
-            options = ["--etcd", ",".join(store.endpoints), "--hosts", str(size), "--nodes", str(nodes)]
+            endpoints = ",".join(store.endpoints)
+            watcher.say(f"etcd of run {run_id} is {endpoints}: cerebro status {run_id} --etcd {endpoints}")
+            options = ["--etcd", endpoints, "--hosts", str(size), "--nodes", str(nodes)]
             options += ["--grace", f"{grace:g}", *_words(replaced), *(["--verbose"] if verbose else [])]
             command = HostCommand(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
@@ -152,7 +155,7 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
 
 def _result(group: Hosts, folder: RunFolder, store: StoreSettings, *, ended: bool) -> RunResult:
     if ended:
-        return RunResult(folder, store)
+        return keep_record(folder, store)
     if group.error:
         raise RunError(
             f"no host can take part in run {folder.run!r} any more; one ended with:\n{group.error}"

@@ -25,6 +25,8 @@ _PROVEN = 60.0
 """Seconds after which a failure is the first in a row again."""
 _REFUSED = 2
 """The exit code for a wrong recipe or project: another try would end in the same way."""
+_LONG = 3.0
+"""Seconds after which a host that waits for room is worth a line."""
 _CALL_SECONDS = 5.0
 """How long an answer of an actor is waited for."""
 
@@ -147,8 +149,8 @@ class Hosts:
     def __init__(self, slots: list[Slot], say: Callable[[str], None]) -> None:
         self._slots = slots
         self._say = say
-        self._waiting: set[str] = set()
-        self._said: set[str] = set()
+        self._waiting: dict[str, float] = {}
+        """Since when, on the monotonic clock; infinity once it was said."""
 
     def __enter__(self) -> Hosts:
         return self
@@ -158,7 +160,7 @@ class Hosts:
             slot.release()
 
     def step(self) -> None:
-        """Start, watch and settle all hosts once; to be called about every second."""
+        """Start, watch and settle all hosts once; to be called a few times per second."""
         self._show()
         drained = draining_nodes()
         for slot in self._slots:
@@ -207,12 +209,14 @@ class Hosts:
                 return
 
     def _say_who_waits(self) -> None:
-        """Say which hosts have waited for two steps, once each."""
+        """Say which hosts have waited for a while, once each."""
+        now = time.monotonic()
         waiting = {str(slot) for slot in self._slots if not slot.running and not slot.over}
-        long = waiting & self._waiting
-        for name in sorted(long - self._said):
-            self._say(f"{name} waits for room in the cluster")
-        self._waiting, self._said = waiting, long
+        self._waiting = {name: self._waiting.get(name, now) for name in sorted(waiting)}
+        for name, since in self._waiting.items():
+            if now - since > _LONG:
+                self._say(f"{name} waits for room in the cluster")
+                self._waiting[name] = math.inf
 
 
 def _address(node: str) -> str:

@@ -286,13 +286,15 @@ def test_a_watch_that_is_cancelled_again_and_again_does_not_wait_in_silence(
 
 @contextmanager
 def answering(body: str) -> Iterator[int]:
-    """A server that answers every GET with ``body``; its port."""
+    """A server that answers every request with ``body``; its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(body.encode())
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             """Keep quiet."""

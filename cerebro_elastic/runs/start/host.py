@@ -10,7 +10,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ def host(
     store: StoreSettings | None = None,
     grace: float = GRACE,
     watcher: Watcher | None = None,
+    imports: SharedImports | None = None,
 ) -> RunResult:
     """Take part in the recipe's run with nodes of this machine, and open the run if no host has.
 
@@ -79,6 +80,7 @@ def host(
         store: The run's etcd, by default the recipe's. It is waited for.
         grace: Seconds that the nodes have to leave when they are stopped.
         watcher: It gets lines of text and the run's state, as the command line shows them.
+        imports: They have begun; by default new ones are begun here.
 
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
@@ -105,8 +107,8 @@ def host(
     # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
-    with closing(patient), _present(Record(patient, folder.run)), ExitStack() as imports:
-        env = _open(patient, store, folder, checked, watcher, imports)
+    with closing(patient), _present(Record(patient, folder.run)), imports or SharedImports() as imports:
+        _open(patient, store, folder, checked, watcher, imports)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
@@ -115,7 +117,7 @@ def host(
             watcher.say(_ENDED.format(run=folder.run))
             return RunResult(folder, store)
         names = node_names(nodes)
-        return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, env=env)
+        return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports)
 
 
 def _etcd_of(recipe: Recipe) -> str:
@@ -179,23 +181,18 @@ def _open(
     folder: RunFolder,
     recipe: Recipe,
     watcher: Watcher,
-    imports: ExitStack,
-) -> Mapping[str, str] | None:
-    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one.
-
-    Returns:
-        What forks of the fork server have in their environment that opening the run has started; it ends with
-        ``imports``. ``None`` if it has started none.
-    """
+    imports: SharedImports,
+) -> None:
+    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one."""
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
-        return None
+        return
     with lock(store, keys.opening, lambda: watcher.say("another host is opening the run")):
         if store.get(keys.spec) is not None:
-            return None
+            return
         with folder.locked():
             _check_new(folder)
-            env = imports.enter_context(SharedImports()).load(recipe, folder, watcher.say)
+            env = imports.load(recipe, folder, watcher.say)
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env))
             key = settings.run_key
             if key is not None:
@@ -203,7 +200,6 @@ def _open(
             elif not settings.trusted:
                 key = RunKey.kept(folder.key)
             OperatorLedger(Record(store, folder.run, key)).open_run(spec)
-        return env
 
 
 def _check_new(folder: RunFolder) -> None:

@@ -8,17 +8,24 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
+from itertools import groupby
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import Compacted, FolderInUse
 from cerebro_elastic.files import private_folder, write_text
 from cerebro_elastic.logs import EventLog
+from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.attach import store_at
-from cerebro_elastic.runs.folder import etcd_folder
+from cerebro_elastic.runs.attach import known_spec, store_at
+from cerebro_elastic.runs.folder import RunFolder, etcd_folder
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
+from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 
 
@@ -51,6 +58,38 @@ def end_of(run: str, settings: StoreSettings) -> Iterator[Callable[[], bool]]:
     is away."""
     with closing(RetryingStore(EtcdStore(settings), PATIENCE, EventLog(run=run))) as store:
         yield Record(store, run, settings.run_key).ended
+
+
+def keep_record(folder: RunFolder, settings: StoreSettings) -> RunResult:
+    """The run as the store has it. Its record is brought up to date in ``folder``, unless a host keeps it
+    there: this machine may have had none."""
+    try:
+        with folder.locked(), closing(EtcdStore(settings)) as store:
+            record = Record(store, folder.run, settings.run_key)
+            spec = known_spec(record, settings)
+            record.check_signed(settings.trusted)
+            write_spec(folder, spec)
+            if settings.run_key is not None:
+                settings.run_key.kept_in(folder.key)
+            _catch_up(Journal(folder.history), record)
+    except FolderInUse:
+        return RunResult(folder, settings)
+    result = RunResult(folder)
+    write_curves(result.leaderboard, folder.curves)
+    write_report(result)
+    return result
+
+
+def _catch_up(journal: Journal, record: Record) -> None:
+    try:
+        events = record.history()
+    except Compacted:
+        journal.resume(record.read(), afresh=True)
+        return
+    if journal:
+        journal.resume(record.read())
+    for _, of_one_revision in groupby(events, lambda event: event.revision):
+        journal.append(list(of_one_revision))
 
 
 def _key(folder: Path) -> RunKey:

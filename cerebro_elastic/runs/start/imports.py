@@ -32,6 +32,7 @@ class SharedImports:
 
     def __init__(self) -> None:
         self._servers: list[ForkServer] = []
+        self._named: Mapping[str, str] | None = None
         if SOCKET not in os.environ and sys.platform == "linux":
             self._servers.append(_server(_ALWAYS))
 
@@ -43,16 +44,19 @@ class SharedImports:
             server.close()
 
     def load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
-        """Have the server import what the recipe needs, too.
+        """Have the server import what the recipe needs, too, on the first call.
 
         Returns:
             What processes that are to be its forks have in their environment, besides this process's.
         """
+        if self._named is None:
+            self._named = self._load(recipe, folder, say) if self._servers else {}
+        return self._named
+
+    def _load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
         from cerebro_elastic.files import as_its_folder, make_folder
         from cerebro_elastic.recipes.modules import modules_of
 
-        if not self._servers:
-            return {}
         agents = self._servers[0]
         if recipe.task.ARRAYS == "numpy":
             self._servers.append(_server(_OURS, recipe.task.environment))
@@ -62,11 +66,10 @@ class SharedImports:
         with open(path, "ab", opener=as_its_folder) as log:
             try:
                 ranks.load(modules_of(recipe), str(recipe.root), log)
-                named = {SOCKET: ranks.path, **({AGENTS: agents.path} if agents is not ranks else {})}
             except Refused as error:
                 say(f"note: each process imports for itself, for {error}: see {path}")
                 return {}
-        return named
+        return {SOCKET: ranks.path, **({AGENTS: agents.path} if agents is not ranks else {})}
 
 
 def _server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:

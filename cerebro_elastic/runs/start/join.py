@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -92,10 +92,9 @@ def join_as(
     home: str | Path | None,
     grace: float,
     watcher: Watcher,
-    env: Mapping[str, str] | None = None,
+    imports: SharedImports | None = None,
 ) -> RunResult:
-    """``join`` with nodes of these names. They are forks of the server that ``env`` names; by default one is
-    started."""
+    """``join`` with nodes of these names. ``imports`` have begun; by default new ones are begun here."""
     name = names[0]
     with ExitStack() as stack:
         record, spec = stack.enter_context(live_run(run_id, settings))
@@ -108,8 +107,7 @@ def join_as(
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
-        if env is None:
-            env = stack.enter_context(SharedImports()).load(recipe, folder, watcher.say)
+        env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
         agents = LocalAgents(
             spec.plan.run,
             folder,

@@ -19,6 +19,7 @@ _T = TypeVar("_T")
 
 LOGIN = "root"
 """The user of an etcd that is a run's own; the password follows from the run's key."""
+_MEMBERS = "cluster/member/list"
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
 
@@ -48,12 +49,33 @@ class Cluster:
                 lambda endpoint, seconds: self._logged_in(endpoint, seconds, endpoint.version),
                 (NotSent, NoAnswer),
             )
-            _check_cluster(version, self)
+            check_version(version, str(self), "give another endpoint")
             self._version = version
+            self._warn_of_divergence(version)
             if self.settings.run_key is not None:
                 # Whether it asks for the key's login is to be known before a watch, which gets no answer.
                 self.call("kv/range", range_json(LOGIN))
         return self._version
+
+    def _warn_of_divergence(self, version: str) -> None:
+        """Warn of a version whose members may differ, unless the etcd is alone."""
+        several = len(self.settings.endpoints) > 1 or not self.settings.loopback
+        if several and may_diverge(version) and self._members() != 1:
+            warnings.warn(
+                f"{self} is version {version}: 3.5.0 to 3.5.5 may make the members of a cluster differ "
+                f"after a crash; upgrade it to 3.5.6 or later",
+                stacklevel=3,
+            )
+
+    def _members(self) -> int:
+        """How many members the etcd has; 0 if it does not say."""
+
+        def asked(endpoint: Endpoint, seconds: float) -> dict[str, Any]:
+            return self._logged_in(
+                endpoint, seconds, lambda seconds, token: endpoint.call(_MEMBERS, {}, seconds, token)
+            )
+
+        return len(self._retried(asked, (NotSent, NoAnswer)).get("members", ()))
 
     @property
     def logs_in(self) -> bool:
@@ -197,15 +219,3 @@ class Cluster:
         except NoAnswer as exc:
             # The login, not the request behind it, was left without an answer.
             raise NotSent(f"no answer to the login: {exc}") from exc
-
-
-def _check_cluster(version: str, cluster: Cluster) -> None:
-    """Refuse a server that is too old; warn of one that may lose data."""
-    check_version(version, str(cluster), "give another endpoint")
-    several = len(cluster.settings.endpoints) > 1 or not cluster.settings.loopback
-    if several and may_diverge(version):
-        warnings.warn(
-            f"{cluster} is version {version}: 3.5.0 to 3.5.5 may make the members of a cluster differ "
-            f"after a crash; upgrade it to 3.5.6 or later",
-            stacklevel=2,
-        )

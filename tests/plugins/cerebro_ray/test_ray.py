@@ -3,20 +3,27 @@ submitted again, and the result is that of a run that nothing happened to."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.util import get_node_ip_address
 
 import cerebro_elastic
 from cerebro_elastic.data.manifest import read_manifest
@@ -25,6 +32,7 @@ from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.datasets import prepare
+from cerebro_elastic.runs.start.hosts_store import end_of, store_for_hosts
 from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import check_version
 from cerebro_ray.driver import run as run_on_ray
@@ -32,6 +40,7 @@ from cerebro_ray.host_actor import HostCommand, HostEnd
 from cerebro_ray.slots import Hosts, Slot
 
 DEADLINE = 120.0
+MACHINE = {"object_store_memory": 80 << 20, "include_dashboard": False}
 RECIPE = """
 epochs: 4
 nodes: 1:3
@@ -81,29 +90,99 @@ def failing():
     return ray.data.range(10).map_batches(fail)
 """
 
+STOPPED = """
+import os, signal, sys
+from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
+from cerebro_ray.cluster import connected
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """A head without cores; ``add`` adds machines."""
+try:
+    with stopped_as_by_ctrl_c(), connected(sys.argv[1], None, []):
+        os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    print("stopped as by Ctrl-C")
+"""
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Cluster]:
+    """A head without cores. Its autoscaler brings one machine of one core when there is demand."""
     folder = Path("/tmp") / f"cb-{uuid.uuid4().hex[:8]}"  # sockets need a short path
+    environment = {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": str(folder),
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_FAKE_CLUSTER": "1",
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("PYTHONBREAKPOINT", "0")  # Ray sets it
-        patch.setenv("RAY_TMPDIR", str(folder))
+        for name, value in environment.items():
+            patch.setenv(name, value)
         (folder / "ray").mkdir(parents=True)
-        machine = {"object_store_memory": 80 << 20, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args={**machine, "num_cpus": 0})
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        autoscaling = {"gcs_server_port": port, "autoscaling_config": str(autoscaler(folder, port))}
+        cluster = Cluster(initialize_head=True, head_node_args={**MACHINE, **autoscaling, "num_cpus": 0})
         try:
             yield cluster
         finally:
-            ray.shutdown()
             cluster.shutdown()
+            for process in psutil.process_iter(["cmdline"]):  # those of the autoscaler's machines
+                if str(folder) in " ".join(process.info["cmdline"] or ()):
+                    process.kill()
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def cluster(head: Cluster) -> Iterator[Cluster]:
+    """The head, to which ``add`` adds machines for a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONBREAKPOINT", "0")  # Ray sets it
+        yield head
+        ray.shutdown()
+    for machine in list(head.worker_nodes):
+        head.remove_node(machine, allow_graceful=False)
+
+
+def autoscaler(folder: Path, port: int) -> Path:
+    """Settings of an autoscaler whose machines are raylets here. (Ray's wheel lacks those that its
+    ``AutoscalingCluster`` reads.)"""
+    commands = ["initialization", "head_setup", "worker_setup", "setup", "head_start_ray", "worker_start_ray"]
+    settings = {
+        "cluster_name": "here",
+        "max_workers": 1,
+        "provider": {
+            "type": "fake_multinode",
+            "gcs_address": f"{get_node_ip_address()}:{port}",
+            "use_node_id_as_ip": True,
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+        },
+        "head_node_type": "ray.head.default",
+        "available_node_types": {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "small": {
+                "resources": {"CPU": 1, "object_store_memory": MACHINE["object_store_memory"]},
+                "node_config": {},
+                "max_workers": 1,
+            },
+        },
+        "idle_timeout_minutes": 1,
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "rsync_exclude": [],
+        "rsync_filter": [],
+        **{f"{name}_commands": [] for name in commands},
+    }
+    file = folder / "autoscaler.yaml"
+    file.write_text(json.dumps(settings))  # JSON is YAML, too
+    return file
+
+
 def add(cluster: Cluster, cores: int) -> Any:
-    return cluster.add_node(num_cpus=cores, object_store_memory=80 << 20, include_dashboard=False)
+    return cluster.add_node(num_cpus=cores, **MACHINE)
 
 
 def drain(cluster: Cluster, machine: Any) -> None:
@@ -160,10 +239,12 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
         await_that(lambda: committed() >= 2, "no unit was trained", log)
         cluster.remove_node(small, allow_graceful=False)
         await_that(lambda: "Ray places it again" in log.read_text(), "the loss was not seen", log)
+        await_that(
+            lambda: log.read_text().count(" starts on ") == 4, "the autoscaler brought no machine", log
+        )
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         before = committed()
-        add(cluster, 1)
         driver = started(cluster, tmp_path, log)
         await_that(lambda: committed() > before, "the run does not go on", log)
         drain(cluster, large)
@@ -183,6 +264,29 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     assert key not in log.read_text()
     logs = [file for file in Path(os.environ["RAY_TMPDIR"]).rglob("*") if file.is_file()]
     assert not [file for file in logs if key.encode() in file.read_bytes()]
+
+
+@pytest.mark.cluster
+def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, cluster.address], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "stopped as by Ctrl-C\n"), done.stderr
+
+
+def test_the_driver_waits_for_an_etcd_that_is_away(tmp_path: Path) -> None:
+    with (
+        warnings.catch_warnings(action="error"),  # one etcd alone has no member to differ from
+        store_for_hosts("job", here=get_node_ip_address(), etcd=None, home=tmp_path) as store,
+        end_of("job", replace(store, patience=0.1)) as ended,
+    ):
+        assert not ended()
+        etcd = next(each for each in psutil.Process().children() if "etcd" in each.name())
+        etcd.suspend()
+        back = threading.Timer(0.5, etcd.resume)
+        back.start()
+        assert not ended()
+        back.join()
 
 
 @pytest.mark.cluster

@@ -1,0 +1,95 @@
+"""Has anything become slower? A few figures are measured again, as ratios, and compared with the record.
+
+    python benchmarks/evidence/check.py [--rounds 3]
+
+A ratio of two systems that take turns on one machine holds on others, too, where they have as many cores. A
+ratio is worse if its smallest round is above the largest one that is recorded, by more than a tenth. Then
+the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import measuring
+
+MARGIN = 1.1
+OURS, PEER, PARALLEL = "hopping", "torch.multiprocessing by hand", "DDP"
+Values = Mapping[str, Any]
+
+
+def of_systems(column: str, peer: str) -> Callable[[Values], list[float]]:
+    """Hopping's number over a peer's, round by round, on Fashion-MNIST."""
+
+    def ratios(found: Values) -> list[float]:
+        ours, theirs = (measuring.column(found["fashion"][system], column) for system in (OURS, peer))
+        return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+    return ratios
+
+
+def hop_share(architecture: str) -> Callable[[Values], list[float]]:
+    """A hop's seconds over those of its unit's training."""
+    return lambda found: [
+        units[architecture]["hop_seconds"] / units[architecture]["training_seconds"]
+        for units in found["units"]
+    ]
+
+
+RATIOS: Mapping[str, tuple[str, Callable[[Values], list[float]]]] = {
+    "seconds of training, hopping over by hand": ("end_to_end", of_systems("training_seconds", PEER)),
+    "seconds until training begins, hopping over by hand": ("end_to_end", of_systems("start_seconds", PEER)),
+    "memory, hopping over by hand": ("end_to_end", of_systems("memory_bytes", PEER)),
+    "CPU seconds, hopping over by hand": ("end_to_end", of_systems("cpu_seconds", PEER)),
+    "seconds of training, hopping over DDP": ("end_to_end", of_systems("training_seconds", PARALLEL)),
+    "hop over training, small state": ("model_sizes", hop_share("perceptron-128")),
+    "hop over training, large state": ("model_sizes", hop_share("perceptron-2048")),
+}
+"""By name: whose results it is made of, and how. All are better when smaller."""
+EXPERIMENTS = {
+    "end_to_end": ["--only", "fashion", "--systems", OURS, PEER, PARALLEL],
+    "model_sizes": [],
+}
+
+
+def measured_again(experiment: str, rounds: int) -> Values:
+    """Run an experiment at the size that is recorded."""
+    size = json.loads((measuring.RESULTS / f"{experiment}.json").read_text())["size"]
+    with tempfile.TemporaryDirectory(prefix="evidence-") as folder:
+        to = Path(folder) / f"{experiment}.json"
+        script = str(measuring.HERE / f"{experiment}.py")
+        options = ["--size", size, "--rounds", str(rounds), "--to", str(to)]
+        subprocess.run([sys.executable, script, *options, *EXPERIMENTS[experiment]], check=True)
+        return measuring.read(experiment, to)
+
+
+def is_worse(now: Sequence[float], recorded: Sequence[float]) -> bool:
+    """Whether the new ratios lie beyond the noise of the recorded ones."""
+    return min(now) > MARGIN * max(recorded)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    again = {experiment: measured_again(experiment, rounds) for experiment in EXPERIMENTS}
+    worse = 0
+    for name, (experiment, ratios) in RATIOS.items():
+        now, recorded = ratios(again[experiment]), ratios(measuring.read(experiment))
+        verdict = "WORSE" if is_worse(now, recorded) else "as recorded"
+        worse += verdict == "WORSE"
+        shown = f"{measuring.spread(now, digits=2)}, recorded {measuring.spread(recorded, digits=2)}"
+        print(f"{verdict}: {name}: {shown}")
+    if worse:
+        raise SystemExit(f"{worse} of {len(RATIOS)} ratios are worse than recorded, beyond their noise")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Sixteen configs, end to end: hopping and the systems that people would pick instead.
+
+    python benchmarks/evidence/end_to_end.py [--size full] [--only fashion text clicks] [--rounds 3]
+
+All train the same 16 configs on the same rows for as many epochs, on two cores, and evaluate each config
+behind each epoch. Each is a script of ``peers/`` that runs alone; they take turns. Data are written before,
+for the peers as arrays, for hopping as two partitions. (Cerebro, VLDB 2020, section 6.1, Table 5, Figure 7.)
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import measuring
+import pages
+
+PEERS = measuring.HERE / "peers"
+SYSTEMS = {
+    "hopping": ("hopping.py", "torch"),
+    "hopping, Lightning": ("hopping.py", "lightning"),
+    "task-parallel Lightning": ("lightning_tasks.py",),
+    "torch.multiprocessing by hand": ("by_hand.py",),
+    "Ray Tune": ("ray_tune.py",),
+    "DDP": ("data_parallel.py", "ddp"),
+    "FSDP": ("data_parallel.py", "fsdp"),
+    "model averaging": ("data_parallel.py", "averaging"),
+    "parameter server": ("parameter_server.py",),
+}
+"""Each system's script."""
+OURS = ("hopping", "hopping, Lightning")
+TITLES = {
+    "fashion": "Fashion-MNIST",
+    "text": "sentences of varying length",
+    "clicks": "clicks, wide rows",
+}
+
+
+def arms(folder: Path, systems: Sequence[str] = tuple(SYSTEMS)) -> list[measuring.Arm]:
+    """The systems that train the job of a folder."""
+    return [
+        measuring.Arm(name, [sys.executable, str(PEERS / SYSTEMS[name][0]), *SYSTEMS[name][1:], str(folder)])
+        for name in systems
+    ]
+
+
+def main() -> None:
+    parser = measuring.options(__doc__, "end_to_end")
+    parser.add_argument("--only", nargs="+", choices=list(TITLES), default=list(TITLES))
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    asked = parser.parse_args()
+    sys.path.append(str(PEERS))
+    import workloads
+
+    for name in asked.only:
+        with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
+            folder = Path(temporary)
+            workloads.write(folder, name, asked.size)
+            rounds = measuring.take_turns(arms(folder, asked.systems), asked.rounds)
+            measuring.write(asked.to, asked.size, {name: rounds})
+
+
+def show() -> None:
+    """Seconds of each system by dataset; and a table for each."""
+    results = measuring.read("end_to_end")
+    with pages.figure("end_to_end", len(results)) as panels:
+        for axes, (name, systems) in zip(panels, results.items(), strict=True):
+            seconds = {system: measuring.column(rounds, "seconds") for system, rounds in systems.items()}
+            pages.bars(axes, seconds, OURS)
+            axes.set(title=TITLES[name], xlabel="seconds")
+            if axes is not panels[0]:
+                axes.set_yticklabels([])
+    for name, systems in results.items():
+        pages.fill("end_to_end.md", name, table(systems))
+
+
+def table(systems: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A line for each system."""
+    columns = {
+        "seconds": ("seconds", 1.0, 1),
+        "of which start": ("start_seconds", 1.0, 1),
+        "best accuracy": ("accuracy", 1.0, 3),
+        "MB in memory": ("memory_bytes", 1e6, 0),
+        "MB read": ("read_bytes", 1e6, 0),
+        "MB moved": ("moved_bytes", 1e6, 0),
+        "CPU seconds": ("cpu_seconds", 1.0, 1),
+    }
+    rows = [
+        [system, *(measuring.spread(measuring.column(rounds, key), *how) for key, *how in columns.values())]
+        for system, rounds in systems.items()
+    ]
+    return measuring.table(["", *columns], rows)
+
+
+if __name__ == "__main__":
+    main()

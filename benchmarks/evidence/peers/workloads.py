@@ -1,0 +1,225 @@
+"""What all systems train: three datasets, their models, and a grid of 16 configs for each.
+
+A workload is written into a folder once (``write``): its columns as ``.npy`` files for the peers, its
+partitions for ours. Every system reads its own form of the same rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+PARTITIONS = 2
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is trained."""
+
+    train: int
+    """Rows, an even number: two ranks share them."""
+    valid: int
+    """Rows, an even number."""
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A dataset, its models, and the grid."""
+
+    columns: Callable[[], Columns]
+    """All rows, by column; the last column is the label."""
+    model: Callable[[str], nn.Module]
+    """The model of an architecture."""
+    to_input: Callable[[Sequence[Tensor]], tuple[Any, Tensor]]
+    """What the model takes, and the labels, of the columns of a batch."""
+    space: Mapping[str, Sequence[Any]]
+    extents: Mapping[str, Extent]
+    """How much is trained, by size."""
+
+
+def _recipe(name: str) -> Any:
+    """The module of a recipe of ours, whose data are used here."""
+    from importlib import import_module
+
+    sys.path.append(str(RECIPES))
+    return import_module(name)
+
+
+def _fashion() -> Columns:
+    data = _recipe("fashion_mnist_lightning").load()
+    return {name: np.concatenate([data["train"][name], data["valid"][name]]) for name in ("image", "label")}
+
+
+def _fashion_model(architecture: str) -> nn.Module:
+    kind, _, width = architecture.partition("-")
+    if width:
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, int(width)), nn.ReLU(), nn.Linear(int(width), 10))
+    if kind == "perceptron":
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+        )
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(400, 64), nn.ReLU(), nn.Linear(64, 10)),
+    )
+
+
+def _fashion_input(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    image, label = batch
+    return image.float() / 255, label
+
+
+def _text() -> Columns:
+    return dict(_recipe("text_ragged").load())
+
+
+class Convolutions(nn.Module):
+    """Reads letters by convolutions, and keeps the largest of each channel."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.letters = nn.Embedding(256, width)
+        self.net = nn.Conv1d(width, 2 * width, 5, padding=2)
+        self.out = nn.Linear(2 * width, classes)
+
+    def forward(self, x: tuple[Tensor, Tensor]) -> Tensor:
+        text, _ = x
+        read: Tensor = self.net(self.letters(text).transpose(1, 2)).relu().amax(2)
+        out: Tensor = self.out(read)
+        return out
+
+
+def _text_model(architecture: str) -> nn.Module:
+    recipe = _recipe("text_ragged")
+    if architecture == "recurrent":
+        model: nn.Module = recipe.Sentences(32)
+        return model
+    return Convolutions(32, len(recipe.MODULES))
+
+
+def _text_input(batch: Sequence[Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    text, lengths, label = batch
+    return (text[:, : lengths.max()].long(), lengths), label
+
+
+def _clicks_model(_: str) -> nn.Module:
+    model: nn.Module = _recipe("criteo_shaped").Clicks()
+    return model
+
+
+WORKLOADS = {
+    "fashion": Workload(
+        _fashion,
+        _fashion_model,
+        _fashion_input,
+        {
+            "architecture": ["convolutions", "perceptron"],
+            "batch_size": [32, 128],
+            "lr": [1e-3, 3e-4],
+            "weight_decay": [1e-4, 1e-6],
+        },
+        {
+            "tiny": Extent(512, 256, 1),
+            "reduced": Extent(6_000, 2_000, 3),
+            "full": Extent(60_000, 10_000, 5),
+        },
+    ),
+    "text": Workload(
+        _text,
+        _text_model,
+        _text_input,
+        {
+            "architecture": ["recurrent", "convolutions"],
+            "batch_size": [16, 32],
+            "lr": [1e-2, 3e-3],
+            "weight_decay": [1e-4, 1e-6],
+        },
+        {"tiny": Extent(128, 64, 1), "reduced": Extent(800, 200, 3), "full": Extent(800, 200, 20)},
+    ),
+    "clicks": Workload(
+        lambda: _recipe("criteo_shaped").load(),
+        _clicks_model,
+        lambda batch: _recipe("criteo_shaped").to_input(batch),
+        {
+            "architecture": ["wide"],
+            "batch_size": [128, 256, 512, 1024],
+            "lr": [1e-3, 1e-4],
+            "weight_decay": [1e-4, 1e-5],
+        },
+        {"tiny": Extent(1024, 256, 1), "reduced": Extent(4_096, 2_000, 2), "full": Extent(36_000, 4_000, 5)},
+    ),
+}
+"""The grids are the paper's in shape (VLDB 2020, Table 5): 16 configs; of clicks one model and four batch
+sizes, of the others two models. Batches and learning rates suit fewer rows."""
+
+
+def configs(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All points of a grid."""
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+
+
+def write(folder: Path, name: str, size: str, space: Mapping[str, Sequence[Any]] | None = None) -> None:
+    """Write a workload into a folder: ``job.json``, the columns of both splits, and two partitions."""
+    from cerebro_elastic.data.prepare import prepare
+
+    workload = WORKLOADS[name]
+    extent = workload.extents[size]
+    columns = workload.columns()
+    rows = np.random.default_rng(0).permutation(len(next(iter(columns.values()))))
+    splits = {"train": rows[: extent.train], "valid": rows[extent.train :][: extent.valid]}
+    chosen = {
+        split: {key: _take(column, at) for key, column in columns.items()} for split, at in splits.items()
+    }
+    for split, taken in chosen.items():
+        (folder / split).mkdir(parents=True)
+        padded = _padded(taken)
+        for key, column in padded.items():
+            np.save(folder / split / f"{key}.npy", column)
+    prepare(lambda: chosen, str(folder / "partitions"), partitions=PARTITIONS, seed=0)
+    job = {
+        "workload": name,
+        "epochs": extent.epochs,
+        "space": space or workload.space,
+        "columns": list(padded),
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+
+
+def _take(column: Any, rows: Any) -> Any:
+    return [column[at] for at in rows] if isinstance(column, list) else column[rows]
+
+
+def _padded(columns: Columns) -> Columns:
+    """Columns of arrays of varying length as a matrix, and the lengths behind it."""
+    padded: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, list):
+            lengths = np.array([len(value) for value in column])
+            matrix = np.zeros((len(column), lengths.max()), column[0].dtype)
+            for row, value in zip(matrix, column, strict=True):
+                row[: len(value)] = value
+            padded |= {name: matrix, f"{name}_lengths": lengths}
+        else:
+            padded[name] = column
+    return padded
+
+
+def model_fn(workload: str, architecture: str) -> nn.Module:
+    """The model, for recipes."""
+    return WORKLOADS[workload].model(architecture)
+
+
+def input_fn(batch: Sequence[Tensor], workload: str) -> tuple[Any, Tensor]:
+    """What the model takes, and the labels, for recipes."""
+    return WORKLOADS[workload].to_input(batch)
