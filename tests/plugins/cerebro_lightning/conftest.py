@@ -1,5 +1,7 @@
-"""``lightning_harness`` is importable, and so are the ``zoos``: modules and callbacks as users write them, in a
-folder of their own, as every file of a user's project is looked into before and after each unit."""
+"""``lightning_harness`` is importable, and so are the ``zoos``: modules and callbacks as users write them.
+
+They have a folder of their own, for every file of a user's project is looked into around each unit.
+"""
 
 import sys
 from pathlib import Path
