@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from threading import Event
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -167,12 +168,16 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
         exists = is_prepared(root)
         keep: Keep = _only_hash if exists else write
         splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
-        writers = ThreadPoolExecutor(_WRITERS)
+        writers, stop = ThreadPoolExecutor(_WRITERS), Event()
+
+        def kept(partition: PartitionRows) -> PartitionFiles:
+            return _keep_partition(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
+
         try:
-            kept = writers.map(lambda partition: _keep_partition(root, partition, keep), dealt)
-            for partition, files in zip(dealt, kept, strict=True):
+            for partition, files in zip(dealt, writers.map(kept, dealt), strict=True):
                 splits[partition.split].append(files)
         finally:
+            stop.set()  # at an error or Ctrl-C the others do not write to their ends
             writers.shutdown(cancel_futures=True)
         train, valid, test = map(tuple, splits.values())
         manifest = replace(described, train=train, valid=valid, test=test)
@@ -184,6 +189,24 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
             "delete it or prepare into another place"
         )
     return manifest
+
+
+class _Stopped(Exception):
+    """The writing was stopped."""
+
+
+@dataclass(frozen=True)
+class _UntilStop:
+    """Chunks that end with ``_Stopped`` once ``stop`` is set. They may be gone over again."""
+
+    chunks: Iterable[Chunk]
+    stop: Event
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self.chunks:
+            if self.stop.is_set():
+                raise _Stopped
+            yield chunk
 
 
 def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:

@@ -67,7 +67,12 @@ class CheckpointCollector:
         """The config's shelf with all its visits up to this one, those of other nodes too."""
         config = visit.unit.config
         shelf = self._shelves.get(config, self._empty)
-        visits = self._since(config, shelf, visit.unit.epoch) if config in self._shelves else []
+        if config not in self._shelves:
+            visits = []
+        elif shelf.at.head == visit.input and _place(shelf) == (visit.unit.epoch, visit.k):
+            visits = [visit]  # this rank has made the one before it, too
+        else:
+            visits = self._since(config, shelf, visit.unit.epoch)
         if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
             # None is known yet, or the store has gone back since.
             shelf, visits = self._empty_of(config), self._record.visits_of(config)
@@ -94,7 +99,7 @@ class CheckpointCollector:
         return frozenset(urls)
 
     def _since(self, config: str, shelf: KeptCheckpoints, epoch: int) -> list[Visit]:
-        at = (shelf.at.epoch, position(shelf.at))
+        at = _place(shelf)
         epochs = range(shelf.at.epoch, epoch + 1)
         visits = [visit for number in epochs for visit in self._record.visits_of(config, number)]
         return [visit for visit in visits if (visit.unit.epoch, visit.k) >= at]
@@ -109,3 +114,8 @@ class CheckpointCollector:
                         files.remove(place)
         except CerebroError as error:
             self._log.warning("cannot delete what is superfluous", why=str(error))
+
+
+def _place(shelf: KeptCheckpoints) -> tuple[int, int]:
+    """The epoch and the place in it of the visit that the shelf lacks next."""
+    return shelf.at.epoch, position(shelf.at)

@@ -26,6 +26,12 @@ class ObjectIndex:
         paths = {id(value): path for path, value in objects.items() if self.paths.get(id(value)) == path}
         return ObjectIndex(paths, objects)
 
+    def meet(self, value: Any, path: str) -> None:
+        """Add one object, unless it was met elsewhere."""
+        if id(value) not in self.paths:
+            self.paths[id(value)] = path
+            self.objects[path] = value
+
     def add(self, other: ObjectIndex) -> None:
         """Add the objects that another walk has met."""
         self.paths.update(other.paths)

@@ -29,7 +29,7 @@ from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.snapshot import CannotWatch, Snapshot
 from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
-from cerebro_elastic.training.objects.value_types import KNOWN, OPAQUE, SAME, VIEW
+from cerebro_elastic.training.objects.value_types import FUNCTION, KNOWN, OPAQUE, SAME, VIEW
 
 _LARGEST = 64 << 20
 """In bytes: a variable that is larger is taken to be constant."""
@@ -54,17 +54,28 @@ class Owner:
         return {
             name: value
             for name, value in vars(self.thing).items()
-            if fixed.get(name, _NOWHERE) is not value and self._may_change(name, value)
+            if (fixed.get(name, _NOWHERE) is not value or isinstance(value, FunctionType))
+            and self._may_change(name, value)
         }
 
     def fixed(self) -> dict[str, Any]:
-        """What can only change by being bound anew, by name: most of a file. (A function of the file's own
-        may be given attributes.)"""
+        """What can only change by being bound anew, by name: most of a file. Of functions, those that keep
+        nothing yet: they may be given attributes."""
         return {
             name: value
             for name, value in vars(self.thing).items()
-            if type(value) in value_types.LEAVES
-            or not (self._may_change(name, value) or isinstance(value, FunctionType))
+            if type(value) in value_types.LEAVES or not self._may_change(name, value)
+        }
+
+    def plain_functions(self) -> dict[str, FunctionType]:
+        """The functions of its own that keep nothing, by name."""
+        return {
+            name: value
+            for name, value in vars(self.thing).items()
+            if isinstance(value, FunctionType)
+            and value.__module__ == self._module
+            and name[:2] != "__"
+            and not value_types.has_state(value)
         }
 
     def _may_change(self, name: str, value: Any) -> bool:
@@ -101,6 +112,8 @@ class _Pristine:
     """By owner: its variables by name."""
     fixed: Mapping[str, Mapping[str, Any]]
     """By owner: what has not to be looked into as long as it is bound as here."""
+    functions: Mapping[str, FunctionType]
+    """The functions that kept nothing, by their paths in the graph of objects."""
     index: ObjectIndex
     """The objects that it kept."""
     arrays: Sequence[Any]
@@ -165,6 +178,8 @@ class UserFiles:
             for owner in file.owners:
                 own = owner.own(file.fixed[owner.name])
                 _encoded(encoder, owner, own, file.variables[owner.name])
+            for path, function in file.functions.items():
+                encoder.index.meet(function, path)
 
     def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
         """Set the values that ``changed`` has in the files, which are as they were imported."""
@@ -224,13 +239,17 @@ def _is_own(file: str, root: Path) -> bool:
 def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
     variables = {
-        owner.name: {name: _variable(encoder, owner, name, value) for name, value in owner.own().items()}
+        owner.name: {
+            **{name: _variable(encoder, owner, name, value) for name, value in owner.own().items()},
+            **{name: _plain_function(encoder, owner, name, f) for name, f in owner.plain_functions().items()},
+        }
         for owner in owners
     }
     fixed = {owner.name: owner.fixed() for owner in owners}
+    functions = {f"{o.name}/{name}": value for o in owners for name, value in o.plain_functions().items()}
     known = encoder.index.objects.values()
     arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
-    return _Pristine(owners, variables, fixed, encoder.index, arrays)
+    return _Pristine(owners, variables, fixed, functions, encoder.index, arrays)
 
 
 def _variable(encoder: Encoder, owner: Owner, name: str, value: Any) -> _Variable:
@@ -241,6 +260,13 @@ def _variable(encoder: Encoder, owner: Owner, name: str, value: Any) -> _Variabl
     except CannotWatch:
         snapshot = None
     return _Variable(tree, encoder.index.since(before), snapshot)
+
+
+def _plain_function(encoder: Encoder, owner: Owner, name: str, function: FunctionType) -> _Variable:
+    """A function that keeps nothing: as such it is restored when a unit has given it attributes."""
+    _tree(encoder, owner, name, function)  # so that it is known to be this one
+    tree = {TAG: FUNCTION, "value": encoder.function(function, f"{owner.name}/{name}")}
+    return _Variable(tree, ObjectIndex(), None)
 
 
 def _classes(outer: Any, module: str) -> Iterator[Owner]:
