@@ -5,8 +5,9 @@
 The setting of section 5 of "Integrating Cerebro with Ray" (2021), at the scale of one machine: two learning
 rates and two regularisations, of a perceptron and of a convolutional network. The ways take turns. Ray's
 head has as many cores as there are nodes, and is started before the clock. Printed are medians over the
-rounds: seconds from the command to its end, the best accuracy, the largest memory of all processes together
-(PSS, without Ray's head), and the megabytes that they read. Needs an idle machine.
+rounds: seconds from the command to its end; those after the start, from the first training step to the last;
+the best accuracy; the largest memory of all processes together (PSS, without Ray's head); what of it are
+data: that by which a run with few rows has less; and the megabytes that they read. Needs an idle machine.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,9 +27,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
-from ray_peers import BATCH, SPACE, VALID, write_data
+from ray_peers import BATCH, SPACE, STEPS, VALID, write_data
 
 from cerebro_elastic import open_run
 
@@ -48,27 +50,48 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="also write the figures of all rounds to this file, as JSON")
     asked = parser.parse_args()
     figures: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    few = max(asked.rows // 100, 10 * BATCH)
     with tempfile.TemporaryDirectory(prefix="cb-") as name:  # Ray's sockets need a short path
-        folder = Path(name)
-        data = write_data(folder, asked.rows)
+        whole, part = Path(name) / "whole", Path(name) / "part"
+        data = write_data(whole, asked.rows)
+        write_data(part, few)
         print(f"data: {data.stat().st_size / 1e6:.0f} MB", flush=True)
         for number in range(asked.rounds):
             for model in MODELS:
                 for way in asked.only:
-                    taken = measure(way, model, folder, asked.epochs, asked.nodes, f"{way}-{model}-{number}")
-                    figures.setdefault((model, way), []).append(taken)
-                    print(f"round {number + 1} {model:4s} {way:11s} {taken[0]:6.1f} s", flush=True)
-    print(f"\n{'':17s}{'s':>8s}{'accuracy':>10s}{'MB':>8s}{'MB read':>9s}")
+                    run = f"{way}-{model}-{number}"
+                    taken = measure(way, model, whole, asked.epochs, asked.nodes, run)
+                    without = measure(way, model, part, 1, asked.nodes, run)
+                    of_data = (taken.memory - without.memory) / (1 - few / asked.rows)
+                    figures.setdefault((model, way), []).append((*taken, of_data))
+                    print(f"round {number + 1} {model:4s} {way:11s} {taken.seconds:6.1f} s", flush=True)
+    names = ("s", "s behind start", "accuracy", "MB", "MB read", "MB of data")
+    print(f"\n{'':17s}" + "".join(f"{name:>15s}" for name in names))
     if asked.to:
         by_arm = {f"{model}, {way}": rounds for (model, way), rounds in figures.items()}
         asked.to.write_text(json.dumps({"asked": vars(asked), "rounds": by_arm}, default=str) + "\n")
     for (model, way), rounds in figures.items():
-        seconds, accuracy, memory, read = (statistics.median(each) for each in zip(*rounds, strict=True))
-        print(f"{model:5s}{way:12s}{seconds:8.1f}{accuracy:10.3f}{memory:8.0f}{read:9.0f}")
+        medians = [statistics.median(each) for each in zip(*rounds, strict=True)]
+        print(f"{model:5s}{way:12s}" + "".join(f"{value:15.3f}" for value in medians))
 
 
-def measure(way: str, model: str, folder: Path, epochs: int, nodes: int, run: str) -> tuple[float, ...]:
-    """Seconds, accuracy, megabytes in memory, and megabytes read."""
+class Taken(NamedTuple):
+    """What a command has taken."""
+
+    seconds: float
+    """From its start to its end."""
+    behind_start: float
+    """Seconds from the first training step to the last."""
+    accuracy: float
+    """The best."""
+    memory: float
+    """The most megabytes of all processes together (PSS)."""
+    read: float
+    """Megabytes read, files in the page cache included."""
+
+
+def measure(way: str, model: str, folder: Path, epochs: int, nodes: int, run: str) -> Taken:
+    """Run a command to its end."""
     with cluster(folder / "ray", nodes) if way in ("tune", "tune-reuse", "ray") else alone() as address:
         env = {**os.environ, **address, MARK: uuid.uuid4().hex, "OMP_NUM_THREADS": "1"}
         with Watch(env[MARK]) as watch:
@@ -78,10 +101,19 @@ def measure(way: str, model: str, folder: Path, epochs: int, nodes: int, run: st
             seconds = time.perf_counter() - began
     if ended.returncode:
         raise SystemExit(f"{way}: {ended.stdout}\n{ended.stderr}")
-    hopped = way in ("torchrun", "ray")
-    accuracy = open_run(run, home=folder).best.best if hopped else float(ended.stdout.split()[-1])
+    if way in ("torchrun", "ray"):
+        result = open_run(run, home=folder)
+        visits = [visit for row in result.leaderboard for visit in row.visits]
+        began = min(visit.started for visit in visits)
+        behind_start = max(visit.started + visit.seconds + visit.hop_seconds for visit in visits) - began
+        accuracy = result.best.best
+    else:
+        spans = [tuple(map(float, line.split())) for line in (folder / STEPS).read_text().splitlines()]
+        (folder / STEPS).unlink()
+        behind_start = max(end for _, end in spans) - min(start for start, _ in spans)
+        accuracy = float(ended.stdout.split()[-1])
     assert accuracy is not None
-    return seconds, accuracy, watch.memory / 1e6, watch.read / 1e6
+    return Taken(seconds, behind_start, accuracy, watch.memory / 1e6, watch.read / 1e6)
 
 
 def command_of(way: str, model: str, folder: Path, epochs: int, nodes: int, run: str) -> list[str]:
@@ -135,25 +167,32 @@ def cluster(folder: Path, cores: int) -> Iterator[dict[str, str]]:
     """Ray's head on this machine, without a dashboard; the environment of who uses it."""
     ray = str(Path(sys.executable).parent / "ray")
     path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"  # trials import ray_peers
-    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": path}
-    options = [
-        "--head",
-        "--port=0",
-        f"--num-cpus={cores}",
-        "--include-dashboard=false",
-        f"--temp-dir={folder}",
-    ]
-    started = subprocess.run([ray, "start", *options], env=env, capture_output=True, text=True, check=True)
-    address = re.search(r"--address='([^']+)'", started.stdout)
-    assert address is not None, started.stdout
-    try:
-        yield {
-            "RAY_ADDRESS": address[1],
-            "RAY_AUTH_MODE": "disabled",
-            "PYTHONPATH": f"{HERE}:{env.get('PYTHONPATH', '')}",
-        }
-    finally:
-        subprocess.run([ray, "stop", "--force"], env=env, capture_output=True, check=True)
+    env = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": path}
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    options = ["--head", f"--port={port}", f"--num-cpus={cores}", "--include-dashboard=false", "--block"]
+    with subprocess.Popen(
+        [ray, "start", *options, f"--temp-dir={folder}", "--node-ip-address=127.0.0.1"],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as head:
+        assert head.stdout is not None
+        for line in head.stdout:
+            if "Ray runtime started" in line:
+                break
+        else:
+            raise SystemExit("Ray's head has not started")
+        try:
+            yield {**env, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+        finally:
+            head.terminate()
+            head.communicate()
+    for process in psutil.process_iter(["cmdline"]):  # what the head has left
+        if str(folder) in " ".join(process.info["cmdline"] or ()):
+            process.kill()
 
 
 class Watch:

@@ -10,6 +10,7 @@ its actors.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from torch.nn.functional import cross_entropy
 SPACE = {"lr": [0.1, 0.01], "weight_decay": [1e-4, 1e-3]}
 """Two learning rates and two regularisations, as in section 5 of the Ray paper."""
 BATCH, VALID = 64, 0.2
+STEPS = "steps"
+"""The file in the folder of the data to which each epoch adds when it began and ended."""
 
 
 def model(kind: str) -> nn.Module:
@@ -38,6 +41,7 @@ def model(kind: str) -> nn.Module:
 
 def write_data(folder: Path, rows: int) -> Path:
     """Random pictures, whose class is that of the nearest of ten prototypes."""
+    folder.mkdir()
     rng = np.random.default_rng(0)
     prototypes = rng.normal(size=(10, 784)).astype(np.float32)
     y = rng.integers(0, 10, rows)
@@ -50,6 +54,7 @@ class Training:
     """A config's plain loop over all data, epoch by epoch."""
 
     def __init__(self, folder: Path, kind: str, hparams: Mapping[str, float]) -> None:
+        self._steps = folder / STEPS
         torch.manual_seed(0)
         torch.set_num_threads(1)
         columns = np.load(folder / "data.npz")
@@ -65,13 +70,17 @@ class Training:
 
     def epoch(self) -> float:
         """Train one epoch; the accuracy behind it."""
+        began = time.time()
         x, y = self._train
         for batch in torch.randperm(len(x)).split(BATCH):
             self._optimizer.zero_grad()
             cross_entropy(self._model(x[batch]), y[batch]).backward()
             self._optimizer.step()
         with torch.no_grad():
-            return self._correct(*self._valid)
+            accuracy = self._correct(*self._valid)
+        with open(self._steps, "a") as file:
+            file.write(f"{began} {time.time()}\n")
+        return accuracy
 
     def _correct(self, x: Tensor, y: Tensor) -> float:
         return float(torch.cat([self._model(part) for part in x.split(BATCH)]).argmax(1).eq(y).float().mean())

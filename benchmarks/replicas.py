@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean
 
 from cerebro_elastic.core.model.interfaces import Policy
@@ -24,8 +22,6 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Fault, Simulation, SyntheticMetrics, Times, simulate
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support.world import FixedSearch
 
 GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}

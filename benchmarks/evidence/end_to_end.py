@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import measuring
@@ -66,8 +67,8 @@ def main() -> None:
 def show() -> None:
     """Seconds of each system by dataset; and a table for each."""
     results = measuring.read("end_to_end")
-    with pages.figure("end_to_end", len(results)) as panels:
-        for axes, (name, systems) in zip(panels, results.items(), strict=True):
+    with pages.figure("end_to_end", len(TITLES)) as panels:
+        for axes, (name, systems) in zip(panels, results.items(), strict=False):
             seconds = {system: measuring.column(rounds, "seconds") for system, rounds in systems.items()}
             pages.bars(axes, seconds, OURS)
             axes.set(title=TITLES[name], xlabel="seconds")
@@ -79,20 +80,21 @@ def show() -> None:
 
 def table(systems: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """A line for each system."""
-    columns = {
-        "seconds": ("seconds", 1.0, 1),
+    spread = {"seconds": ("seconds", 1), "best accuracy": ("accuracy", 3)}
+    middle = {
         "of which start": ("start_seconds", 1.0, 1),
-        "best accuracy": ("accuracy", 1.0, 3),
+        "CPU seconds": ("cpu_seconds", 1.0, 0),
         "MB in memory": ("memory_bytes", 1e6, 0),
         "MB read": ("read_bytes", 1e6, 0),
         "MB moved": ("moved_bytes", 1e6, 0),
-        "CPU seconds": ("cpu_seconds", 1.0, 1),
     }
-    rows = [
-        [system, *(measuring.spread(measuring.column(rounds, key), *how) for key, *how in columns.values())]
-        for system, rounds in systems.items()
-    ]
-    return measuring.table(["", *columns], rows)
+    rows = []
+    for system, rounds in systems.items():
+        row = [system]
+        row += [measuring.spread(measuring.column(rounds, key), digits=to) for key, to in spread.values()]
+        row += [f"{median(measuring.column(rounds, key)) / by:,.{to}f}" for key, by, to in middle.values()]
+        rows.append(row)
+    return measuring.table(["", *spread, *middle], rows)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,12 @@ def main() -> None:
             command,
             cwd=REPOSITORY,
             env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
+            capture_output=True,  # the server's log of requests, too
             text=True,
-            check=True,
+            check=False,
         )
+        if ended.returncode:
+            raise SystemExit(ended.stdout + ended.stderr)
         print(ended.stdout, flush=True)
         found = {"dataset": bytes_behind("dataset: ", ended.stdout)}
         found |= {way: bytes_behind(f"{begin}[^:]*: ", ended.stdout) for way, begin in WAYS.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError, RuntimeEnvSetupError
 
 from cerebro_elastic.extending.errors import RunError
 
@@ -61,7 +62,13 @@ def connected(address: str, working_dir: Path | None, excludes: list[str]) -> It
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, runtime_env=package, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
+    except RuntimeEnvSetupError as exc:
+        ray.shutdown()
+        raise RunError(
+            f"--working-dir {working_dir} cannot be copied to the cluster: "
+            f"{_first_line(exc.__cause__ or exc)} A .gitignore or .rayignore in it leaves files out"
+        ) from exc
+    except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as exc:
         raise RunError(
             f"no Ray cluster can be used at --address {address}: {_first_line(exc)}; start one with "
             "`ray start --head`, or name the head's HOST:PORT. One that asks for a token needs "

@@ -12,6 +12,7 @@ from ray.exceptions import RayError
 
 from cerebro_elastic.extending.errors import RunError
 from cerebro_elastic.extending.launching import (
+    ENDED,
     GRACE,
     NodeRange,
     RunFolder,
@@ -128,9 +129,14 @@ def run(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
             )
             slots = [Slot(f"{run_id}-host-{i}", resources, command) for i in range(size.max)]
+            record = run_folder(run_id, place)
+            checked = load_recipe(checked, nodes=str(NodeRange(size.min * nodes, size.max * nodes)))
             with end_of(run_id, store) as ended, Hosts(slots, watcher.say) as group:
-                _watch(group, ended, grace)
-                return _result(group, run_folder(run_id, place), store, ended=ended())
+                if ended():
+                    watcher.say(ENDED.format(run=run_id))
+                else:
+                    _watch(group, ended, grace)
+                return keep_record(record, store, checked) if ended() else _result(group, record)
 
 
 def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
@@ -153,9 +159,8 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
         ) from exc
 
 
-def _result(group: Hosts, folder: RunFolder, store: StoreSettings, *, ended: bool) -> RunResult:
-    if ended:
-        return keep_record(folder, store)
+def _result(group: Hosts, folder: RunFolder) -> RunResult:
+    """The result of a run that this etcd does not know to have ended."""
     if group.error:
         raise RunError(
             f"no host can take part in run {folder.run!r} any more; one ended with:\n{group.error}"

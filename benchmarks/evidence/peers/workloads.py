@@ -145,7 +145,7 @@ WORKLOADS = {
             "lr": [1e-2, 3e-3],
             "weight_decay": [1e-4, 1e-6],
         },
-        {"tiny": Extent(128, 64, 1), "reduced": Extent(800, 200, 3), "full": Extent(800, 200, 20)},
+        {"tiny": Extent(128, 64, 1), "reduced": Extent(800, 200, 2), "full": Extent(800, 200, 20)},
     ),
     "clicks": Workload(
         lambda: _recipe("criteo_shaped").load(),
@@ -157,7 +157,7 @@ WORKLOADS = {
             "lr": [1e-3, 1e-4],
             "weight_decay": [1e-4, 1e-5],
         },
-        {"tiny": Extent(1024, 256, 1), "reduced": Extent(4_096, 2_000, 2), "full": Extent(36_000, 4_000, 5)},
+        {"tiny": Extent(1024, 256, 1), "reduced": Extent(5_120, 2_000, 1), "full": Extent(36_000, 4_000, 5)},
     ),
 }
 """The grids are the paper's in shape (VLDB 2020, Table 5): 16 configs; of clicks one model and four batch

@@ -42,10 +42,11 @@ from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 
 _ANOTHER = "choose another --run-id (by torchx: --run_id)"
-_ENDED = (
+ENDED = (
     "run {run!r} has ended; to go on with it: cerebro extend; to run the recipe again: another --run-id (by "
     "torchx: --run_id)"
 )
+"""What is said of an ended ``run``."""
 _LEASE_SECONDS = 60.0
 """Of a host's presence: long, because a host that was busy or suspended for a while is still one."""
 _REPORT_SECONDS = 10.0
@@ -100,7 +101,7 @@ def host(
             _report_end(store, folder, home, ended=False)
             raise
         if ended and gone_on(folder, with_key(store, folder.run, home)) is None:
-            watcher.say(_ENDED.format(run=folder.run))
+            watcher.say(ENDED.format(run=folder.run))
             _report_end(store, folder, home, ended=True)
             return RunResult(folder)
     _await(store, folder, PATIENCE)
@@ -112,9 +113,9 @@ def host(
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
-        _check_same(known_spec(record, store), checked)
+        check_same(known_spec(record, store), checked)
         if record.ended():
-            watcher.say(_ENDED.format(run=folder.run))
+            watcher.say(ENDED.format(run=folder.run))
             return RunResult(folder, store)
         names = node_names(nodes)
         return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports)
@@ -142,7 +143,7 @@ def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
     """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can go on with
     it."""
     if ended:
-        _check_same(folder.read_spec(), recipe)
+        check_same(folder.read_spec(), recipe)
     elif folder.etcd.exists():
         raise RunError(
             f"{folder.path} holds a run {folder.run!r} that `cerebro run` began with an etcd of its own, and "
@@ -210,7 +211,8 @@ def _check_new(folder: RunFolder) -> None:
         )
 
 
-def _check_same(spec: Spec, recipe: Recipe) -> None:
+def check_same(spec: Spec, recipe: Recipe) -> None:
+    """Raise ``RunError`` unless ``recipe`` is that of the run."""
     if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
         raise RunError(
             f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"

@@ -15,12 +15,14 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse
 from cerebro_elastic.files import private_folder, write_text
 from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import known_spec, store_at
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.host import check_same
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -60,14 +62,15 @@ def end_of(run: str, settings: StoreSettings) -> Iterator[Callable[[], bool]]:
         yield Record(store, run, settings.run_key).ended
 
 
-def keep_record(folder: RunFolder, settings: StoreSettings) -> RunResult:
-    """The run as the store has it. Its record is brought up to date in ``folder``, unless a host keeps it
-    there: this machine may have had none."""
+def keep_record(folder: RunFolder, settings: StoreSettings, recipe: Recipe) -> RunResult:
+    """The run of ``recipe`` as the store has it. Its record is brought up to date in ``folder``, unless a
+    host keeps it there: this machine may have had none."""
     try:
         with folder.locked(), closing(EtcdStore(settings)) as store:
             record = Record(store, folder.run, settings.run_key)
             spec = known_spec(record, settings)
             record.check_signed(settings.trusted)
+            check_same(spec, recipe)
             write_spec(folder, spec)
             if settings.run_key is not None:
                 settings.run_key.kept_in(folder.key)

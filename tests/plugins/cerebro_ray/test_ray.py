@@ -274,6 +274,22 @@ def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
     assert (done.returncode, done.stdout) == (0, "stopped as by Ctrl-C\n"), done.stderr
 
 
+@pytest.mark.cluster
+def test_a_token_that_is_missing_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(RECIPE)
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "absent")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cerebro_elastic.cli", "ray", "job.yaml", "--address", cluster.address],
+        cwd=tmp_path,
+        env={**os.environ, **token},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no Ray cluster can be used at --address"), done.stderr
+
+
 def test_the_driver_waits_for_an_etcd_that_is_away(tmp_path: Path) -> None:
     with (
         warnings.catch_warnings(action="error"),  # one etcd alone has no member to differ from
