@@ -168,8 +168,7 @@ def show() -> None:
             left.bar(where, heights, 0.25, label=event, color=(GREY, OURS, "#c62828")[at])
         left.set_xticks(range(len(simulation)), simulation, rotation=30, ha="right")
         left.set_title("simulated: makespan over bound, less 1")
-        left.set_ylim(top=0.6)
-        left.legend(frameon=False, ncols=3, loc="upper center")
+        left.legend(frameon=False, fontsize=8, handlelength=1, loc="upper right")
         plans = [f"{way}, {plan}" for way in WAYS for plan in ("undisturbed", "one is slow")]
         slow = [plan for plan in plans if plan.endswith("slow")]
         bars(right, {plan: column(results[plan], "seconds") for plan in plans}, slow)
