@@ -127,6 +127,10 @@ def run(folder: Path) -> None:
     with ExitStack() as stack:
         etcd = [*cerebro, "etcd", "recipe", "--port", port, "--home", str(folder / "etcd")]
         processes = [stack.enter_context(process(etcd, folder))]
+        key = folder / "etcd" / "recipe.etcd" / "key"
+        while not key.exists() and processes[0].poll() is None:
+            time.sleep(0.1)
+        os.environ["CEREBRO_RUN_KEY_FILE"] = str(key)
         for index in range(MACHINES):
             host = [*cerebro, "host", "recipe.yaml", "--etcd", f"127.0.0.1:{port}"]
             processes.append(

@@ -1,6 +1,6 @@
 """Sixteen configs, end to end: hopping and the systems that people would pick instead.
 
-    python benchmarks/evidence/end_to_end.py [--size full] [--only fashion text clicks] [--rounds 3]
+    python benchmarks/evidence/end_to_end.py [--only fashion text clicks] [--rounds 3] [--size full]
 
 All train the same 16 configs on the same rows for as many epochs, on two cores, and evaluate each config
 behind each epoch. Each is a script of ``peers/`` that runs alone; they take turns. Data are written before,
@@ -50,13 +50,15 @@ def arms(folder: Path, systems: Sequence[str] = tuple(SYSTEMS)) -> list[measurin
 
 def main() -> None:
     parser = measuring.options(__doc__, "end_to_end")
-    parser.add_argument("--only", nargs="+", choices=list(TITLES), default=list(TITLES))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(TITLES), help="default: fashion; of --size full all"
+    )
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     asked = parser.parse_args()
     sys.path.append(str(PEERS))
     import workloads
 
-    for name in asked.only:
+    for name in asked.only or (TITLES if asked.size == "full" else ["fashion"]):
         with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
             folder = Path(temporary)
             workloads.write(folder, name, asked.size)
@@ -68,6 +70,8 @@ def show() -> None:
     """Seconds of each system by dataset; and a table for each."""
     results = measuring.read("end_to_end")
     with pages.figure("end_to_end", len(TITLES)) as panels:
+        for axes in panels[len(results) :]:
+            axes.set_axis_off()
         for axes, (name, systems) in zip(panels, results.items(), strict=False):
             seconds = {system: measuring.column(rounds, "seconds") for system, rounds in systems.items()}
             pages.bars(axes, seconds, OURS)

@@ -47,7 +47,7 @@ def main() -> None:
             raise SystemExit(ended.stdout + ended.stderr)
         print(ended.stdout, flush=True)
         found = {"dataset": bytes_behind("dataset: ", ended.stdout)}
-        found |= {way: bytes_behind(f"{begin}[^:]*: ", ended.stdout) for way, begin in WAYS.items()}
+        found |= {way: bytes_behind(f"{begin}.*: ", ended.stdout) for way, begin in WAYS.items()}
         measuring.write(asked.to, asked.size, {str(rows): found})
 
 

@@ -3,8 +3,8 @@
     python asha_tasks.py FOLDER SPEC
 
 SPEC is JSON: ``seed``, ``workers``, ``epochs`` (of a trial at most), ``seconds`` (from the first batch, after
-which no epoch begins), ``factor``, and ``prune`` (whether ASHA stops trials, or none is). Prints a JSON line
-for each epoch: the time, trial, epoch, and accuracy.
+which no epoch begins), and the reduction ``factor``. Prints a JSON line for each epoch: the time, trial,
+epoch, and accuracy.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ def work(folder: Path, spec: dict[str, Any], worker: int) -> None:
     data = load_few()
     images, labels = (torch.from_numpy(column.copy()) for column in data["train"].values())
     valid = [torch.from_numpy(column.copy()) for column in data["valid"].values()]
-    pruner: Any = optuna.pruners.NopPruner()
-    if spec["prune"]:
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=spec["factor"])
     study = optuna.create_study(
         study_name="asha",
         direction="maximize",
@@ -45,7 +42,7 @@ def work(folder: Path, spec: dict[str, Any], worker: int) -> None:
             optuna.storages.journal.JournalFileBackend(str(folder / "study.log"))
         ),
         sampler=optuna.samplers.RandomSampler(seed=1000 * spec["seed"] + worker),
-        pruner=pruner,
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=spec["factor"]),
         load_if_exists=True,
     )
     began = folder / "began"
@@ -78,7 +75,7 @@ def work(folder: Path, spec: dict[str, Any], worker: int) -> None:
                 right = sum(net(to_input(piece)[0]).argmax(1).eq(piece[1]).sum() for piece in pieces)
             accuracy = float(right) / len(valid[1])
             line = {"time": time.time(), "trial": trial.number, "epoch": epoch, "accuracy": accuracy}
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line) + "\n", end="", flush=True)  # in one piece: workers share the output
             trial.report(accuracy, epoch + 1)
             if trial.should_prune():
                 raise optuna.TrialPruned
