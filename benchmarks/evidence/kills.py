@@ -10,20 +10,18 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import psutil
+from batches import Batch, bars, costs
 from measuring import HERE, PEER
 
 PARTITIONS = 4
 """Of hopping."""
 AGAIN_SECONDS = 1.0
 """Nodes train their parts of a batch within this time; what is trained later is trained again."""
-GAP_SECONDS = 0.5
-"""A node that trains no batch for so long waits."""
 LIMIT_SECONDS = 180.0
 
 
@@ -39,17 +37,6 @@ class Plan:
     """Seconds from the first batch to the kill, if there is one."""
     away: float
     """Seconds from the kill until the node's command is started again."""
-
-
-class Batch(NamedTuple):
-    """A batch that a node trained."""
-
-    time: float
-    node: str
-    config: int
-    number: str
-    """Its epoch and place; the same for all hopped batches, which do not say."""
-    rows: int
 
 
 class System:
@@ -268,49 +255,6 @@ def strike(system: System) -> dict[str, Any]:
     }
     taken |= costs(batches, killed, back) if killed else {}
     return {name: round(value, 3) for name, value in taken.items()} | {"bars": bars(batches, flags, first)}
-
-
-def costs(batches: Sequence[Batch], killed: float, back: float) -> dict[str, float]:
-    """What the loss of ``b`` cost, in seconds."""
-    first = batches[0].time
-    struck = next(batch for batch in reversed(batches) if batch.node == "b" and batch.time <= killed)
-    again = [b.time for b in batches if b.config == struck.config and b.time > killed + 0.1]
-    left = [killed, *(batch.time for batch in batches if batch.node == "a" and batch.time > killed)]
-    gaps = [later - earlier for earlier, later in pairwise(left)]
-    returned = [batch.time - back for batch in batches if batch.node == "b" and batch.time > back]
-    found = {
-        "killed": killed - first,
-        "back": back - first,
-        "resumed": again[0] - killed,
-        "survivor_idle": sum(gap for gap in gaps if gap > GAP_SECONDS),
-    }
-    return found | ({"returned": returned[0]} if returned else {})
-
-
-@dataclass
-class Bar:
-    """A time in which a node trained batches of one config."""
-
-    node: str
-    config: int
-    start: float
-    end: float
-    lost: bool
-
-
-def bars(batches: Sequence[Batch], flags: Sequence[bool], first: float) -> list[dict[str, Any]]:
-    """The batches of each node, joined where no gap is between them, as JSON has them."""
-    found: list[Bar] = []
-    last: dict[str, Bar] = {}
-    for batch, lost in zip(batches, flags, strict=True):
-        bar, at = last.get(batch.node), round(batch.time - first, 3)
-        if bar is not None and at - bar.end <= GAP_SECONDS:
-            bar.end = at
-            if (bar.config, bar.lost) == (batch.config, lost):
-                continue
-        last[batch.node] = Bar(batch.node, batch.config, at, at, lost)
-        found.append(last[batch.node])
-    return [asdict(bar) for bar in found]
 
 
 def _alive(nodes: Mapping[str, subprocess.Popen[bytes]]) -> Iterator[bool]:
