@@ -23,6 +23,7 @@ from cerebro_elastic.store.client.wire import Json
 
 _CALLS = {
     "auth/authenticate": ("Auth", "Authenticate"),
+    "cluster/member/list": ("Cluster", "MemberList"),
     "kv/range": ("KV", "Range"),
     "kv/txn": ("KV", "Txn"),
     "lease/grant": ("Lease", "LeaseGrant"),

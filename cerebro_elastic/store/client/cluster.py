@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from cerebro_elastic.clock import Clock
@@ -75,7 +76,9 @@ class Cluster:
                 endpoint, seconds, lambda seconds, token: endpoint.call(_MEMBERS, {}, seconds, token)
             )
 
-        return len(self._retried(asked, (NotSent, NoAnswer)).get("members", ()))
+        with suppress(Refused):
+            return len(self._retried(asked, (NotSent, NoAnswer)).get("members", ()))
+        return 0
 
     @property
     def logs_in(self) -> bool:
