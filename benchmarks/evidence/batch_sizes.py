@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 
 import measuring
-import pages
 from end_to_end import PEERS, arms
+from pages import OURS, PEER, Pages
 
-SIZES = (16, 64, 256)
+SIZES = {"full": (16, 64, 256), "reduced": (16, 256)}
 SYSTEMS = ("hopping", "DDP")
 
 
@@ -29,7 +29,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
         every = []
-        for size in SIZES:
+        for size in SIZES[asked.size]:
             folder = Path(temporary) / str(size)
             space = {
                 "architecture": ["perceptron"],
@@ -37,7 +37,7 @@ def main() -> None:
                 "lr": [1e-3, 3e-4],
                 "weight_decay": [1e-4, 1e-6],
             }
-            workloads.write(folder, "fashion", asked.size, space)
+            workloads.write(folder, "fashion", workloads.FASHION.extents[asked.size], space)
             every += [
                 measuring.Arm(f"{arm.name}, {size}", arm.command, arm.environment)
                 for arm in arms(folder, SYSTEMS)
@@ -45,21 +45,22 @@ def main() -> None:
         measuring.write(asked.to, asked.size, {"fashion": measuring.take_turns(every, asked.rounds)})
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """Seconds of training and the best accuracy by batch size."""
-    taken = measuring.read("batch_sizes")["fashion"]
+    taken = pages.read("batch_sizes")["fashion"]
+    sizes = [size for size in SIZES["full"] if f"{SYSTEMS[0]}, {size}" in taken]
     with pages.figure("batch_sizes", 2) as panels:
-        for system, colour in zip(SYSTEMS, (pages.OURS, pages.PEER), strict=True):
+        for system, colour in zip(SYSTEMS, (OURS, PEER), strict=True):
             for axes, name in zip(panels, ("training_seconds", "accuracy"), strict=True):
-                values = [median(measuring.column(taken[f"{system}, {size}"], name)) for size in SIZES]
-                axes.plot(range(len(SIZES)), values, marker="o", color=colour, label=system)
+                values = [median(measuring.column(taken[f"{system}, {size}"], name)) for size in sizes]
+                axes.plot(range(len(sizes)), values, marker="o", color=colour, label=system)
         for axes, label in zip(panels, ("seconds of training", "best accuracy"), strict=True):
             axes.set(xlabel="rows of a batch", ylabel=label)
-            axes.set_xticks(range(len(SIZES)), list(map(str, SIZES)))
+            axes.set_xticks(range(len(sizes)), list(map(str, sizes)))
         panels[0].set_ylim(bottom=0)
         panels[0].legend(frameon=False)
     rows = []
-    for size in SIZES:
+    for size in sizes:
         for system in SYSTEMS:
             rounds = taken[f"{system}, {size}"]
             rows.append(

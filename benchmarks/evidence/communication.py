@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 import measuring
-import pages
 from end_to_end import PEERS, TITLES
+from pages import Pages
 
 FORMULAS = {
     "Model Hopper Parallelism": ("k·3m·p·S + 3m·S", "hopping", "hopped_bytes"),
@@ -37,10 +37,10 @@ def main() -> None:
     sys.path.append(str(PEERS))
     import workloads
 
-    for name in TITLES:
+    for name in workloads.of_size(asked.size):
         with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
             folder = Path(temporary)
-            workloads.write(folder, name, asked.size)
+            workloads.write(folder, name, workloads.WORKLOADS[name].extents[asked.size])
             partitions = sum(file.stat().st_size for file in folder.glob("partitions/train/*/*"))
         measuring.write(asked.to, asked.size, {name: costs(workloads, name, asked.size, partitions)})
 
@@ -67,10 +67,10 @@ def costs(workloads: Any, name: str, size: str, dataset: int) -> dict[str, float
     return moved
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """A table: of each dataset the formula's and the measured megabytes."""
-    costs, ended = measuring.read("communication"), measuring.read("end_to_end")
-    names = [name for name in costs if name in ended]
+    costs, ended = pages.read("communication"), pages.read("end_to_end")
+    names = [name for name in TITLES if name in costs and name in ended]
     rows = []
     for approach, (formula, system, key) in FORMULAS.items():
         row: list[object] = [approach, f"`{formula}`"]

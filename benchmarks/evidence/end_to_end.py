@@ -1,6 +1,6 @@
 """Sixteen configs, end to end: hopping and the systems that people would pick instead.
 
-    python benchmarks/evidence/end_to_end.py [--only fashion text clicks] [--rounds 3] [--size full]
+    python benchmarks/evidence/end_to_end.py [--size full] [--only fashion text] [--rounds 3]
 
 All train the same 16 configs on the same rows for as many epochs, on two cores, and evaluate each config
 behind each epoch. Each is a script of ``peers/`` that runs alone; they take turns. Data are written before,
@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 import measuring
-import pages
+from pages import Pages, bars
 
 PEERS = measuring.HERE / "peers"
 SYSTEMS = {
@@ -37,6 +37,7 @@ TITLES = {
     "fashion": "Fashion-MNIST",
     "text": "sentences of varying length",
     "clicks": "clicks, wide rows",
+    "whole": "Fashion-MNIST, all rows",
 }
 
 
@@ -50,33 +51,34 @@ def arms(folder: Path, systems: Sequence[str] = tuple(SYSTEMS)) -> list[measurin
 
 def main() -> None:
     parser = measuring.options(__doc__, "end_to_end")
-    parser.add_argument(
-        "--only", nargs="+", choices=list(TITLES), help="default: fashion; of --size full all"
-    )
+    parser.add_argument("--only", nargs="+", choices=list(TITLES), help="default: all that have this size")
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     asked = parser.parse_args()
     sys.path.append(str(PEERS))
     import workloads
 
-    for name in asked.only or (TITLES if asked.size == "full" else ["fashion"]):
+    there = workloads.of_size(asked.size)
+    if missing := set(asked.only or ()) - set(there):
+        parser.error(f"of size {asked.size} there is no {', '.join(missing)}")
+    for name in asked.only or there:
         with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
             folder = Path(temporary)
-            workloads.write(folder, name, asked.size)
+            workloads.write(folder, name, workloads.WORKLOADS[name].extents[asked.size])
             rounds = measuring.take_turns(arms(folder, asked.systems), asked.rounds)
             measuring.write(asked.to, asked.size, {name: rounds})
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """Seconds of each system by dataset; and a table for each."""
-    results = measuring.read("end_to_end")
-    with pages.figure("end_to_end", len(TITLES)) as panels:
-        for axes in panels[len(results) :]:
-            axes.set_axis_off()
-        for axes, (name, systems) in zip(panels, results.items(), strict=False):
+    measured = pages.read("end_to_end")
+    results = {name: measured[name] for name in TITLES if name in measured}
+    rows = 1 if len(results) < 4 else 2
+    with pages.figure("end_to_end", len(results), (8.0, 3.0 * rows), rows) as panels:
+        for at, (axes, (name, systems)) in enumerate(zip(panels, results.items(), strict=True)):
             seconds = {system: measuring.column(rounds, "seconds") for system, rounds in systems.items()}
-            pages.bars(axes, seconds, OURS)
+            bars(axes, seconds, OURS)
             axes.set(title=TITLES[name], xlabel="seconds")
-            if axes is not panels[0]:
+            if at % (len(results) // rows):
                 axes.set_yticklabels([])
     for name, systems in results.items():
         pages.fill("end_to_end.md", name, table(systems))

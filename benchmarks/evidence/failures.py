@@ -22,26 +22,28 @@ from pathlib import Path
 from typing import Any
 
 from kills import SYSTEMS, Plan, strike
-from measuring import column, options, read, spread, table, wait_for_quiet, write
-from pages import figure, fill
+from measuring import column, options, spread, table, wait_for_quiet, write
+from pages import Pages
 
 ROWS = 16_000
 """Of ``pictures.load``."""
+LEADER_LOST = "hopping, leader lost"
 GRID = {"lr": [0.003, 0.001, 0.0003], "width": [8, 16]}
 
 
 def main() -> None:
-    parser = options(__doc__, "failures")
-    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    parser = options(__doc__, "failures", reduced_rounds=1)
+    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS))
     asked = parser.parse_args()
     full = asked.size == "full"
+    systems = asked.only or [system for system in SYSTEMS if full or system != LEADER_LOST]
     configs = [dict(zip(GRID, point, strict=True)) for point in product(*GRID.values())]
     struck = Plan(ROWS, configs, 2, 6.0, 6.0) if full else Plan(ROWS, configs[2:], 2, 4.0, 4.0)
     plans = {"undisturbed": replace(struck, kill_after=None), "a node is lost": struck}
     runs: dict[str, list[dict[str, Any]]] = {}
-    for number in range(asked.rounds if full else 1):
+    for number in range(asked.rounds):
         # Undisturbed it is the same as hopping.
-        arms = [arm for arm in product(asked.only, plans) if arm != ("hopping, leader lost", "undisturbed")]
+        arms = [arm for arm in product(systems, plans) if arm != (LEADER_LOST, "undisturbed")]
         for system, plan in random.Random(number).sample(arms, len(arms)):
             quiet = wait_for_quiet()
             with tempfile.TemporaryDirectory(prefix="cb-") as folder:
@@ -49,18 +51,19 @@ def main() -> None:
             runs.setdefault(f"{system}, {plan}", []).append({**taken, "quiet": quiet})
             shown = {name: value for name, value in taken.items() if name != "bars"}
             print(f"round {number + 1}, {system}, {plan}: {shown}", flush=True)
-    write(asked.to, asked.size, runs)
+        write(asked.to, asked.size, runs)
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """A timeline of one round, and the medians of all."""
-    runs = read("failures")
-    with figure("failures", size=(8, 4)) as axes:
-        for at, system in enumerate(SYSTEMS):
+    runs = pages.read("failures")
+    systems = [system for system in SYSTEMS if f"{system}, a node is lost" in runs]
+    with pages.figure("failures", size=(8, 4)) as (axes,):
+        for at, system in enumerate(systems):
             _draw(axes, _middle(runs, system), {"a": -3 * at, "b": -3 * at - 1})
         lanes = {
             -3 * at - lane: f"{system}, {node}"
-            for at, system in enumerate(SYSTEMS)
+            for at, system in enumerate(systems)
             for lane, node in enumerate("ab")
         }
         axes.set_yticks(list(lanes), list(lanes.values()))
@@ -68,7 +71,7 @@ def show() -> None:
     head = ["", "undisturbed, s", "with the loss, s", "longer by, s", "trained twice, %"]
     head += ["its config trains again, s", "the other node waits, s"]
     rows = []
-    for system in SYSTEMS:
+    for system in systems:
         lost = runs[f"{system}, a node is lost"]
         calm = runs.get(f"{system}, undisturbed", runs["hopping, undisturbed"])
         middles = [statistics.median(column(each, "seconds")) for each in (lost, calm)]
@@ -76,7 +79,7 @@ def show() -> None:
         twice = spread(column(lost, "lost_share"), scale=0.01)
         seconds = [spread(column(each, "seconds")) for each in (calm, lost)]
         rows.append([system, *seconds, f"{middles[0] - middles[1]:.1f}", twice, *columns])
-    fill("failures.md", "failures", table(head, rows))
+    pages.fill("failures.md", "failures", table(head, rows))
 
 
 def _middle(runs: Mapping[str, Any], system: str) -> Mapping[str, Any]:

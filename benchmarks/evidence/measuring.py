@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 import psutil
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+BUILD = HERE.parents[1] / "build" / "evidence"
+RESULTS = {"full": HERE / "results", "reduced": BUILD / "results"}
+"""Where results go, by size. The record is of the full size."""
 PACKAGES = ("torch", "lightning", "ray", "numpy", "cerebro-elastic")
 PEER = {
     "OMP_NUM_THREADS": "1",
@@ -52,8 +54,9 @@ class Arm:
 
     name: str
     command: Sequence[str]
-    """A script that runs alone. Its last line is a JSON object of numbers: what it says about itself. If it
-    has ``began`` (``time.time`` of the first training step), the seconds before it are ``start_seconds``."""
+    """A script that runs alone. Its last line is a JSON object of numbers: what it says about itself. Some
+    are times (``time.time``). Before ``began``, that of the first training step, are the ``start_seconds``.
+    If it says ``ready`` and ``done``, the clock runs between them, not from the script's start to its end."""
     environment: Mapping[str, str] = field(default_factory=lambda: PEER)
     """Added to this process's environment."""
 
@@ -63,7 +66,7 @@ class Usage:
     """What a command and all its descendants used."""
 
     seconds: float = 0.0
-    """From the command's start to its end."""
+    """From the command's start to its end, or between those that it names."""
     start_seconds: float = 0.0
     """Until its first training step; 0 if it does not say."""
     memory_bytes: int = 0
@@ -80,13 +83,35 @@ class Usage:
     """The command's own numbers."""
 
 
-def options(doc: str | None, name: str, rounds: int = 3) -> argparse.ArgumentParser:
+def options(
+    doc: str | None, name: str, *, full_rounds: int = 3, reduced_rounds: int = 3
+) -> argparse.ArgumentParser:
     """The options that each experiment has."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--size", choices=["tiny", "reduced", "full"], default="reduced")
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--to", type=Path, default=RESULTS / f"{name}.json")
+    rounds = {"full": full_rounds, "reduced": reduced_rounds}
+    files = {size: folder / f"{name}.json" for size, folder in RESULTS.items()}
+    parser = _OptionsBySize(
+        {"rounds": rounds, "to": files}, description=doc, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", choices=list(RESULTS), default="reduced")
+    parser.add_argument("--rounds", type=int, help=", ".join(f"{size}: {n}" for size, n in rounds.items()))
+    shown = "\n".join(f"{size}: {os.path.relpath(file, HERE.parents[1])}" for size, file in files.items())
+    parser.add_argument("--to", type=Path, metavar="FILE", help=shown)
     return parser
+
+
+class _OptionsBySize(argparse.ArgumentParser):
+    """What the command line leaves out is that of the size."""
+
+    def __init__(self, by_size: Mapping[str, Mapping[str, Any]], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._by_size = by_size
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> tuple[argparse.Namespace, list[str]]:
+        asked, others = super().parse_known_args(*args, **kwargs)
+        for name, values in self._by_size.items():
+            if getattr(asked, name) is None:
+                setattr(asked, name, values[asked.size])
+        return asked, others
 
 
 def take_turns(arms: Iterable[Arm], rounds: int) -> dict[str, list[Usage]]:
@@ -118,8 +143,11 @@ def measure(arm: Arm) -> Usage:
                 f"{arm.name} ended with {child.returncode}:\n" + "\n".join(lines) + f"\n{err.read()}"
             )
     usage.said = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+    ready, done = usage.said.pop("ready", wall), usage.said.pop("done", None)
+    if done is not None:
+        usage.seconds = done - ready
     if "began" in usage.said:
-        usage.start_seconds = usage.said.pop("began") - wall
+        usage.start_seconds = usage.said.pop("began") - ready
     return usage
 
 
@@ -225,12 +253,13 @@ def write(to: Path, size: str, results: Mapping[str, Any]) -> None:
     kept = before.get("results", {}) | {
         name: {"made": machine(), "values": _plain(values)} for name, values in results.items()
     }
+    to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(json.dumps({"size": size, "results": kept}) + "\n")
 
 
-def read(name: str, file: Path | None = None) -> dict[str, Any]:
-    """The values of an experiment's results, by name; of those that are recorded, or of a file."""
-    results = json.loads((file or RESULTS / f"{name}.json").read_text())["results"]
+def read(file: Path) -> dict[str, Any]:
+    """The values of the results in a file, by name."""
+    results = json.loads(file.read_text())["results"]
     return {name: result["values"] for name, result in results.items()}
 
 

@@ -16,8 +16,8 @@ from statistics import fmean, median
 from typing import Any
 
 import measuring
-import pages
 from end_to_end import PEERS
+from pages import OURS, Pages
 
 WIDTHS = (32, 128, 512, 2048)
 
@@ -33,16 +33,17 @@ def main() -> None:
         "lr": [1e-3],
         "weight_decay": [1e-4, 1e-6],
     }
-    rounds = []
+    rounds, usages = [], []
     with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
         folder = Path(temporary)
-        workloads.write(folder, "fashion", asked.size, space)
-        rows = workloads.WORKLOADS["fashion"].extents[asked.size].train // workloads.PARTITIONS
+        extent = workloads.FASHION.extents[asked.size]
+        workloads.write(folder, "fashion", extent, space)
+        rows = extent.train // workloads.PARTITIONS
         command = [sys.executable, str(PEERS / "hopping.py"), "torch", str(folder), "--home", temporary]
         for _ in range(asked.rounds):
-            measuring.measure(measuring.Arm("hopping", command))
+            usages.append(measuring.measure(measuring.Arm("hopping", command)))
             rounds.append(units(folder))
-    measuring.write(asked.to, asked.size, {"rows of a unit": rows, "units": rounds})
+    measuring.write(asked.to, asked.size, {"rows of a unit": rows, "units": rounds, "usage": usages})
 
 
 def units(home: Path) -> dict[str, dict[str, float]]:
@@ -63,9 +64,9 @@ def units(home: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """The hop's share by the bytes of the state."""
-    found = measuring.read("model_sizes")
+    found = pages.read("model_sizes")
     rounds = found["units"]
     names = [f"perceptron-{width}" for width in WIDTHS]
 
@@ -77,8 +78,8 @@ def show() -> None:
         return [100 * hop / (hop + trained) for hop, trained in zip(hops, training, strict=True)]
 
     sizes = [median(of(name, "state_bytes")) / 1e6 for name in names]
-    with pages.figure("model_sizes", size=(5.0, 3.0)) as axes:
-        axes.plot(sizes, [median(shares(name)) for name in names], marker="o", color=pages.OURS)
+    with pages.figure("model_sizes", size=(5.0, 3.0)) as (axes,):
+        axes.plot(sizes, [median(shares(name)) for name in names], marker="o", color=OURS)
         axes.set(xscale="log", xlabel="MB of a config's state", ylabel="hop, % of the unit")
         axes.set_ylim(bottom=0)
     rows = [

@@ -20,8 +20,8 @@ from statistics import fmean, median
 from typing import Any
 
 import measuring
-import pages
 from end_to_end import PEERS
+from pages import OURS, PEER, Pages
 
 SPACE = {
     "architecture": ["convolutions", "perceptron"],
@@ -42,11 +42,12 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
         folder = Path(temporary)
-        workloads.write(folder, "fashion", asked.size, SPACE)
+        extent = workloads.FASHION.extents[asked.size]
+        workloads.write(folder, "fashion", extent, SPACE)
         live = measuring.take_turns(arms(folder), asked.rounds)
-        rows = workloads.WORKLOADS["fashion"].extents[asked.size].train
-        simulated = {str(configs): simulate(folder / "home-2", rows, configs) for configs in CONFIGS}
-    measuring.write(asked.to, asked.size, {"live": live, "simulated": simulated})
+        measuring.write(asked.to, asked.size, {"live": live})
+        simulated = {str(configs): simulate(folder / "home-2", extent.train, configs) for configs in CONFIGS}
+    measuring.write(asked.to, asked.size, {"simulated": simulated})
 
 
 def arms(folder: Path) -> list[measuring.Arm]:
@@ -105,9 +106,9 @@ def recipe(nodes: int, configs: int) -> Mapping[str, Any]:
     }
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """Speed-up over one node, live and simulated."""
-    found = measuring.read("node_numbers")
+    found = pages.read("node_numbers")
     live = {
         system: {
             number: measuring.column(found["live"][f"{system}, {number}"], "training_seconds")
@@ -116,7 +117,7 @@ def show() -> None:
         for system in (HOPPING, DDP)
     }
     with pages.figure("node_numbers", 2) as (left, right):
-        for system, colour in ((HOPPING, pages.OURS), (DDP, pages.PEER)):
+        for system, colour in ((HOPPING, OURS), (DDP, PEER)):
             one = median(live[system][1])
             left.bar(
                 [f"{system}, {number}" for number in (1, 2)],
@@ -128,7 +129,7 @@ def show() -> None:
         for configs, marker in zip(CONFIGS, "ox", strict=True):
             seconds = found["simulated"][str(configs)]
             speeds = [seconds["1"] / seconds[str(nodes)] for nodes in NODES]
-            right.plot(NODES, speeds, marker=marker, color=pages.OURS, label=f"{configs} configs")
+            right.plot(NODES, speeds, marker=marker, color=OURS, label=f"{configs} configs")
         right.set(title="simulated from measured units", xlabel="nodes", xscale="log", yscale="log")
         right.set_xticks(NODES, list(map(str, NODES)))
         right.set_yticks(NODES, list(map(str, NODES)))

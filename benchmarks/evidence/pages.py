@@ -5,27 +5,73 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from measuring import HERE
+import measuring
 
-PAGES = HERE.parents[1] / "docs" / "evidence"
+DOCS = measuring.HERE.parents[1] / "docs" / "evidence"
 LOOK = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "evidence"}
 OURS, PEER = "#3f51b5", "#b0b5c0"
 """The colours of our bars and of peers'."""
 
 
-@contextmanager
-def figure(name: str, panels: int = 1, size: tuple[float, float] = (8.0, 3.0)) -> Iterator[Any]:
-    """Axes to draw on, a list of them if there are several panels; kept as ``NAME.svg``."""
-    import matplotlib as mpl
-    from matplotlib import pyplot
+@dataclass(frozen=True)
+class Pages:
+    """Results, and the pages that show them."""
 
-    with mpl.rc_context(LOOK):
-        drawn, axes = pyplot.subplots(1, panels, figsize=size, layout="constrained")
-        yield axes
-        drawn.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
-        pyplot.close(drawn)
+    results: Path
+    """The folder of the experiments' files."""
+    folder: Path
+    """That of the pages."""
+
+    @classmethod
+    def of(cls, size: str) -> Pages:
+        """The record and the documentation, or those of a reduced run."""
+        return cls(measuring.RESULTS[size], DOCS if size == "full" else measuring.BUILD)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """An experiment's results; none if it has not been run."""
+        file = self.results / f"{name}.json"
+        return measuring.read(file) if file.exists() else {}
+
+    @contextmanager
+    def figure(
+        self, name: str, panels: int = 1, size: tuple[float, float] = (8.0, 3.0), rows: int = 1
+    ) -> Iterator[list[Any]]:
+        """Axes to draw on, as many as there are panels; kept as ``NAME.svg``."""
+        import matplotlib as mpl
+        from matplotlib import pyplot
+
+        with mpl.rc_context(LOOK):
+            drawn, axes = pyplot.subplots(
+                rows, -(-panels // rows), figsize=size, layout="constrained", squeeze=False
+            )
+            yield list(axes.flat)
+            drawn.savefig(self.folder / f"{name}.svg", metadata={"Date": None})
+            pyplot.close(drawn)
+
+    def fill(self, page: str, mark: str, text: str) -> None:
+        """Put ``text`` between ``<!-- MARK -->`` and ``<!-- / -->`` of a page. Raises ``ValueError`` if it
+        has no such marks."""
+        path = self.folder / page
+        whole = path.read_text()
+        filled = between_marks(whole, text, re.escape(mark))
+        if filled is None:
+            raise ValueError(f"{path} has no line <!-- {mark} --> with <!-- / --> behind it")
+        path.write_text(filled)
+
+
+def between_marks(page: str, text: str, mark: str = r"\w[\w ]*") -> str | None:
+    """The page with ``text`` between the marks of a name, by default of any; nothing if it has none."""
+    filled, times = re.subn(
+        rf"(<!-- {mark} -->\n).*?(<!-- / -->)",
+        lambda found: f"{found[1]}\n{text}\n\n{found[2]}",
+        page,
+        flags=re.DOTALL,
+    )
+    return filled if times else None
 
 
 def bars(axes: Any, values: Mapping[str, Sequence[float]], ours: Iterable[str]) -> None:
@@ -38,21 +84,3 @@ def bars(axes: Any, values: Mapping[str, Sequence[float]], ours: Iterable[str]) 
     colours = [OURS if name in set(ours) else PEER for name in values]
     axes.barh(list(values), middles, xerr=[below, above], color=colours, error_kw={"linewidth": 1})
     axes.invert_yaxis()
-
-
-def fill(page: str, mark: str, text: str) -> None:
-    """Put ``text`` between ``<!-- MARK -->`` and ``<!-- / -->`` of a page. Raises ``ValueError`` if it has
-    no such marks."""
-    path = PAGES / page
-    whole = path.read_text()
-    begin, end = re.escape(f"<!-- {mark} -->"), re.escape("<!-- / -->")
-    filled, times = re.subn(
-        rf"({begin}\n).*?({end})",
-        lambda found: f"{found[1]}\n{text}\n\n{found[2]}",
-        whole,
-        count=1,
-        flags=re.DOTALL,
-    )
-    if not times:
-        raise ValueError(f"{path} has no line <!-- {mark} --> with <!-- / --> behind it")
-    path.write_text(filled)

@@ -21,9 +21,9 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from measuring import HERE, options, read, table, wait_for_quiet, write
+from measuring import HERE, options, table, wait_for_quiet, write
 from numpy.typing import NDArray
-from pages import OURS, PEER, figure, fill
+from pages import OURS, PEER, Pages
 from shortest import shortest
 
 sys.path.append(str(HERE.parent))
@@ -50,6 +50,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 
 def recipe(
     case: str,
+    epochs: int,
     root: Path,
     strategies: Sequence[str],
     nodes: int = max(NODES),
@@ -59,7 +60,7 @@ def recipe(
     given = CASES[case]
     return load_recipe(
         {
-            "epochs": given["epochs"],
+            "epochs": epochs,
             "nodes": nodes,
             "gang": max(STRATEGY_NODES[strategy] for strategy in strategies),
             "parallelism": [STRATEGIES[strategy] for strategy in strategies],
@@ -79,11 +80,11 @@ def recipe(
     )
 
 
-def live(case: str, root: Path, rounds: int) -> dict[str, Any]:
+def live(case: str, epochs: int, root: Path, rounds: int) -> dict[str, Any]:
     """The plan's choice, and the seconds of each candidate."""
     began = time.perf_counter()
     forecast = cerebro_elastic.plan(
-        recipe(case, root, list(STRATEGIES)), nodes=NODES, partitions=PARTITIONS, home=root
+        recipe(case, epochs, root, list(STRATEGIES)), nodes=NODES, partitions=PARTITIONS, home=root
     )
     planning = time.perf_counter() - began
     fastest = forecast.options[0]
@@ -97,7 +98,7 @@ def live(case: str, root: Path, rounds: int) -> dict[str, Any]:
             if nodes < STRATEGY_NODES[strategy]:
                 continue
             run = f"{case}-{nodes}-{partitions}-{strategy}-{number}".replace(" ", "-")
-            candidate = recipe(case, root, [strategy], nodes, partitions)
+            candidate = recipe(case, epochs, root, [strategy], nodes, partitions)
             events = cerebro_elastic.run(candidate, run_id=run, home=root).events
             tried.setdefault(_name(nodes, partitions, strategy), []).append(
                 round(timeline(events).seconds, 3)
@@ -153,28 +154,27 @@ def schedules(seeds: int) -> dict[str, dict[str, list[float]]]:
 
 
 def main() -> None:
-    parser = options(__doc__, "plan_quality")
+    parser = options(__doc__, "plan_quality", full_rounds=1, reduced_rounds=1)
     parser.add_argument("--only", choices=["schedules", "plans"], help="one part; the other's results stay")
     asked = parser.parse_args()
     full = asked.size == "full"
-    results: dict[str, Any] = {}
     if asked.only != "plans":
-        results["small schedules"] = schedules(40 if full else 10)
+        write(asked.to, asked.size, {"small schedules": schedules(40 if full else 10)})
     if asked.only != "schedules":
-        wait_for_quiet()
         with tempfile.TemporaryDirectory(prefix="cb-") as folder:
             root = Path(folder)
             (root / "pictures.py").symlink_to(HERE / "peers" / "pictures.py")
-            for case in list(CASES)[: None if full else 2]:
-                results[case] = live(case, root, asked.rounds if full else 1)
-    write(asked.to, asked.size, results)
+            for case in CASES if full else list(CASES)[:1]:
+                quiet = wait_for_quiet()
+                found = live(case, CASES[case]["epochs"] if full else 1, root, asked.rounds)
+                write(asked.to, asked.size, {case: {**found, "quiet": quiet}})
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """What each candidate took, and the tables of the page."""
-    results = read("plan_quality")
+    results = pages.read("plan_quality")
     small = results.pop("small schedules")
-    with figure("plan_quality", panels=len(results), size=(8, 2.2)) as panels:
+    with pages.figure("plan_quality", panels=len(results), size=(8, 2.2)) as panels:
         for axes, (case, found) in zip(panels, results.items(), strict=True):
             names = list(found["tried"])
             axes.barh(
@@ -203,7 +203,7 @@ def show() -> None:
             ]
         )
     head = ["", "the plan", "its share of the best throughput", "the mean candidate's", "forecast / live, s"]
-    fill("plan-quality.md", "plans", table([*head, "s to plan", "s to try all"], rows))
+    pages.fill("plan-quality.md", "plans", table([*head, "s to plan", "s to try all"], rows))
     policies = list(next(iter(small.values())))
     cells = [
         [
@@ -215,7 +215,7 @@ def show() -> None:
         ]
         for name, ratios in small.items()
     ]
-    fill("plan-quality.md", "schedules", table(["", *policies], cells))
+    pages.fill("plan-quality.md", "schedules", table(["", *policies], cells))
 
 
 if __name__ == "__main__":

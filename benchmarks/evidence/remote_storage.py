@@ -16,11 +16,11 @@ import subprocess
 import sys
 
 import measuring
-import pages
+from pages import OURS, PEER, Pages
 
 REPOSITORY = measuring.HERE.parents[1]
 CONFIGS, EPOCHS = 4, 3
-ROWS = {"tiny": (2_000,), "reduced": (5_000, 10_000, 20_000), "full": (20_000, 40_000, 80_000)}
+ROWS = {"full": (5_000, 10_000, 20_000), "reduced": (1_000, 2_000)}
 WAYS = {
     "hopping": "model hopping",
     "task-parallel, all data in each epoch": "task parallel: each config",
@@ -58,14 +58,12 @@ def bytes_behind(words: str, text: str) -> int:
     return int(found[1])
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """Megabytes that the storage served, by the size of the data."""
-    found = measuring.read("remote_storage")
+    found = pages.read("remote_storage")
     sizes = [each["dataset"] / 1e6 for each in found.values()]
-    with pages.figure("remote_storage", size=(5.0, 3.0)) as axes:
-        for way, colour, line in zip(
-            WAYS, (pages.OURS, pages.PEER, pages.PEER), ("-", "-", "--"), strict=True
-        ):
+    with pages.figure("remote_storage", size=(5.0, 3.0)) as (axes,):
+        for way, colour, line in zip(WAYS, (OURS, PEER, PEER), ("-", "-", "--"), strict=True):
             served = [each[way] / 1e6 for each in found.values()]
             axes.plot(sizes, served, line, marker="o", color=colour, label=way)
         axes.set(xlabel="MB of training data", ylabel="MB read from the storage")

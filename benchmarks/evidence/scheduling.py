@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import options, read, table, write
+from measuring import options, table, write
 from numpy.typing import NDArray
-from pages import OURS, PEER, figure, fill
+from pages import OURS, PEER, Pages
 
 sys.path.append(str(Path(__file__).parents[1]))
 from schedulers import FIGURES, HARD, durations, sped_up
@@ -116,26 +116,23 @@ def _schedulers(
 
 
 def main() -> None:
-    parser = options(__doc__, "scheduling", rounds=5)
+    parser = options(__doc__, "scheduling", full_rounds=5)
+    parser.add_argument("--only", choices=["shops", "gpus"], help="one part; the other's results stay")
     asked = parser.parse_args()
     full = asked.size == "full"
     sizes = [(c, n) for c in (16, 256) for n in (8, 16)] if full else [(16, 8)]
     seconds = 20.0 if full else 5.0
-    write(
-        asked.to,
-        asked.size,
-        {
-            "one GPU for each unit": open_shops(asked.rounds, seconds, sizes),
-            "several GPUs": several_gpus(asked.rounds, seconds),
-        },
-    )
+    if asked.only != "gpus":
+        write(asked.to, asked.size, {"one GPU for each unit": open_shops(asked.rounds, seconds, sizes)})
+    if asked.only != "shops":
+        write(asked.to, asked.size, {"several GPUs": several_gpus(asked.rounds, seconds)})
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """The figure, and the tables of the page."""
-    results = read("scheduling")
+    results = pages.read("scheduling")
     found, thesis = results["one GPU for each unit"], results["several GPUs"]
-    with figure("scheduling", panels=2, size=(8, 3.4)) as (left, right):
+    with pages.figure("scheduling", panels=2, size=(8, 3.4)) as (left, right):
         for at, (policy, label) in enumerate(POLICIES.items()):
             cells = {x: setting[policy] for x, setting in enumerate(found.values()) if policy in setting}
             where = [x + (at - 2) * 0.16 for x in cells]
@@ -150,12 +147,12 @@ def show() -> None:
         right.set_title("CPU seconds of a schedule")
         right.set_yscale("log")
         left.legend(frameon=False, fontsize=7)
-    fill("scheduling.md", "shops", _table(found, POLICIES))
+    pages.fill("scheduling.md", "shops", _table(found, POLICIES))
     gpus = {
         **dict.fromkeys(next(iter(thesis.values()))),
         **{name: POLICIES[name] for name in ("auto", "exact")},
     }
-    fill("scheduling.md", "gpus", _table(thesis, {name: label or name for name, label in gpus.items()}))
+    pages.fill("scheduling.md", "gpus", _table(thesis, {name: label or name for name, label in gpus.items()}))
 
 
 def _table(found: Mapping[str, Mapping[str, Sequence[Found]]], labels: Mapping[str, str]) -> str:

@@ -27,8 +27,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from measuring import HERE, PEER, column, options, read, spread, table, wait_for_quiet, write
-from pages import OURS, bars, figure, fill
+from measuring import HERE, PEER, column, options, spread, table, wait_for_quiet, write
+from pages import OURS, Pages, bars
 from pages import PEER as GREY
 
 sys.path.append(str(HERE.parent))
@@ -140,28 +140,31 @@ def _slow_down(named: Path, ended: threading.Event) -> None:
 
 
 def main() -> None:
-    parser = options(__doc__, "stragglers")
+    parser = options(__doc__, "stragglers", reduced_rounds=1)
     parser.add_argument("--only", choices=["simulated", "live"], help="one part; the other's results stay")
+    parser.add_argument("--seeds", type=int, help="of the simulation; full: 10, reduced: 2")
     asked = parser.parse_args()
     full = asked.size == "full"
-    results: dict[str, Any] = {}
     if asked.only != "live":
-        results["simulated"] = simulated(10 if full else 3)
-    arms = list(product(WAYS, (False, True))) if asked.only != "simulated" else []
-    for number in range(asked.rounds if full else 1):
+        write(asked.to, asked.size, {"simulated": simulated(asked.seeds or (10 if full else 2))})
+    ways = WAYS if full else {way: where for way, where in WAYS.items() if where[1] == "home"}
+    arms = list(product(ways, (False, True))) if asked.only != "simulated" else []
+    results: dict[str, Any] = {}
+    for number in range(asked.rounds):
         for way, slow in random.Random(number).sample(arms, len(arms)):
             quiet = wait_for_quiet()
             taken = live(way, slow) | {"quiet": quiet}
             results.setdefault(f"{way}, {'one is slow' if slow else 'undisturbed'}", []).append(taken)
             print(f"round {number + 1}, {way}, slow: {slow}: {taken}", flush=True)
-    write(asked.to, asked.size, results)
+        write(asked.to, asked.size, results)
 
 
-def show() -> None:
+def show(pages: Pages) -> None:
     """Simulated ratios and live seconds."""
-    results = read("stragglers")
+    results = pages.read("stragglers")
     simulation = results.pop("simulated")
-    with figure("stragglers", panels=2, size=(8.6, 2.8)) as (left, right):
+    ways = [way for way in WAYS if f"{way}, undisturbed" in results]
+    with pages.figure("stragglers", panels=2, size=(8.6, 2.8)) as (left, right):
         for at, event in enumerate(("undisturbed", "straggler", "death")):
             where = [x + (at - 1) * 0.27 for x in range(len(simulation))]
             heights = [fmean(found[event]) - 1 for found in simulation.values()]
@@ -169,7 +172,7 @@ def show() -> None:
         left.set_xticks(range(len(simulation)), simulation, rotation=30, ha="right")
         left.set_title("simulated: makespan over bound, less 1")
         left.legend(frameon=False, fontsize=8, handlelength=1, loc="upper right")
-        plans = [f"{way}, {plan}" for way in WAYS for plan in ("undisturbed", "one is slow")]
+        plans = [f"{way}, {plan}" for way in ways for plan in ("undisturbed", "one is slow")]
         slow = [plan for plan in plans if plan.endswith("slow")]
         bars(right, {plan: column(results[plan], "seconds") for plan in plans}, slow)
         right.set_title("live: seconds")
@@ -179,7 +182,7 @@ def show() -> None:
         for name, found in simulation.items()
     ]  # fmt: skip
     head = ["policy, nodes with each partition", "undisturbed", "a straggler", "a death", "data read"]
-    fill("replicas.md", "simulated", table(head, rows))
+    pages.fill("replicas.md", "simulated", table(head, rows))
     cells = [
         [
             way,
@@ -189,10 +192,10 @@ def show() -> None:
             ),
             f"{_slow_share(results[f'{way}, one is slow']):.0%}",
         ]
-        for way in WAYS
+        for way in ways
     ]
     head = ["each partition is on", "undisturbed, s", "one is half as fast, s", "units on the slow node"]
-    fill("replicas.md", "live", table(head, cells))
+    pages.fill("replicas.md", "live", table(head, cells))
 
 
 def _slow_share(runs: Sequence[Mapping[str, Any]]) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -52,6 +55,13 @@ def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
     assert 0 < usage["start_seconds"] < usage["seconds"]
 
 
+def test_the_clock_runs_between_the_times_that_a_command_says() -> None:
+    said = "import json, time; now = time.time()\ntimes = dict(ready=now, began=now + 1, done=now + 3)"
+    usage = json.loads(measured_apart(f"{said}\nprint(json.dumps(times))").stdout)
+    assert (usage["seconds"], usage["start_seconds"]) == (pytest.approx(3), pytest.approx(1))
+    assert not usage["said"]
+
+
 def test_a_command_that_fails_ends_the_experiment_with_its_output() -> None:
     ended = measured_apart("import sys; sys.exit('no such data')")
     assert ended.returncode == 1
@@ -59,28 +69,146 @@ def test_a_command_that_fails_ends_the_experiment_with_its_output() -> None:
 
 
 def test_results_are_kept_beside_those_of_the_same_size(measuring: ModuleType, tmp_path: Path) -> None:
-    file = tmp_path / "found.json"
+    file = tmp_path / "results" / "found.json"
     measuring.write(file, "reduced", {"a": 1})
     measuring.write(file, "reduced", {"b": [measuring.Usage(seconds=1.23456)]})
-    assert measuring.read("found", file)["a"] == 1
-    assert measuring.read("found", file)["b"][0]["seconds"] == 1.235
+    assert measuring.read(file)["a"] == 1
+    assert measuring.read(file)["b"][0]["seconds"] == 1.235
     measuring.write(file, "full", {"c": 3})
     assert list(json.loads(file.read_text())["results"]) == ["c"]
 
 
-def test_a_page_is_filled_between_its_marks_only(
-    measuring: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_only_the_full_size_goes_into_the_record(
+    measuring: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pages
 
-    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    def asked(*given: str) -> Any:
+        monkeypatch.setattr(sys, "argv", ["it.py", *given])
+        return measuring.options(None, "it", reduced_rounds=1).parse_args()
+
+    root = EVIDENCE.parents[1]
+    assert (asked().to, asked().rounds) == (root / "build/evidence/results/it.json", 1)
+    full = asked("--size", "full")
+    assert (full.to, full.rounds) == (root / "benchmarks/evidence/results/it.json", 3)
+    assert asked("--to", "other.json", "--rounds", "2").to == Path("other.json")
+    assert asked("--to", "other.json", "--rounds", "2").rounds == 2
+    assert pages.Pages.of("reduced").folder == root / "build/evidence"
+    assert pages.Pages.of("full").folder == root / "docs/evidence"
+
+
+def test_a_page_is_filled_between_its_marks_only(measuring: ModuleType, tmp_path: Path) -> None:
+    from pages import Pages
+
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- one -->\nold\n<!-- / -->\nbetween\n<!-- two -->\nkept\n<!-- / -->\n")
-    pages.fill("page.md", "one", measuring.table(["a"], [[1]]))
+    Pages(tmp_path, tmp_path).fill("page.md", "one", measuring.table(["a"], [[1]]))
     one = "before\n<!-- one -->\n\n| a |\n| --- |\n| 1 |\n\n<!-- / -->\n"
     assert page.read_text() == f"{one}between\n<!-- two -->\nkept\n<!-- / -->\n"
     with pytest.raises(ValueError, match="three"):
-        pages.fill("page.md", "three", "")
+        Pages(tmp_path, tmp_path).fill("page.md", "three", "")
+
+
+def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) -> None:
+    import figures
+    from pages import DOCS, Pages
+
+    shutil.copytree(DOCS, tmp_path / "pages")
+    pages = Pages(measuring.RESULTS["full"], tmp_path / "pages")
+    assert figures.show(pages, [file.stem for file in figures.results(pages)]) == []
+    for page in DOCS.glob("*.md"):
+        assert (pages.folder / page.name).read_text() == page.read_text(), page.name
+
+
+def _only(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda results: {name: values for name, values in results.items() if name in names}
+
+
+def _but(*words: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda results: {
+        name: values for name, values in results.items() if not any(word in name for word in words)
+    }
+
+
+def _inside(
+    name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda results: {**results, name: change(results[name])}
+
+
+REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "batch_sizes": _inside("fashion", _but("64")),
+    "communication": _only("fashion"),
+    "end_to_end": _only("fashion"),
+    "failures": _but("leader lost"),
+    "plan_quality": _only("small schedules", "4 small nets"),
+    "remote_storage": _only("5000", "10000"),
+    "scheduling": _inside("one GPU for each unit", _but("256")),
+    "searches": _only("seconds", "ASHA", "ASHA, processes"),
+    "stragglers": _but("on demand"),
+}
+"""What the reduced size leaves out of the record; of the other experiments nothing."""
+
+
+def test_a_reduced_run_fills_in_a_copy_of_the_pages(measuring: ModuleType, tmp_path: Path) -> None:
+    import figures
+    from pages import DOCS, Pages
+
+    pages = Pages(tmp_path / "results", tmp_path / "pages")
+    for file in measuring.RESULTS["full"].glob("*.json"):
+        results = measuring.read(file)
+        measuring.write(pages.results / file.name, "reduced", REDUCED.get(file.stem, dict)(results))
+    before = {file: file.read_bytes() for file in DOCS.iterdir()}
+    figures.copy_pages(pages)
+    assert figures.show(pages, [file.stem for file in figures.results(pages)]) == []
+    assert {file: file.read_bytes() for file in DOCS.iterdir()} == before
+    cleared = {
+        page.name: times
+        for page in pages.folder.glob("*.md")
+        if (times := page.read_text().count(figures.NOT_MEASURED))
+    }
+    cleared.pop("on_ray.md", None)
+    assert cleared == {"end_to_end.md": 3}  # sentences, clicks, all rows
+    assert "reduced run" in (pages.folder / "failures.md").read_text().splitlines()[2]
+    assert "](../" not in (pages.folder / "failures.md").read_text().replace("](../../", "")
+    assert (pages.folder / "plan_quality.svg").exists()
+    assert "| `end_to_end.py` |" in (pages.folder / "index.md").read_text()
+
+
+@pytest.mark.usefixtures("measuring")
+def test_pictures_of_an_earlier_reduced_run_go(tmp_path: Path) -> None:
+    import figures
+    from pages import Pages
+
+    (tmp_path / "failures.svg").touch()
+    figures.copy_pages(Pages(tmp_path / "results", tmp_path))
+    assert not (tmp_path / "failures.svg").exists()
+    assert figures.NOT_MEASURED in (tmp_path / "failures.md").read_text()
+
+
+def test_what_an_experiment_has_not_measured_keeps_no_other_from_its_page(
+    measuring: ModuleType, tmp_path: Path
+) -> None:
+    import figures
+    from pages import Pages
+
+    pages = Pages(tmp_path / "results", tmp_path / "pages")
+    live = measuring.read(measuring.RESULTS["full"] / "node_numbers.json")["live"]
+    measuring.write(pages.results / "node_numbers.json", "reduced", {"live": live})
+    figures.copy_pages(pages)
+    assert figures.show(pages, ["node_numbers"]) == ["node_numbers ('simulated')"]
+    assert "| `node_numbers.py` |" in (pages.folder / "index.md").read_text()
+
+
+def test_the_index_says_how_quiet_it_was(measuring: ModuleType, tmp_path: Path) -> None:
+    import figures
+    from pages import Pages
+
+    rounds = {"ours": [{"quiet": True}, {"quiet": False}], "theirs": [{"quiet": True}]}
+    measuring.write(tmp_path / "it.json", "full", {"data": rounds, "sizes": [1, 2]})
+    line = figures.measured(Pages(tmp_path, tmp_path)).splitlines()[-1]
+    made = " | ".join(str(measuring.machine()[name]) for name in ("date", "cores", "torch"))
+    assert line == f"| `it.py` | {made} | full | 1 to 2 | 2 of 3 |"
 
 
 def test_a_ratio_is_worse_only_beyond_the_noise(measuring: ModuleType) -> None:
@@ -89,3 +217,14 @@ def test_a_ratio_is_worse_only_beyond_the_noise(measuring: ModuleType) -> None:
     assert measuring.spread([3, 1, 2]) == "2.0 (1.0 to 3.0)"
     assert not check.is_worse([1.2, 1.5, 1.6], recorded=[1.0, 1.1, 1.2])
     assert check.is_worse([1.4, 1.5, 1.6], recorded=[1.0, 1.1, 1.2])
+
+
+def test_each_ratio_can_be_made_of_the_record(measuring: ModuleType) -> None:
+    import check
+
+    for name, (experiment, ratios) in check.RATIOS.items():
+        recorded = ratios(measuring.read(check.RECORD / f"{experiment}.json"))
+        assert recorded, name
+        assert all(ratio > 0 for ratio in recorded), name
+        assert not check.is_worse(recorded, recorded), name
+    assert {experiment for experiment, _ in check.RATIOS.values()} == set(check.EXPERIMENTS)

@@ -1,4 +1,4 @@
-"""What all systems train: three datasets, their models, and a grid of 16 configs for each.
+"""What all systems train: datasets, their models, and a grid of 16 configs for each.
 
 A workload is written into a folder once (``write``): its columns as ``.npy`` files for the peers, its
 partitions for ours. Every system reads its own form of the same rows.
@@ -10,7 +10,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Workload:
     """What the model takes, and the labels, of the columns of a batch."""
     space: Mapping[str, Sequence[Any]]
     extents: Mapping[str, Extent]
-    """How much is trained, by size."""
+    """How much is trained, by size; of a size that it does not name it has no part."""
 
 
 def _recipe(name: str) -> Any:
@@ -118,23 +118,21 @@ def _clicks_model(_: str) -> nn.Module:
     return model
 
 
+FASHION = Workload(
+    _fashion,
+    _fashion_model,
+    _fashion_input,
+    {
+        "architecture": ["convolutions", "perceptron"],
+        "batch_size": [32, 128],
+        "lr": [1e-3, 3e-4],
+        "weight_decay": [1e-4, 1e-6],
+    },
+    {"reduced": Extent(1_500, 500, 1), "full": Extent(6_000, 2_000, 3)},
+)
 WORKLOADS = {
-    "fashion": Workload(
-        _fashion,
-        _fashion_model,
-        _fashion_input,
-        {
-            "architecture": ["convolutions", "perceptron"],
-            "batch_size": [32, 128],
-            "lr": [1e-3, 3e-4],
-            "weight_decay": [1e-4, 1e-6],
-        },
-        {
-            "tiny": Extent(512, 256, 1),
-            "reduced": Extent(6_000, 2_000, 3),
-            "full": Extent(60_000, 10_000, 5),
-        },
-    ),
+    "fashion": FASHION,
+    "whole": replace(FASHION, extents={"full": Extent(60_000, 10_000, 1)}),
     "text": Workload(
         _text,
         _text_model,
@@ -145,7 +143,7 @@ WORKLOADS = {
             "lr": [1e-2, 3e-3],
             "weight_decay": [1e-4, 1e-6],
         },
-        {"tiny": Extent(128, 64, 1), "reduced": Extent(800, 200, 2), "full": Extent(800, 200, 20)},
+        {"full": Extent(800, 200, 2)},
     ),
     "clicks": Workload(
         lambda: _recipe("criteo_shaped").load(),
@@ -157,7 +155,7 @@ WORKLOADS = {
             "lr": [1e-3, 1e-4],
             "weight_decay": [1e-4, 1e-5],
         },
-        {"tiny": Extent(1024, 256, 1), "reduced": Extent(5_120, 2_000, 1), "full": Extent(36_000, 4_000, 5)},
+        {"full": Extent(5_120, 2_000, 1)},
     ),
 }
 """The grids are the paper's in shape (VLDB 2020, Table 5): 16 configs; of clicks one model and four batch
@@ -169,12 +167,16 @@ def configs(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
 
-def write(folder: Path, name: str, size: str, space: Mapping[str, Sequence[Any]] | None = None) -> None:
+def of_size(size: str) -> list[str]:
+    """The workloads that have a part of a size."""
+    return [name for name, workload in WORKLOADS.items() if size in workload.extents]
+
+
+def write(folder: Path, name: str, extent: Extent, space: Mapping[str, Sequence[Any]] | None = None) -> None:
     """Write a workload into a folder: ``job.json``, the columns of both splits, and two partitions."""
     from cerebro_elastic.data.prepare import prepare
 
     workload = WORKLOADS[name]
-    extent = workload.extents[size]
     columns = workload.columns()
     rows = np.random.default_rng(0).permutation(len(next(iter(columns.values()))))
     splits = {"train": rows[: extent.train], "valid": rows[extent.train :][: extent.valid]}
