@@ -1,9 +1,10 @@
-"""Ours: `cerebro run` with two nodes, and half of the rows on each.
+"""Ours: `cerebro run` with two nodes, or `cerebro ray` with two hosts, and half of the rows on each.
 
-    python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER [--nodes 2] [--home HOME]
+    python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER [--nodes 2] [--home HOME] [--ray]
 
 ``torch`` trains by the built-in step of plain PyTorch, ``lightning`` the LightningModule of
-``lightning_tasks.py``. With ``--home`` the run stays there, under the name of the last one.
+``lightning_tasks.py``. With ``--home`` the run stays there, under the name of the last one. With ``--ray``
+the head must be running.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--home", type=Path)
+    parser.add_argument("--ray", action="store_true")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     job = json.loads((folder / "job.json").read_text())
@@ -59,19 +61,19 @@ def main() -> None:
         home = asked.home or Path(name)
         file = home / "recipe.yaml"
         file.write_text(json.dumps(recipe(job, asked.way, folder, asked.nodes)))  # JSON is YAML, too
-        command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(file), "--home", str(home)]
+        verb = ["ray", "--hosts", str(asked.nodes), "--cpus", "1"] if asked.ray else ["run", "--fresh"]
+        command = [sys.executable, "-m", "cerebro_elastic.cli", *verb]
         path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        ended = subprocess.run(
-            [*command, "--fresh", "--json"],
+        subprocess.run(
+            [*command, str(file), "--home", str(home)],
             env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             check=True,
-            text=True,
         )
         history = map(json.loads, (home / "recipe" / "history.jsonl").read_text().splitlines())
         visits = [event["visit"] for event in history if "visit" in event]
     said = {
-        "accuracy": json.loads(ended.stdout)["leaderboard"][0]["best"],
+        "accuracy": max(v["metrics"]["val_acc"] for v in visits if "val_acc" in v["metrics"]),
         "began": min(visit["started"] for visit in visits),
         "hopped_bytes": sum(visit["output"]["bytes"] for visit in visits),
     }

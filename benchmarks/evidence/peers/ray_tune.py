@@ -3,7 +3,7 @@
     python benchmarks/evidence/peers/ray_tune.py FOLDER
 
 The rows lie in Ray's object store once, and its actors, which are kept for the next trial, map them. A
-trial saves its model at its end only, and results go to no logger.
+trial saves its model at its end only, and results go to no logger. Where RAY_ADDRESS names a head it is used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main() -> None:
     job_folder = job.folder.resolve()
     columns = [[column.numpy() for column in split] for split in job.load()]
     with tempfile.TemporaryDirectory(prefix="rt-") as folder:
-        ray.init(num_cpus=PROCESSES, include_dashboard=False, log_to_driver=False, _temp_dir=f"{folder}/ray")
+        head = {"num_cpus": PROCESSES, "include_dashboard": False, "_temp_dir": f"{folder}/ray"}
+        ray.init(log_to_driver=False, **({} if "RAY_ADDRESS" in os.environ else head))
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(Trial, columns=columns), {"cpu": 1}),
             param_space={"config": tune.grid_search(list(job.configs))},
