@@ -31,7 +31,7 @@ SPACE = {
 }
 ROWS = 60_000
 NODES = (1, 2, 4, 8, 16, 32, 64)
-CONFIGS = (16, 128)
+CONFIGS = {"full": (16, 128), "reduced": (16,)}
 HOPPING, DDP = "hopping", "DDP"
 
 
@@ -46,7 +46,10 @@ def main() -> None:
         workloads.write(folder, "fashion", extent, SPACE)
         live = measuring.take_turns(arms(folder), asked.rounds)
         measuring.write(asked.to, asked.size, {"live": live})
-        simulated = {str(configs): simulate(folder / "home-2", extent.train, configs) for configs in CONFIGS}
+        simulated = {
+            str(configs): simulate(folder / "home-2", extent.train, configs)
+            for configs in CONFIGS[asked.size]
+        }
     measuring.write(asked.to, asked.size, {"simulated": simulated})
 
 
@@ -126,8 +129,7 @@ def show(pages: Pages) -> None:
             )
         left.set(title="live", ylabel="speed-up over one node")
         right.plot(NODES, NODES, color="black", linewidth=0.8, linestyle=":", label="as many times as nodes")
-        for configs, marker in zip(CONFIGS, "ox", strict=True):
-            seconds = found["simulated"][str(configs)]
+        for (configs, seconds), marker in zip(found["simulated"].items(), "ox", strict=False):
             speeds = [seconds["1"] / seconds[str(nodes)] for nodes in NODES]
             right.plot(NODES, speeds, marker=marker, color=OURS, label=f"{configs} configs")
         right.set(title="simulated from measured units", xlabel="nodes", xscale="log", yscale="log")

@@ -171,9 +171,16 @@ def main() -> None:
 
 
 def show(pages: Pages) -> None:
-    """What each candidate took, and the tables of the page."""
+    """What has been measured of the page's two parts."""
     results = pages.read("plan_quality")
-    small = results.pop("small schedules")
+    if small := results.pop("small schedules", None):
+        show_schedules(pages, small)
+    if results:
+        show_plans(pages, results)
+
+
+def show_plans(pages: Pages, results: Mapping[str, Any]) -> None:
+    """What each candidate took, by case."""
     with pages.figure("plan_quality", panels=len(results), size=(8, 2.2)) as panels:
         for axes, (case, found) in zip(panels, results.items(), strict=True):
             names = list(found["tried"])
@@ -204,6 +211,10 @@ def show(pages: Pages) -> None:
         )
     head = ["", "the plan", "its share of the best throughput", "the mean candidate's", "forecast / live, s"]
     pages.fill("plan-quality.md", "plans", table([*head, "s to plan", "s to try all"], rows))
+
+
+def show_schedules(pages: Pages, small: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """How far policies are from the shortest."""
     policies = list(next(iter(small.values())))
     cells = [
         [

@@ -129,11 +129,25 @@ def main() -> None:
 
 
 def show(pages: Pages) -> None:
-    """The figure, and the tables of the page."""
+    """What has been measured of the page's two parts."""
     results = pages.read("scheduling")
-    found, thesis = results["one GPU for each unit"], results["several GPUs"]
+    if found := results.get("one GPU for each unit"):
+        policies = {
+            p: label for p, label in POLICIES.items() if any(p in setting for setting in found.values())
+        }
+        draw(pages, found, policies)
+        pages.fill("scheduling.md", "shops", _table(found, policies))
+    if thesis := results.get("several GPUs"):
+        schedulers = {name: POLICIES.get(name, name) for name in next(iter(thesis.values()))}
+        pages.fill("scheduling.md", "gpus", _table(thesis, schedulers))
+
+
+def draw(
+    pages: Pages, found: Mapping[str, Mapping[str, Sequence[Found]]], policies: Mapping[str, str]
+) -> None:
+    """Ratios and CPU seconds of each policy, by setting."""
     with pages.figure("scheduling", panels=2, size=(8, 3.4)) as (left, right):
-        for at, (policy, label) in enumerate(POLICIES.items()):
+        for at, (policy, label) in enumerate(policies.items()):
             cells = {x: setting[policy] for x, setting in enumerate(found.values()) if policy in setting}
             where = [x + (at - 2) * 0.16 for x in cells]
             ratios = [[100 * (ratio - 1) for ratio, _ in cell] for cell in cells.values()]
@@ -147,12 +161,6 @@ def show(pages: Pages) -> None:
         right.set_title("CPU seconds of a schedule")
         right.set_yscale("log")
         left.legend(frameon=False, fontsize=7)
-    pages.fill("scheduling.md", "shops", _table(found, POLICIES))
-    gpus = {
-        **dict.fromkeys(next(iter(thesis.values()))),
-        **{name: POLICIES[name] for name in ("auto", "exact")},
-    }
-    pages.fill("scheduling.md", "gpus", _table(thesis, {name: label or name for name, label in gpus.items()}))
 
 
 def _table(found: Mapping[str, Mapping[str, Sequence[Found]]], labels: Mapping[str, str]) -> str:

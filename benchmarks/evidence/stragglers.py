@@ -44,6 +44,8 @@ WAYS: Mapping[str, tuple[int, str]] = {
     "two nodes": (2, "home"),
 }
 """Where each partition is: the recipe's ``replicas`` and ``fetch``."""
+EVENTS = ("undisturbed", "straggler", "death")
+"""Of the simulation."""
 SLOW_NODE = "node-1"
 PAUSE_SECONDS = 0.05
 """The slow node is stopped for so long, then runs for so long."""
@@ -160,42 +162,54 @@ def main() -> None:
 
 
 def show(pages: Pages) -> None:
-    """Simulated ratios and live seconds."""
+    """Simulated ratios and live seconds; with the figure if there are both."""
     results = pages.read("stragglers")
-    simulation = results.pop("simulated")
-    ways = [way for way in WAYS if f"{way}, undisturbed" in results]
+    simulation = results.pop("simulated", None)
+    ways = [way for way in WAYS if f"{way}, one is slow" in results]
+    if simulation and ways:
+        draw(pages, simulation, {plan: results[plan] for plan in _plans(ways)})
+    if simulation:
+        rows = [
+            [
+                name,
+                *(f"{fmean(v := found[e]):.3f}, {max(v):.3f}" for e in EVENTS),
+                f"{fmean(found['data read']):.2f}",
+            ]
+            for name, found in simulation.items()
+        ]
+        head = ["policy, nodes with each partition", "undisturbed", "a straggler", "a death", "data read"]
+        pages.fill("replicas.md", "simulated", table(head, rows))
+    if ways:
+        cells = [
+            [
+                way,
+                *(spread(column(results[plan], "seconds")) for plan in _plans([way])),
+                f"{_slow_share(results[f'{way}, one is slow']):.0%}",
+            ]
+            for way in ways
+        ]
+        head = ["each partition is on", "undisturbed, s", "one is half as fast, s", "units on the slow node"]
+        pages.fill("replicas.md", "live", table(head, cells))
+
+
+def draw(pages: Pages, simulation: Mapping[str, Any], live: Mapping[str, Any]) -> None:
+    """Both parts beside each other."""
     with pages.figure("stragglers", panels=2, size=(8.6, 2.8)) as (left, right):
-        for at, event in enumerate(("undisturbed", "straggler", "death")):
+        for at, event in enumerate(EVENTS):
             where = [x + (at - 1) * 0.27 for x in range(len(simulation))]
             heights = [fmean(found[event]) - 1 for found in simulation.values()]
             left.bar(where, heights, 0.25, label=event, color=(GREY, OURS, "#c62828")[at])
         left.set_xticks(range(len(simulation)), simulation, rotation=30, ha="right")
         left.set_title("simulated: makespan over bound, less 1")
         left.legend(frameon=False, fontsize=8, handlelength=1, loc="upper right")
-        plans = [f"{way}, {plan}" for way in ways for plan in ("undisturbed", "one is slow")]
-        slow = [plan for plan in plans if plan.endswith("slow")]
-        bars(right, {plan: column(results[plan], "seconds") for plan in plans}, slow)
+        slow = [plan for plan in live if plan.endswith("slow")]
+        bars(right, {plan: column(rounds, "seconds") for plan, rounds in live.items()}, slow)
         right.set_title("live: seconds")
-    rows = [
-        [name, *(f"{fmean(v := found[e]):.3f}, {max(v):.3f}" for e in ("undisturbed", "straggler", "death")),
-         f"{fmean(found['data read']):.2f}"]
-        for name, found in simulation.items()
-    ]  # fmt: skip
-    head = ["policy, nodes with each partition", "undisturbed", "a straggler", "a death", "data read"]
-    pages.fill("replicas.md", "simulated", table(head, rows))
-    cells = [
-        [
-            way,
-            *(
-                spread(column(results[f"{way}, {plan}"], "seconds"))
-                for plan in ("undisturbed", "one is slow")
-            ),
-            f"{_slow_share(results[f'{way}, one is slow']):.0%}",
-        ]
-        for way in ways
-    ]
-    head = ["each partition is on", "undisturbed, s", "one is half as fast, s", "units on the slow node"]
-    pages.fill("replicas.md", "live", table(head, cells))
+
+
+def _plans(ways: Sequence[str]) -> list[str]:
+    """By these names live results are kept."""
+    return [f"{way}, {plan}" for way in ways for plan in ("undisturbed", "one is slow")]
 
 
 def _slow_share(runs: Sequence[Mapping[str, Any]]) -> float:

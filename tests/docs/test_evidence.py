@@ -141,9 +141,13 @@ REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "communication": _only("fashion"),
     "end_to_end": _only("fashion"),
     "failures": _but("leader lost"),
+    "node_numbers": _inside("simulated", _only("16")),
     "plan_quality": _only("small schedules", "4 small nets"),
     "remote_storage": _only("5000", "10000"),
-    "scheduling": _inside("one GPU for each unit", _but("256")),
+    "scheduling": lambda results: {
+        part: {name: _but("exact")(setting) for name, setting in settings.items() if "256" not in name}
+        for part, settings in results.items()
+    },
     "searches": _only("seconds", "ASHA", "ASHA, processes"),
     "stragglers": _but("on demand"),
 }
@@ -198,6 +202,32 @@ def test_what_an_experiment_has_not_measured_keeps_no_other_from_its_page(
     figures.copy_pages(pages)
     assert figures.show(pages, ["node_numbers"]) == ["node_numbers ('simulated')"]
     assert "| `node_numbers.py` |" in (pages.folder / "index.md").read_text()
+
+
+PARTS = {
+    "plan_quality": ("small schedules", "plan-quality.md", ("schedules", "plans")),
+    "scheduling": ("several GPUs", "scheduling.md", ("gpus", "shops")),
+    "stragglers": ("simulated", "replicas.md", ("simulated", "live")),
+}
+"""Experiments of two parts: the results of one, the page, and the marks of it and of the other."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("only", [True, False])
+def test_a_part_is_shown_alone(measuring: ModuleType, tmp_path: Path, name: str, only: bool) -> None:
+    import figures
+    from pages import Pages
+
+    part, page, marks = PARTS[name]
+    results = measuring.read(measuring.RESULTS["full"] / f"{name}.json")
+    measuring.write(tmp_path / f"{name}.json", "reduced", (_only if only else _but)(part)(results))
+    pages = Pages(tmp_path, tmp_path)
+    figures.copy_pages(pages)
+    assert figures.show(pages, [name]) == []
+    filled, cleared = marks if only else marks[::-1]
+    text = (tmp_path / page).read_text()
+    assert f"<!-- {cleared} -->\n\n{figures.NOT_MEASURED}" in text
+    assert f"<!-- {filled} -->\n\n|" in text
 
 
 def test_the_index_says_how_quiet_it_was(measuring: ModuleType, tmp_path: Path) -> None:
