@@ -41,9 +41,10 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitFailed,
 )
-from cerebro_elastic.forkserver import SOCKET, ForkServer
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.store.ledger.record import EventStream
 from support.chaos import recipe
 from support.cluster import Cluster
@@ -171,13 +172,17 @@ class Recovery:
 
 
 @contextmanager
-def named(imports: ForkServer) -> Iterator[None]:
-    """Processes that are started in the block are forks of the server."""
-    os.environ[SOCKET] = imports.path
-    try:
-        yield
-    finally:
-        del os.environ[SOCKET]
+def shared_imports(trained: Mapping[str, Any], folder: RunFolder) -> Iterator[None]:
+    """Processes that are started in the block are forks of one that has imported, as those of ``cerebro
+    run``."""
+    with SharedImports() as imports:
+        named = imports.load(load_recipe(dict(trained), root=folder.path.parent), folder, print)
+        os.environ.update(named)
+        try:
+            yield
+        finally:
+            for name in named:
+                del os.environ[name]
 
 
 def main() -> None:
@@ -193,11 +198,10 @@ def main() -> None:
         seconds.setdefault(name, []).append(value)
 
     with tempfile.TemporaryDirectory(prefix="cerebro-recovery-") as scratch:
-        folder = RunFolder(Path(scratch, "recovery"))
+        folder, trained = RunFolder(Path(scratch, "recovery")), recipe(configs=2, epochs=99_999)
         with (
-            ForkServer(("torch", "torch.distributed.run", "cerebro_elastic.worker.rank")) as imports,
-            named(imports),
-            Cluster(recipe(configs=2, epochs=99_999), folder, nodes=3, candidates=2, grace=10) as cluster,
+            shared_imports(trained, folder),
+            Cluster(trained, folder, nodes=3, candidates=2, grace=10) as cluster,
             cluster.ledger.events(1) as stream,
         ):
             recovery = Recovery(cluster, stream)

@@ -106,7 +106,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with self._stack as stack:
-            self.folder.logs.mkdir(parents=True)
+            self.folder.logs.mkdir(parents=True, exist_ok=True)
             self.faults.make()
             self.etcd = stack.enter_context(EtcdCluster(self.folder.etcd, self._members))
             store = stack.enter_context(closing(EtcdStore(self.etcd.settings)))

@@ -73,7 +73,7 @@ def main() -> None:
         history = map(json.loads, (home / "recipe" / "history.jsonl").read_text().splitlines())
         visits = [event["visit"] for event in history if "visit" in event]
     said = {
-        "accuracy": max(v["metrics"]["val_acc"] for v in visits if "val_acc" in v["metrics"]),
+        "accuracy": max(v["metrics"]["val_acc"] for v in visits if "val_acc" in v.get("metrics", ())),
         "began": min(visit["started"] for visit in visits),
         "hopped_bytes": sum(visit["output"]["bytes"] for visit in visits),
     }
