@@ -30,9 +30,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import LoaderSettings, batches, training_order
+from cerebro_elastic.data.batches import batches, training_order
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.prepare import prepare
 

@@ -191,7 +191,9 @@ def main() -> None:
     )
     parser.add_argument("--tries", type=int, default=20)
     tries = parser.parse_args().tries
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # the preflight's process imports the task from support
+    os.environ["PYTHONPATH"] = str(
+        Path(__file__).parent
+    )  # the preflight's process imports the task from support
     seconds: dict[str, list[float]] = {}
 
     def took(name: str, value: float) -> None:

@@ -19,8 +19,9 @@ from overhead_models import make, mlp
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from cerebro_elastic.data.batches import LoaderSettings, batches
+from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
 

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 from cerebro_elastic.data.batch_arrays import Arrays
-from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import generators, job_batches

@@ -14,12 +14,12 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import (
     BatchPart,
-    LoaderSettings,
     batch_count,
     batches,
     training_order,
     whole,
 )
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.own_rank import ranks

@@ -105,7 +105,7 @@ def evaluation_pass(
 
 
 class Mean:
-    """A mean over rows. The sum stays on the device, since reading every batch's loss would wait for it.
+    """A mean over rows. The sum stays on a device, since reading every batch's loss would wait for it.
 
     It continues from ``total`` exactly as if it had never been read. On several ranks each adds its portion
     of a batch's mean, and ``total`` is this rank's sum.
@@ -117,7 +117,8 @@ class Mean:
 
     def add(self, batch_mean: Tensor, rows: int) -> None:
         """Add a batch's mean over its ``rows``."""
-        self._total = self._total + torch.as_tensor(batch_mean).detach().double() * rows
+        mean = torch.as_tensor(batch_mean)
+        self._total = self._total + (mean.item() if mean.is_cpu else mean.detach().double()) * rows
         self.rows += rows
 
     @property

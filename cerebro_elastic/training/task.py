@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 

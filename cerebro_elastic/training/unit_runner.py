@@ -12,9 +12,9 @@ from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.cache_space import Room
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe

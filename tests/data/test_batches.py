@@ -14,7 +14,8 @@ import torch
 from torch.utils.data import default_collate
 
 from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
+from cerebro_elastic.data.batches import batch_count, batches
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.data.row_sums import row_sums
 from cerebro_elastic.errors import DamagedData, RecipeError
@@ -211,18 +212,33 @@ def test_settings_check_themselves(settings: dict[str, Any], message: str) -> No
         LoaderSettings(**settings)
 
 
+def test_small_batches_are_made_together_but_transformed_when_they_are_taken(partition: Partition) -> None:
+    """A transform may draw from the generators that training draws from."""
+    taken: list[int] = []
+    settings = LoaderSettings(2, transform=lambda _: taken.append(len(taken)))
+    for number, _ in enumerate(batches(partition, np.arange(ROWS), settings)):
+        assert taken[-1] == number
+
+
+def test_what_the_users_code_makes_is_made_when_it_is_taken(partition: Partition) -> None:
+    collated: list[int] = []
+    settings = LoaderSettings(2, collate=lambda rows: collated.append(len(rows)))
+    for number, _ in enumerate(batches(partition, np.arange(ROWS), settings)):
+        assert len(collated) == number + 1
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_row_that_has_changed_ends_the_batches_at_its_own(partition: Partition, workers: int) -> None:
+def test_a_row_that_has_changed_ends_the_batches_before_its_own(partition: Partition, workers: int) -> None:
     file = Path(partition.columns["y"].filename)  # type: ignore[attr-defined]
     data = bytearray(file.read_bytes())
     data[-8 * 2] ^= 1  # of the last row but one
     file.write_bytes(data)
-    made = batches(partition, np.arange(ROWS), LoaderSettings(batch_size=4, workers=workers))
-    assert len([next(made), next(made)]) == 2
+    made: list[Any] = []
     with pytest.raises(
         DamagedData, match=r"y\.npy of column 'y' has changed in 1 row of a batch \(9\)"
     ) as caught:
-        next(made)
+        made.extend(batches(partition, np.arange(ROWS), LoaderSettings(batch_size=4, workers=workers)))
+    assert len(made) <= 2
     assert partition.damage == [caught.value]
     others = batches(partition, np.arange(ROWS), LoaderSettings(4), part=lambda _rows: slice(1))
     assert len(list(others)) == 3, "of ranks that do not take it"

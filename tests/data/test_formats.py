@@ -20,9 +20,10 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from cerebro_elastic.data.batches import LoaderSettings, batches
+from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.growing import GrowingColumn
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest, Split
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.ragged import Ragged

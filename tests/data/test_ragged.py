@@ -16,8 +16,9 @@ import torch
 from PIL import Image
 
 from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches, training_order
+from cerebro_elastic.data.batches import batch_count, batches, training_order
 from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare

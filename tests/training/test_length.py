@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask

@@ -16,7 +16,8 @@ from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.batches import LoaderSettings, batches
+from cerebro_elastic.data.batches import batches
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.recipes import TorchSection

@@ -13,7 +13,7 @@ from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Strategy, Unit
-from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection

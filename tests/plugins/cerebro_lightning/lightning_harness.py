@@ -19,7 +19,8 @@ from lightning.pytorch.loggers import CSVLogger
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
+from cerebro_elastic.data.batches import batch_count, batches
+from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition, sample_order, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
