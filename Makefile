@@ -14,19 +14,25 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-debian test-etcd3 test-nightly check docs evidence chaos clean
+.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs evidence chaos clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
 
-# What tests need is downloaded side by side. One process more than cores (2): live tests wait for a third of their time.
+# What tests need is downloaded side by side.
 test:
 	$(MAKE) --no-print-directory --jobs 4 $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed $(DEBIAN)/usr/bin/etcd
 	$(BIN)/python -m compileall -qq cerebro_elastic plugins
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-debian test-etcd3 test-nightly
+	$(MAKE) --no-print-directory --jobs 2 test-main test-others
 
-# What is left when all of .venv is tested: each of these waits more than it computes.
+# Twice as many processes as cores (2): live tests wait for half of their time.
+test-main:
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+# Other versions of etcd, of its driver and of torchx, beside it: each of these waits more than it computes.
+test-others:
+	@$(MAKE) --no-print-directory --output-sync=target test-debian test-etcd3 test-nightly
+
 test-debian:
 	@if [ -x $(DEBIAN)/usr/bin/etcd ]; then set -x; CEREBRO_ETCD=$(CURDIR)/$(DEBIAN)/usr/bin/etcd \
 		$(BIN)/python -m pytest tests/store/test_e*.py -k 'not TestEtcdClusterStore'; \

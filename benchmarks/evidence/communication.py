@@ -68,18 +68,19 @@ def costs(workloads: Any, name: str, size: str, dataset: int) -> dict[str, float
 
 
 def show(pages: Pages) -> None:
-    """A table: of each dataset the formula's and the measured megabytes."""
+    """A table: of each dataset the formula's megabytes, and the measured ones in parentheses."""
     costs, ended = pages.read("communication"), pages.read("end_to_end")
     names = [name for name in TITLES if name in costs and name in ended]
     rows = []
     for approach, (formula, system, key) in FORMULAS.items():
-        row: list[object] = [approach, f"`{formula}`"]
+        row = [approach, f"`{formula}`"]
         for name in names:
+            by_formula = f"{costs[name][approach] / 1e6:,.0f}"
             measured = median(measuring.column(ended[name][system], key)) / 1e6 if system else None
-            row += [f"{costs[name][approach] / 1e6:,.0f}", "" if measured is None else f"{measured:,.0f}"]
+            row.append(by_formula if measured is None else f"{by_formula} ({measured:,.0f})")
         rows.append(row)
-    columns = [f"{TITLES[name]}: {what}" for name in names for what in ("MB by formula", "measured")]
-    pages.fill("drill_down.md", "communication", measuring.table(["approach", "formula", *columns], rows))
+    head = ["MB by formula (measured)", "formula", *(TITLES[name] for name in names)]
+    pages.fill("drill_down.md", "communication", measuring.table(head, rows))
 
 
 if __name__ == "__main__":
