@@ -63,6 +63,9 @@ EXPERIMENTS ?= partial_shuffling end_to_end node_numbers batch_sizes model_sizes
 	scheduling stragglers plan_quality failures searches
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.
 evidence: $(STAMP) $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
+	$(if $(filter full reduced,$(SIZE)),,$(error SIZE is $(SIZE): it is reduced or full))
+	$(foreach name,$(EXPERIMENTS),$(if $(wildcard benchmarks/evidence/$(name).py),,$(error there is no \
+		experiment $(name): see benchmarks/evidence)))
 ifdef CHECK
 	$(BIN)/python benchmarks/evidence/check.py
 else

@@ -57,6 +57,8 @@ def main() -> None:
     sys.path.append(str(PEERS))
     import workloads
 
+    if asked.to == measuring.RESULTS["full"] / "end_to_end.json" and len(asked.systems) < len(SYSTEMS):
+        parser.error("the record has all systems: give results of some --to another file")
     there = workloads.of_size(asked.size)
     if missing := set(asked.only or ()) - set(there):
         parser.error(f"of size {asked.size} there is no {', '.join(missing)}")
