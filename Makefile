@@ -25,9 +25,9 @@ test:
 	$(BIN)/python -m compileall -qq cerebro_elastic plugins
 	$(MAKE) --no-print-directory --jobs 2 test-main test-others
 
-# Twice as many processes as cores (2): live tests wait for half of their time.
+# One process more than cores (2): live tests wait for a part of their time.
 test-main:
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Other versions of etcd, of its driver and of torchx, beside it: each of these waits more than it computes.
 test-others:

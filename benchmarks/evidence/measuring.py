@@ -167,6 +167,7 @@ def _watch(pid: int, usage: Usage, began: float) -> int:
             cpu, read = _used(ended)
             usage.cpu_seconds += cpu
             usage.read_bytes += read
+            _forget(ended, lost)
             status = os.waitpid(ended, 0)[1]
             if ended == pid:
                 usage.seconds = time.perf_counter() - began
@@ -198,19 +199,28 @@ class Seen(NamedTuple):
 def _look(lost: dict[int, Seen]) -> int:
     """The memory of all descendants together; notes the use of those that nobody will wait for, or whose
     parent nobody will."""
-    together = 0
+    together, read = 0, set()
     processes = {process.pid: process for process in psutil.Process().children(recursive=True)}
     for process in processes.values():
         with suppress(psutil.Error, OSError):
             parent = process.ppid()
             if parent in lost or _ignores_children(parent):
                 lost[process.pid] = Seen(parent, *_used(process.pid))
+                read.add(process.pid)
             if process.status() != psutil.STATUS_ZOMBIE:
                 together += process.memory_full_info().pss
     for pid, seen in list(lost.items()):
-        if pid not in processes and seen.parent in lost and seen.parent in processes:
-            del lost[pid]  # its parent has waited for it, and has its use now
+        if pid not in processes and seen.parent in read:
+            del lost[pid]  # its parent has waited for it, and had its use when it was read
     return together
+
+
+def _forget(pid: int, lost: dict[int, Seen]) -> None:
+    """A process is waited for after all, since its parent has ended before it: what it used has the use of
+    those that it has waited for."""
+    if lost.pop(pid, None) is not None:
+        for child in [child for child, seen in lost.items() if seen.parent == pid]:
+            _forget(child, lost)
 
 
 def _used(pid: int) -> tuple[float, int]:

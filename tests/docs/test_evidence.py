@@ -25,6 +25,30 @@ time.sleep(0.6)
 print(json.dumps({"score": 3, "began": began}))
 """
 
+SERVING = """
+import os, signal, sys, time
+
+def burn(seconds):
+    while time.process_time() < seconds:
+        pass
+
+def keep():
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if os.fork() == 0:
+        burn(0.5)
+        time.sleep(0.4)  # until it has been seen
+        os._exit(0)
+    os.wait()
+    time.sleep(%(keeper)s)
+    os._exit(0)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+for _ in range(4):
+    if os.fork() == 0:
+        keep()
+time.sleep(%(server)s)
+"""
+
 
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -53,6 +77,18 @@ def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
     assert usage["memory_bytes"] > 100e6
     assert usage["cpu_seconds"] >= 0.4
     assert 0 < usage["start_seconds"] < usage["seconds"]
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        {"keeper": 0.0, "server": 5.0},  # keepers end with what they have waited for
+        {"keeper": 5.0, "server": 4.0},  # keepers outlive the server: then they are waited for
+    ],
+)
+def test_what_nobody_waits_for_is_counted_once(seconds: dict[str, float]) -> None:
+    usage = json.loads(measured_apart(SERVING % seconds).stdout)
+    assert usage["cpu_seconds"] == pytest.approx(4 * 0.5, abs=0.5)
 
 
 def test_the_clock_runs_between_the_times_that_a_command_says() -> None:
