@@ -13,6 +13,7 @@ import json
 import os
 import random
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -127,13 +128,22 @@ def take_turns(arms: Iterable[Arm], rounds: int) -> dict[str, list[Usage]]:
 
 
 def measure(arm: Arm) -> Usage:
-    """Run one arm alone, behind a quiet moment. Raises ``SystemExit`` with its output if it fails."""
+    """Run one arm alone, behind a quiet moment. Raises ``SystemExit`` with its output if it fails.
+
+    Nothing of it is left behind: not by Ctrl-C, nor by SIGTERM or SIGHUP, which end this process as
+    ``SystemExit``.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its parent leaves behind is counted here
     usage = Usage(quiet=wait_for_quiet())
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         moved, wall, began = loopback_bytes(), time.time(), time.perf_counter()
         child = subprocess.Popen(arm.command, stdout=out, stderr=err, env={**os.environ, **arm.environment})
-        child.returncode = _watch(child.pid, usage, began)
+        try:
+            child.returncode = _watch(child.pid, usage, began)
+        finally:
+            _end_descendants()
         usage.moved_bytes = loopback_bytes() - moved
         out.seek(0)
         err.seek(0)
@@ -173,12 +183,25 @@ def _watch(pid: int, usage: Usage, began: float) -> int:
                 usage.seconds = time.perf_counter() - began
                 code = os.waitstatus_to_exitcode(status)
         if code is not None and time.perf_counter() - began - usage.seconds > _LEFT_BEHIND_SECONDS:
-            for process in psutil.Process().children(recursive=True):
-                process.kill()
+            _kill_descendants()
     os.close(root)
     usage.cpu_seconds += sum(seen.cpu_seconds for seen in lost.values())
     usage.read_bytes += sum(seen.read_bytes for seen in lost.values())
     return code
+
+
+def _kill_descendants() -> None:
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _end_descendants() -> None:
+    """Kill all, those too that become this process's children when their parents end."""
+    with suppress(ChildProcessError):
+        while True:
+            _kill_descendants()
+            os.waitpid(-1, 0)
 
 
 def _ended_children() -> Iterator[int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence"
@@ -58,8 +61,8 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return measuring
 
 
-def measured_apart(code: str) -> subprocess.CompletedProcess[str]:
-    """Measure a command in a process of its own, for measuring waits for all its children."""
+def measuring_script(code: str) -> list[str]:
+    """A process of its own that measures a command: it waits for all its children."""
     script = f"""
 import dataclasses, json, sys
 sys.path.insert(0, {str(EVIDENCE)!r})
@@ -68,7 +71,11 @@ measuring._QUIET_SECONDS = 0.0
 usage = measuring.measure(measuring.Arm("it", [sys.executable, "-c", {code!r}]))
 print(json.dumps(dataclasses.asdict(usage)))
 """
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return [sys.executable, "-c", script]
+
+
+def measured_apart(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(measuring_script(code), capture_output=True, text=True, check=False)
 
 
 def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
@@ -89,6 +96,27 @@ def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
 def test_what_nobody_waits_for_is_counted_once(seconds: dict[str, float]) -> None:
     usage = json.loads(measured_apart(SERVING % seconds).stdout)
     assert usage["cpu_seconds"] == pytest.approx(4 * 0.5, abs=0.5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_experiment_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """Neither a command nor what it has started in a session of its own."""
+    mark = tmp_path / "pids"
+    sleep = [sys.executable, "-c", "import time; time.sleep(99)"]
+    starting = f"""
+import os, subprocess
+other = subprocess.Popen({sleep}, start_new_session=True)
+open({str(mark) + "~"!r}, "w").write(f"{{os.getpid()}} {{other.pid}}")
+os.rename({str(mark) + "~"!r}, {str(mark)!r})
+other.wait()
+"""
+    with subprocess.Popen(measuring_script(starting), stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(60) != 0
+    assert not any(map(psutil.pid_exists, map(int, mark.read_text().split())))
 
 
 def test_the_clock_runs_between_the_times_that_a_command_says() -> None:
