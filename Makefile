@@ -59,13 +59,14 @@ docs: $(DOCS)/.installed
 # build/evidence. SIZE=full replaces the recorded results, and those in docs/evidence.
 # make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
 SIZE ?= reduced
-EXPERIMENTS ?= partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication on_ray remote_storage \
-	scheduling stragglers plan_quality failures searches
+ALL_EXPERIMENTS := partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication on_ray \
+	remote_storage scheduling stragglers plan_quality failures searches
+EXPERIMENTS ?= $(ALL_EXPERIMENTS)
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.
 evidence: $(STAMP) $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
-	$(if $(filter full reduced,$(SIZE)),,$(error SIZE is $(SIZE): it is reduced or full))
-	$(foreach name,$(EXPERIMENTS),$(if $(wildcard benchmarks/evidence/$(name).py),,$(error there is no \
-		experiment $(name): see benchmarks/evidence)))
+	$(if $(filter full reduced,$(SIZE)),,$(error SIZE is $(SIZE): choose reduced or full))
+	$(if $(filter-out $(ALL_EXPERIMENTS),$(EXPERIMENTS)),$(error EXPERIMENTS has $(filter-out \
+		$(ALL_EXPERIMENTS),$(EXPERIMENTS)): choose from $(ALL_EXPERIMENTS)))
 ifdef CHECK
 	$(BIN)/python benchmarks/evidence/check.py
 else

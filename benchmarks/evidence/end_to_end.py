@@ -58,7 +58,10 @@ def main() -> None:
     import workloads
 
     if asked.to == measuring.RESULTS["full"] / "end_to_end.json" and len(asked.systems) < len(SYSTEMS):
-        parser.error("the record has all systems: give results of some --to another file")
+        parser.error(
+            f"--systems names {len(asked.systems)} of {len(SYSTEMS)} systems, and {asked.to.name} has the "
+            "results of all: keep these in another file (--to FILE)"
+        )
     there = workloads.of_size(asked.size)
     if missing := set(asked.only or ()) - set(there):
         parser.error(f"of size {asked.size} there is no {', '.join(missing)}")

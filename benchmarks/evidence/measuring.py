@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -130,8 +130,8 @@ def take_turns(arms: Iterable[Arm], rounds: int) -> dict[str, list[Usage]]:
 def measure(arm: Arm) -> Usage:
     """Run one arm alone, behind a quiet moment. Raises ``SystemExit`` with its output if it fails.
 
-    Nothing of it is left behind: not by Ctrl-C, nor by SIGTERM or SIGHUP, which end this process as
-    ``SystemExit``.
+    No process of it is left behind, whatever ends this one: SIGTERM and SIGHUP raise ``SystemExit``. What
+    is killed so may leave folders among the temporary files.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -232,15 +232,21 @@ def _look(lost: dict[int, Seen]) -> int:
                 read.add(process.pid)
             if process.status() != psutil.STATUS_ZOMBIE:
                 together += process.memory_full_info().pss
-    for pid, seen in list(lost.items()):
-        if pid not in processes and seen.parent in read:
-            del lost[pid]  # its parent has waited for it, and had its use when it was read
+    forget_children(lost, processes, read)
     return together
 
 
+def forget_children(lost: dict[int, Seen], listed: Collection[int], read: Collection[int]) -> None:
+    """Drop processes that ended before the others were ``listed``, if their parents were ``read`` behind
+    that: the parents had waited for them, and what was read contains their use."""
+    for pid, seen in list(lost.items()):
+        if pid not in listed and seen.parent in read:
+            del lost[pid]
+
+
 def _forget(pid: int, lost: dict[int, Seen]) -> None:
-    """A process is waited for after all, since its parent has ended before it: what it used has the use of
-    those that it has waited for."""
+    """Drop a process that this one waits for, since its parent ended first. Its use is counted then, and
+    contains that of the children that it has waited for."""
     if lost.pop(pid, None) is not None:
         for child in [child for child, seen in lost.items() if seen.parent == pid]:
             _forget(child, lost)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
 _AT_ONCE, _AT_ONCE_BYTES = 8, 1 << 19
-"""So many small batches are made one right after the other: while one is trained, the code that makes them
-leaves the processor's caches. More bytes would leave them, too."""
+"""So many batches, of so many bytes at most, are made one right after the other. While a batch is trained the
+code that makes batches leaves the processor's caches; to load it again for each small batch costs time."""
 
 
 BatchPart: TypeAlias = Callable[[int], slice]
@@ -124,8 +124,8 @@ def _made_here(
 
 
 def _at_once(partition: Partition, loader: LoaderSettings) -> int:
-    """How many batches are made one right after the other: one where the user's code takes part, which may
-    draw from generators that training draws from, too."""
+    """How many batches are made one right after the other. Only one if the user's code takes part in it: that
+    code may draw from the generators that training draws from."""
     if loader.dataset is not None or loader.collate is not None or loader.decode:
         return 1
     stored = sum(in_file(column).nbytes for column in partition.columns.values())

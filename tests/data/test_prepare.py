@@ -251,7 +251,11 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no column": (dict, {}, "no column"),
     "not a mapping": (lambda: X, {}, "returned a ndarray"),
     "beside train": (lambda: {"train": columns(), "test": columns()}, {}, "returned test beside train"),
-    "function fails": (fails, {}, "test_prepare.py:[0-9]+: OSError: the camera is off"),
+    "function fails": (
+        fails,
+        {},
+        f"test_prepare.py:{fails.__code__.co_firstlineno + 1}: OSError: the camera is off",
+    ),
     "absent": ("/nowhere/in.npz", {}, "/nowhere/in.npz does not exist.*folder or a glob"),
     "protocol": ("nonsense://in.npz", {}, "cannot read nonsense://in.npz"),
     "fraction": (columns, {"valid": 1.5}, "valid is 1.5.*from 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,15 @@ def test_what_nobody_waits_for_is_counted_once(seconds: dict[str, float]) -> Non
     assert usage["cpu_seconds"] == pytest.approx(4 * 0.5, abs=0.5)
 
 
+def test_use_is_kept_until_the_parent_was_read_behind_it(measuring: ModuleType) -> None:
+    """A worker (3) has ended, and then its keeper (2) while it was read."""
+    lost = {2: measuring.Seen(1, 0.1, 0), 3: measuring.Seen(2, 7.0, 0)}
+    measuring.forget_children(lost, listed={2}, read=set())
+    assert lost.keys() == {2, 3}
+    measuring.forget_children(lost, listed={2}, read={2})
+    assert lost.keys() == {2}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_experiment_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """Neither a command nor what it has started in a session of its own."""
@@ -110,11 +120,13 @@ open({str(mark) + "~"!r}, "w").write(f"{{os.getpid()}} {{other.pid}}")
 os.rename({str(mark) + "~"!r}, {str(mark)!r})
 other.wait()
 """
-    with subprocess.Popen(measuring_script(starting), stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        measuring_script(starting), stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         deadline = time.monotonic() + 60
         while not mark.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        process.send_signal(number)
+        os.killpg(process.pid, number)  # as a terminal does
         assert process.wait(60) != 0
     assert not any(map(psutil.pid_exists, map(int, mark.read_text().split())))
 
