@@ -130,8 +130,8 @@ def take_turns(arms: Iterable[Arm], rounds: int) -> dict[str, list[Usage]]:
 def measure(arm: Arm) -> Usage:
     """Run one arm alone, behind a quiet moment. Raises ``SystemExit`` with its output if it fails.
 
-    No process of it is left behind, whatever ends this one: SIGTERM and SIGHUP raise ``SystemExit``. What
-    is killed so may leave folders among the temporary files.
+    Ctrl-C, SIGTERM and SIGHUP leave no process of it behind; the signals raise ``SystemExit``. What is killed
+    then may leave folders among the temporary files.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
