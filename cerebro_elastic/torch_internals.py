@@ -6,6 +6,7 @@ that folder's ``_torch_internals.py``.
 
 from __future__ import annotations
 
+from pickle import PickleBuffer
 from typing import Any
 
 import torch
@@ -61,3 +62,27 @@ def stop_workers(iterator: Any) -> None:
 def pinned(batch: Any) -> Any:
     """The batch in page-locked memory, as a ``DataLoader`` pins it; as it is where there is no GPU."""
     return pin_memory(batch) if torch.cuda.is_available() else batch  # type: ignore[no-untyped-call]
+
+
+def reduced_in_place(value: Any) -> Any:
+    """How ``pickle`` takes a tensor apart so that its memory is not copied; ``NotImplemented`` for what is
+    pickled as usual. Strides are kept. A view takes along no more of its storage than its own values, if a
+    copy of it has the same strides."""
+    if type(value) is Tensor and value.device.type == "cpu" and value.layout is torch.strided:
+        if value.untyped_storage().nbytes() > value.nbytes and not value.requires_grad:
+            copy = value.clone()
+            value = copy if copy.stride() == value.stride() else value
+        return value.__reduce_ex__(5)
+    if isinstance(value, torch.storage.TypedStorage) and value._untyped_storage.device.type == "cpu":
+        memory: Any = torch.empty(0, dtype=torch.uint8).set_(value._untyped_storage).numpy()
+        return _storage, (PickleBuffer(memory), value.dtype)
+    return NotImplemented
+
+
+def _storage(memory: Any, dtype: torch.dtype) -> torch.storage.TypedStorage:
+    content = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else torch.empty(0)
+    make: Any = torch.storage.TypedStorage
+    storage: torch.storage.TypedStorage = make(
+        wrap_storage=content.untyped_storage(), dtype=dtype, _internal=True
+    )
+    return storage

@@ -71,28 +71,22 @@ class WorkerSettings:
     """Whether batches come in page-locked memory."""
 
 
-def in_workers(
-    tasks: Iterable[SeededTask], count: int, settings: WorkerSettings
-) -> Generator[Any, None, None]:
-    """What the ``count`` tasks make, in their order. Raises what a task raises, with a note where.
+def in_workers(tasks: Iterable[SeededTask], settings: WorkerSettings) -> Generator[Any, None, None]:
+    """What the tasks make, in their order. Raises what a task raises, with a note where.
 
-    The processes are those of an earlier call that has come to its last batch, or fresh ones.
+    The processes are those of an earlier call that has ended or was closed, or fresh ones.
     """
     idle = _idle[settings]
     processes = idle.pop() if idle else _Processes(settings)
-    batches = processes.serve(tasks)
     try:
-        for _ in range(count - 1):
-            yield _batch_of(next(batches))
-        last = _batch_of(next(batches))
+        yield from map(_batch_of, processes.serve(tasks))
     except GeneratorExit:  # the unit stops here
         idle.append(processes)
         raise
     except BaseException:  # else they live as long as the traceback of an error
         processes.end()
         raise
-    idle.append(processes)  # before the last batch is taken: validation may follow it
-    yield last
+    idle.append(processes)
 
 
 def end_idle() -> None:

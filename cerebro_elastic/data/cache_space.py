@@ -1,5 +1,7 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
+Made batches and opened rows (``made_batches.py``) lie in folders like partitions, in a space of their own.
+
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
 partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The
 time of the file is when the partition was last asked for: the one that was asked for longest ago goes first.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,10 @@ _DIGEST = "[0-9a-f]" * 64
 
 class NoRoom(StorageError):
     """The cache has no room for what is not needed yet."""
+
+
+def _always(_folder: Path) -> bool:
+    return True
 
 
 def use(folder: Path) -> int:
@@ -59,6 +65,8 @@ class CacheSpace:
     """The cache's folder."""
     limit_bytes: int
     """What all partitions in it may take together."""
+    may_go: Callable[[Path], bool] = _always
+    """Whether the partition in a folder may be dropped for another."""
 
     @contextmanager
     def reserved(self, folder: Path, size: int, room: Room) -> Iterator[None]:
@@ -66,18 +74,25 @@ class CacheSpace:
 
         Raises ``NoRoom`` if other partitions take the space and may not be dropped.
         """
-        reservation = folder / _RESERVED
         with self._alone():
             self._make_room(folder, size, room)
-            with open(reservation, "w", opener=as_its_folder) as file:
-                file.write(str(size))
+            _reserve(folder, size)
         try:
             yield
         finally:
             with suppress(FileNotFoundError):
-                reservation.unlink()
+                (folder / _RESERVED).unlink()
 
-    def _make_room(self, folder: Path, size: int, room: Room) -> None:
+    def reserve(self, folder: Path, size: int) -> int:
+        """Let ``folder`` grow up to ``size`` bytes as long as it is in use, or up to what the limit leaves;
+        returns the bytes that are granted."""
+        with self._alone():
+            granted = size - max(0, self._make_room(folder, size, "needed"))
+            _reserve(folder, granted)
+        return granted
+
+    def _make_room(self, folder: Path, size: int, room: Room) -> int:
+        """Drop what may go until there is room; returns the bytes that are missing still."""
         sizes = {other: _size(other) for other in self.root.glob(f"{_DIGEST}/*-*") if other != folder}
         excess = sum(sizes.values()) + size - self.limit_bytes
         if excess > 0 and room == "spare":
@@ -87,13 +102,14 @@ class CacheSpace:
             for other in sorted(filter(sizes.get, sizes), key=_last_used):
                 if excess <= 0:
                     break
-                if (lock := _alone_in(other)) is not None:
+                if self.may_go(other) and (lock := _alone_in(other)) is not None:
                     dropped[other] = lock
                     excess -= sizes[other]
             if excess > 0 and room == "next":
                 raise NoRoom(f"the cache {self.root} has no room for the next partition: others are in use")
             for other in dropped:
                 _drop(other)
+            return excess
         finally:
             for lock in dropped.values():
                 os.close(lock)
@@ -104,6 +120,11 @@ class CacheSpace:
         with open(self.root / _LOCK, "w", opener=as_its_folder) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _reserve(folder: Path, size: int) -> None:
+    with open(folder / _RESERVED, "w", opener=as_its_folder) as file:
+        file.write(str(size))
 
 
 def _size(folder: Path) -> int:

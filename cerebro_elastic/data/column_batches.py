@@ -18,8 +18,8 @@ from cerebro_elastic.data.ragged import Index, Ragged, fill_rows, inside, offset
 from cerebro_elastic.data.row_sums import Sums, padded_sums, ragged_sums
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 
-Decode: TypeAlias = Callable[..., Any]
-"""Makes an array or a tensor of an encoded value."""
+RowFunction: TypeAlias = Callable[..., Any]
+"""Makes an array or a tensor of one value: of an encoded one (``decode``), or of that array (``augment``)."""
 
 
 def equal_rows(partition: Partition, name: str, index: Index) -> NDArray[Any]:
@@ -63,22 +63,31 @@ def encoded_rows(partition: Partition, name: str, index: Index) -> list[bytes]:
     return [row.tobytes() for row in single_rows(partition, name, index)]
 
 
-def decoded_rows(partition: Partition, name: str, index: Index, decode: Decode) -> list[Any]:
+def decoded_rows(partition: Partition, name: str, index: Index, decode: RowFunction) -> list[Any]:
     """What ``decode`` makes of encoded values. Raises ``TaskError`` if it fails."""
-    return [
-        _decoded(value, decode, f"column {name!r} in row {row} of {partition.name}")
-        for row, value in zip(index.tolist(), encoded_rows(partition, name, index), strict=True)
-    ]
+    return _mapped(decode, "decode", encoded_rows(partition, name, index), partition, name, index)
 
 
-def _decoded(value: bytes, decode: Decode, where: str) -> Any:
-    try:
-        return decode(value)
-    except Exception as exc:
-        raise TaskError(
-            f"`decode` failed on {where}: {type(exc).__name__}: {exc}; correct the function, or prepare the "
-            "data without this row"
-        ) from exc
+def augmented_rows(
+    partition: Partition, name: str, index: Index, values: Iterable[Any], augment: RowFunction
+) -> list[Any]:
+    """What ``augment`` makes of the decoded ``values``. Raises ``TaskError`` if it fails."""
+    return _mapped(augment, "augment", values, partition, name, index)
+
+
+def _mapped(
+    function: RowFunction, key: str, values: Iterable[Any], partition: Partition, name: str, index: Index
+) -> list[Any]:
+    def of(value: Any, row: int) -> Any:
+        try:
+            return function(value)
+        except Exception as exc:
+            raise TaskError(
+                f"`{key}` failed on column {name!r} in row {row} of {partition.name}: {type(exc).__name__}: "
+                f"{exc}; correct the function, or prepare the data without this row"
+            ) from exc
+
+    return [of(value, row) for row, value in zip(index.tolist(), values, strict=True)]
 
 
 def check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,8 @@ from typing import Any
 
 from cerebro_elastic import arguments
 from cerebro_elastic.data.batch_arrays import Arrays
-from cerebro_elastic.data.column_batches import Decode, check_kinds, check_pad_values
-from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.column_batches import RowFunction, check_kinds, check_pad_values
+from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.errors import RecipeError, did_you_mean
 
@@ -53,18 +54,24 @@ class LoaderSettings:
     of tensors, without lengths. With ``collate``, each row has its sequence."""
     pad_value: Mapping[str, float] = field(default_factory=dict)
     """By column, what sequences are padded with; else 0."""
-    decode: Mapping[str, Decode] = field(default_factory=dict)
+    decode: Mapping[str, RowFunction] = field(default_factory=dict)
     """By column of encoded values, what opens one: its arrays are stacked, or with ``ragged: list`` a list.
     Without it the batch has a list of ``bytes``."""
+    augment: Mapping[str, RowFunction] = field(default_factory=dict)
+    """By column of ``decode``, what makes an array of an opened value, anew in each epoch."""
     bucket: str | None = None
     """The column of varying lengths, or of a dataset's lengths, by which rows of similar length come into one
     batch in training."""
     arrays: Arrays = "torch"
     """What columns are in a batch: tensors of torch, or numpy's arrays."""
+    valid_batch_size: int | None = None
+    """Rows of a batch in validation; ``None``: as many as in training."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1")
+        if self.valid_batch_size is not None and self.valid_batch_size < 1:
+            raise RecipeError(f"valid_batch_size is {self.valid_batch_size}: it must be at least 1")
         if self.workers < 0:
             raise RecipeError(f"workers is {self.workers}: it must be 0 (none) or more")
         if self.prefetch < 1:
@@ -79,8 +86,11 @@ class LoaderSettings:
             self._check_sendable()
 
     def _check_sendable(self) -> None:
+        functions: list[tuple[str, Callable[..., Any] | None]]
         functions = [("transform", self.transform), ("collate", self.collate)]
-        for name, function in (*functions, *((f"decode of {n}", f) for n, f in self.decode.items())):
+        functions += [(f"decode of {name}", function) for name, function in self.decode.items()]
+        functions += [(f"augment of {name}", function) for name, function in self.augment.items()]
+        for name, function in functions:
             try:
                 pickle.dumps(function)
             except (pickle.PicklingError, AttributeError, TypeError) as exc:
@@ -96,13 +106,41 @@ class LoaderSettings:
             transform=self.transform and _informed(self.transform, training),
             collate=self.collate and _informed(self.collate, training),
             decode={name: _informed(function, training) for name, function in self.decode.items()},
+            augment={
+                name: _informed(function, training)
+                for name, function in self.augment.items()
+                if training or _takes_phase(function)
+            },
         )
+
+    @property
+    def calls_user(self) -> bool:
+        """Whether the user's code takes part in making a batch."""
+        return bool(self.dataset or self.transform or self.collate or self.decode)
+
+    @property
+    def opened_columns(self) -> list[str]:
+        """The columns whose rows the user's code opens, in the same way for training and evaluation."""
+        if self.dataset is not None:
+            return [ROW]
+        return [name for name, function in self.decode.items() if not isinstance(function, _Informed)]
+
+    @property
+    def data_args(self) -> str:
+        """The arguments of the dataset, by which those of configs differ."""
+        return "" if self.dataset is None else json.dumps(dict(self.dataset.args), sort_keys=True)
 
     def check(self, columns: Iterable[Column]) -> None:
         """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
         known = {column.name: column for column in columns}
         check_kinds("pad_value", self.pad_value, known, ["ragged"])
         check_kinds("decode", self.decode, known, ["bytes"])
+        for name in self.augment:
+            if name not in self.decode:
+                near = did_you_mean(name, self.decode)
+                raise RecipeError(
+                    f"augment names {name!r}, which has no `decode`: {near}, or give it a `decode`"
+                )
         if self.bucket and self.dataset is None:
             check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
         check_pad_values(self.pad_value, known)
@@ -115,9 +153,16 @@ class LoaderSettings:
             )
 
 
+class _Informed(partial[Any]):
+    """A function of the user's that was given the phase."""
+
+
 def _informed(function: Callable[..., Any], training: bool) -> Callable[..., Any]:
+    return _Informed(function, training=training) if _takes_phase(function) else function
+
+
+def _takes_phase(function: Callable[..., Any]) -> bool:
     try:
-        names = arguments.accepted(function) or ()
+        return "training" in (arguments.accepted(function) or ())
     except ValueError:  # a function in C without a signature
-        return function
-    return partial(function, training=training) if "training" in names else function
+        return False

@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -32,3 +33,16 @@ def seed_generators(seed: int) -> None:
     np.random.seed(seed)
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.manual_seed(seed)
+
+
+def generator_states() -> tuple[object, ...]:
+    """The states of the generators of Python, numpy and torch (on the CPU), to be compared."""
+    numpy: Any = np.random.get_state(legacy=False)
+    torch = sys.modules.get("torch")
+    return (
+        random.getstate(),
+        numpy["state"]["key"].tobytes(),
+        numpy["state"]["pos"],
+        numpy["has_gauss"],
+        torch and torch.default_generator.get_state().numpy().tobytes(),
+    )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.data.batch_workers import SeededTask, in_workers
-from cerebro_elastic.data.batches import worker_settings
+from cerebro_elastic.data.batches import in_worker_processes, worker_settings
 from cerebro_elastic.data.column_checks import check_given
 from cerebro_elastic.data.datamodules import indivisible
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.growing import GrowingColumn
+from cerebro_elastic.data.made_batches import Batches
 from cerebro_elastic.data.sources import Arrays, Columns, as_column
 
 __all__ = [
     "Arrays",
+    "Batches",
     "Columns",
     "DatasetFactory",
     "GrowingColumn",
-    "SeededTask",
     "as_column",
     "check_given",
-    "in_workers",
+    "in_worker_processes",
     "indivisible",
     "worker_settings",
 ]

@@ -133,9 +133,16 @@ def _class_weights(value: object) -> object:
 
 def _byte_count(value: object) -> int:
     """A number of bytes, or ``20G``."""
-    count = byte_count(str(value))
-    if isinstance(value, bool) or not count:
+    if not (count := _byte_count_or_none(value)):
         raise ValueError("expected a number of bytes above 0, such as 800M or 20G")
+    return count
+
+
+def _byte_count_or_none(value: object) -> int:
+    """The same, or 0."""
+    count = byte_count(str(value))
+    if isinstance(value, bool) or count is None:
+        raise ValueError("expected a number of bytes, such as 800M or 20G, or 0 for none")
     return count
 
 
@@ -178,6 +185,7 @@ ClassWeights: TypeAlias = Annotated[
     Literal["balanced"] | Annotated[tuple[float, ...], Field(strict=False)], BeforeValidator(_class_weights)
 ]
 Bytes: TypeAlias = Annotated[int, BeforeValidator(_byte_count)]
+BytesOrNone: TypeAlias = Annotated[int, BeforeValidator(_byte_count_or_none)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
 Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(callback)]

@@ -23,6 +23,7 @@ from cerebro_elastic.recipes.fields import (
     RUN_ID,
     Arguments,
     Bytes,
+    BytesOrNone,
     Endpoints,
     Epochs,
     Names,
@@ -77,10 +78,20 @@ OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
 OF_DATASET = frozenset({"args", "materialize"})
 """Keys of ``data`` that are about a `dataset`."""
-OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "bucket"})
+OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "bucket"})
 """Keys of ``data`` that say how columns become batches."""
 OF_LOADER = frozenset(
-    {"valid", "batch_size", "shuffle", "collate", "workers", "prefetch", "pin_memory", "drop_last"}
+    {
+        "valid",
+        "batch_size",
+        "valid_batch_size",
+        "shuffle",
+        "collate",
+        "workers",
+        "prefetch",
+        "pin_memory",
+        "drop_last",
+    }
 )
 """Keys of ``data`` that a `datamodule` settles."""
 _FOREIGN = {
@@ -137,6 +148,8 @@ class Data(Section):
     [weights](../how-to/data.md#class-and-sample-weights)."""
     batch_size: Positive = 32
     """Rows of a batch. A hyper-parameter `batch_size` overrides it."""
+    valid_batch_size: Positive | None = None
+    """Rows of a batch in validation. Without it, as many as in training."""
     layout: Literal["tuple", "dict"] = "tuple"
     """A batch is the `tuple` of its columns, or a `dict` by column name."""
     shuffle: bool = True
@@ -162,7 +175,11 @@ class Data(Section):
     pad_value: Mapping[str, int | float] = Field(default_factory=dict)
     """By column, the value that sequences are padded with. The default is 0."""
     decode: Mapping[str, Reference] = Field(default_factory=dict)
-    """By column of encoded values (`bytes`), a function that makes an array of one value."""
+    """By column of encoded values (`bytes`), a function that makes an array of one value. If it draws nothing
+    at random, it is called once for each row; see [made once](../how-to/data.md#made-once)."""
+    augment: Mapping[str, Reference] = Field(default_factory=dict)
+    """By column of `decode`, a function that makes another array of the decoded one in each epoch. It is
+    called in training; with a parameter `training`, in validation too."""
     bucket: str | None = None
     """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
     attribute that has the length of each row."""
@@ -228,6 +245,10 @@ class NodeSection(Section):
     cache_bytes: Bytes | None = None
     """What the partitions that a host has cached may take, such as `200G`; see
     [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
+    batch_cache_bytes: BytesOrNone | None = None
+    """What a host may keep of batches that were made and rows that were opened, such as `20G`; `0`: nothing.
+    Without it, a quarter of the free space on the cache's disk, and at most half of the free memory; see
+    [made once](../how-to/data.md#made-once)."""
 
 
 _EVEN = ("auto", "exact", "longest-remaining")

@@ -186,7 +186,7 @@ class FunctionUnit:
         measured = evaluation_pass(
             self._parts.model,
             self._prepared(job_batches.natural_batches(job, partitions, self._portion)),
-            job_batches.batch_rows(job, partitions),
+            job_batches.validation_rows(job, partitions),
             self._losses(user.loss),
             user.measures,
             parallelism=self._parallelism,

@@ -38,6 +38,12 @@ def loader_settings(job: UnitJob) -> LoaderSettings:
     return replace(job.loader, batch_size=job.hparams.get("batch_size", job.loader.batch_size))
 
 
+def validation_settings(job: UnitJob) -> LoaderSettings:
+    """The settings by which validation takes its rows."""
+    loader = loader_settings(job)
+    return replace(loader, batch_size=loader.valid_batch_size or loader.batch_size)
+
+
 def epoch_batches(job: UnitJob) -> int:
     """How many batches a whole epoch has. They never span partitions."""
     loader = loader_settings(job)
@@ -46,9 +52,16 @@ def epoch_batches(job: UnitJob) -> int:
 
 def unit_batches(job: UnitJob) -> int:
     """How many batches the job has, those to skip included."""
+    if job.unit.phase is Phase.EVALUATE:
+        return validation_batches(job, [job.partition])
     loader = loader_settings(job)
-    drop_last = loader.drop_last and job.unit.phase is not Phase.EVALUATE
-    return batch_count(job.partition.rows, loader.batch_size, drop_last)
+    return batch_count(job.partition.rows, loader.batch_size, loader.drop_last)
+
+
+def validation_batches(job: UnitJob, partitions: Iterable[Partition]) -> int:
+    """How many batches ``partitions`` have for validation."""
+    size = validation_settings(job).batch_size
+    return sum(batch_count(partition.rows, size) for partition in partitions)
 
 
 def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
@@ -71,7 +84,18 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     if job.begins_epoch:
         _begin(loader)
     loader = loader.of_phase(training=True)
-    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
+    made = batches(
+        job.partition,
+        order,
+        loader,
+        seed=seed,
+        skip=job.skip,
+        part=part,
+        epoch=job.unit.epoch,
+        made=job.made,
+        use=job.data_use,
+    )
+    with closing(job.data_use.timed(made)) as loaded:
         for done in range(job.skip, unit_batches(job)):
             if done > job.skip and job.stop(done):
                 raise Stopped(done)
@@ -93,10 +117,12 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that
     evaluates.
     """
-    loader, done = loader_settings(job).of_phase(training=False), 0
+    loader, done = validation_settings(job).of_phase(training=False), 0
     _begin(loader)
     for partition in partitions:
-        for batch in batches(partition, np.arange(partition.rows), loader, part=part):
+        order = np.arange(partition.rows)
+        made = batches(partition, order, loader, part=part, made=job.made, use=job.data_use)
+        for batch in job.data_use.timed(made):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)
             job.beat()
@@ -115,15 +141,17 @@ def _begin(loader: LoaderSettings) -> None:
 
 def training_rows(job: UnitJob) -> Iterator[int]:
     """The number of rows of each training batch of the job's partition, those to skip included."""
-    return islice(batch_rows(job, [job.partition]), unit_batches(job))
+    return islice(_rows(job.partition, loader_settings(job).batch_size), unit_batches(job))
 
 
-def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
-    """The number of rows of each batch of ``partitions``."""
-    size = loader_settings(job).batch_size
+def validation_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
+    """The number of rows of each batch of ``partitions`` for validation."""
     for partition in partitions:
-        for start in range(0, partition.rows, size):
-            yield min(size, partition.rows - start)
+        yield from _rows(partition, validation_settings(job).batch_size)
+
+
+def _rows(partition: Partition, size: int) -> Iterator[int]:
+    return (min(size, partition.rows - start) for start in range(0, partition.rows, size))
 
 
 def rows_until(job: UnitJob, done: int) -> int:

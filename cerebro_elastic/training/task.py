@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.loader_settings import LoaderSettings
+from cerebro_elastic.data.made_batches import DataUse, MadeBatches
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 
@@ -96,6 +97,10 @@ class UnitJob:
     ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
     loss_weights: LossWeights = EVEN
     """What rows weigh in the loss of the task ``torch``."""
+    made: MadeBatches | None = None
+    """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
+    data_use: DataUse = field(default_factory=DataUse)
+    """Counts the batches that were made and taken."""
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import is_newborn
+from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.origin import values_digest
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.data.loader_settings import LoaderSettings
+from cerebro_elastic.data.made_batches import MadeBatches
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -65,6 +69,7 @@ class UnitRunner:
         limit = self.recipe.node.cache_bytes if cache_bytes is None else cache_bytes
         self.cache = PartitionCache(cache, limit)
         self.device = device
+        self._made: MadeBatches | None = None
         self._loader = replace(
             loader_settings(self.recipe), dataset=dataset_factory(self.recipe, self._manifest.datasets)
         )
@@ -73,6 +78,14 @@ class UnitRunner:
     def use_threads(self) -> None:
         """Give the framework the recipe's number of threads: results depend on it in their last bits."""
         use_threads(self.recipe, self._task, self.recipe.node.threads)
+
+    def share_batches(self, limit_bytes: int) -> None:
+        """From now on share the batches that units make with the other ranks of the host, and keep opened
+        rows; all of it takes at most ``limit_bytes``."""
+        run = values_digest({"spec": encode(self._spec)})  # with the digests of data and code
+        self._made = (
+            MadeBatches(self.cache.root / f"made-{os.getuid()}", limit_bytes, run) if limit_bytes else None
+        )
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
@@ -130,6 +143,7 @@ class UnitRunner:
             beat=beat,
             stop=stop,
             memory_limit_bytes=memory_limit_bytes,
+            made=None if unit.phase is Phase.PROFILE else self._made,
         )
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
@@ -173,6 +187,7 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
     data = recipe.data
     return LoaderSettings(
         batch_size=data.batch_size,
+        valid_batch_size=data.valid_batch_size,
         layout=data.layout,
         shuffle=data.shuffle,
         transform=imported(data.transform),
@@ -185,6 +200,7 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
         ragged=data.ragged,
         pad_value=data.pad_value,
         decode={column: imported(reference) for column, reference in data.decode.items()},
+        augment={column: imported(reference) for column, reference in data.augment.items()},
         bucket=data.bucket,
         arrays=recipe.task.ARRAYS,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
-from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -32,7 +33,7 @@ from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.memory import bytes_of, limit_of
+from cerebro_elastic.worker.memory import bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_context import RankContext
@@ -122,6 +123,7 @@ class _Service:
             warm_up()
         runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
         runner.use_threads()
+        runner.share_batches(_batch_bytes(env, runner.recipe, cache))
         if uses_torch:
             _prepare(spec.plan.strategies, device)
         context = RankContext(
@@ -159,6 +161,14 @@ class _Service:
             if identity.local_rank == 0:
                 assignments.give_up()
             return False
+
+
+def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
+    """What the host may keep of made batches: as the machine or the recipe says, or a part of the room."""
+    limits = (bytes_of(env, "CEREBRO_BATCH_CACHE_BYTES"), recipe.node.batch_cache_bytes)
+    given = next((limit for limit in limits if limit is not None), None)
+    free = min(shutil.disk_usage(cache).free // 4, free_bytes("cpu", None) // 2)
+    return max(0, free) if given is None else given
 
 
 def _task_arrays(spec: Spec) -> str:

@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import Origin, origin_of
 from cerebro_elastic.core.model.run import Basis
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
+from cerebro_elastic.data.made_batches import DataUse
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.parallel import collectives
@@ -87,6 +88,8 @@ class TrainedUnit:
     """The URL below which states and logs are saved."""
     write: Callable[[Origin], CheckpointRef]
     """Saves the staged state."""
+    data_use: DataUse
+    """The batches that were made and taken."""
     staged_bytes: int
     """Bytes of the staged state."""
     clock: Clock
@@ -135,6 +138,9 @@ class TrainedUnit:
             cached=self.cached,
             fetch_seconds=times.fetch_seconds,
             log_digest=saved.log_digest,
+            batches_made=self.data_use.made,
+            batches_shared=self.data_use.taken,
+            data_seconds=self.data_use.waited_seconds,
         )
 
     @property
@@ -218,6 +224,7 @@ class UnitTraining:
             cached=self._context.unit_runner.all_cached(),
             storage=storage,
             write=write,
+            data_use=job.data_use,
             staged_bytes=staged_bytes,
             clock=clock,
         )
@@ -234,9 +241,8 @@ class UnitTraining:
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
         """The job, which from now on stops when one of its ranks is to leave and the rest does not fit into
         the grace: all ranks at the same batch."""
-        size = job_batches.loader_settings(job).batch_size
         validation = job.validation if job.validates else ()
-        total = job_batches.unit_batches(job) + sum(-(-partition.rows // size) for partition in validation)
+        total = job_batches.unit_batches(job) + job_batches.validation_batches(job, validation)
         writer = self._tools.writer
 
         def save_seconds() -> float:

@@ -61,8 +61,11 @@ class Batches:
     def training(self) -> EpochLoader:
         """As long as the epoch. A profile ends before it."""
         profile = self._job.unit.phase is Phase.PROFILE
-        return self._loader(
-            job_batches.epoch_batches(self._job) + profile, self._training, sum(self._job.rows)
+        return EpochLoader(
+            job_batches.epoch_batches(self._job) + profile,
+            self._training,
+            rows=sum(self._job.rows),
+            batch_size=job_batches.loader_settings(self._job).batch_size,
         )
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
@@ -76,12 +79,11 @@ class Batches:
             return validation_loaders(of_module, job, self._several)
         if not job.validation:
             return None
-        length = sum(1 for _ in job_batches.batch_rows(job, job.validation))
-        return self._loader(length, self._validation, sum(part.rows for part in job.validation))
-
-    def _loader(self, length: int, batches: Callable[[], Iterator[Any]], rows: int) -> EpochLoader:
         return EpochLoader(
-            length, batches, rows=rows, batch_size=job_batches.loader_settings(self._job).batch_size
+            job_batches.validation_batches(job, job.validation),
+            self._validation,
+            rows=sum(part.rows for part in job.validation),
+            batch_size=job_batches.validation_settings(job).batch_size,
         )
 
     def _training(self) -> Iterator[Any]:
@@ -92,7 +94,7 @@ class Batches:
     def _validation(self) -> Iterator[Any]:
         job = self._job
         batches = partial(job_batches.natural_batches, job, job.validation)
-        return self._weighed(batches, job_batches.batch_rows(job, job.validation))
+        return self._weighed(batches, job_batches.validation_rows(job, job.validation))
 
     def _weighed(self, batches: Callable[[BatchPart], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
         several = self._several

@@ -4,6 +4,7 @@ their batches."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,9 +14,9 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
 
 from cerebro_elastic.extending.data import (
+    Batches,
     DatasetFactory,
-    SeededTask,
-    in_workers,
+    in_worker_processes,
     indivisible,
     worker_settings,
 )
@@ -58,17 +59,22 @@ class ValidationLoader:
         return list(self._loader.batch_sampler)
 
     def _of_rows(self, rows_of_batches: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        """The batches of these rows, from the processes that make those for training, if there are any."""
-        factory, settings = self._job.loader.dataset, worker_settings(self._job.loader)
+        """The batches of these rows: from the processes that make those for training, if there are any, and
+        shared with the host's other ranks."""
+        job = self._job
+        factory, settings = job.loader.dataset, worker_settings(job.loader)
         assert factory is not None
-        make = partial(_validation_batch, factory, self._job.seed, self._number)
+        make = partial(_validation_batch, factory, job.seed, self._number)
         if not settings.workers:
-            return map(make, rows_of_batches)
-        seed = (self._job.seed, self._number)
-        tasks = [
-            SeededTask(partial(make, rows), (*seed, batch)) for batch, rows in enumerate(rows_of_batches)
-        ]
-        return in_workers(tasks, len(tasks), settings) if tasks else iter(())
+            yield from map(make, rows_of_batches)
+            return
+        seed = (job.seed, self._number)
+        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, settings)
+        key = ("validation loader", *seed, job.loader.data_args, list(map(list, rows_of_batches)))
+        shared = nullcontext() if job.made is None else job.made.shared(key, len(rows_of_batches))
+        with shared as in_use:
+            batches = Batches(range(len(rows_of_batches)), in_processes, in_use, job.data_use)
+            yield from job.data_use.timed(iter(batches))
 
 
 class DividedLoader(ValidationLoader):

@@ -154,6 +154,12 @@ class Visit:
     cached: tuple[int, ...] | None = None
     """All training partitions in the node's cache when it had trained, if that is limited and drops some;
     ``None``: those it had before, and what it has fetched since."""
+    batches_made: int = 0
+    """Batches that were made for it, those of validation included."""
+    batches_shared: int = 0
+    """Batches that it took, since the node's host had made them for other configs."""
+    data_seconds: float = 0.0
+    """Seconds for which its training waited for batches."""
     revision: int = 0
     """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
 
