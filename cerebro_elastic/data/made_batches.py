@@ -86,8 +86,8 @@ class MadeBatches:
     def shared(self, key: object, count: int, epoch: int | None = None) -> Iterator[Shared | None]:
         """Within the block: the ``count`` records of a pass or of a column, equal for all that ask with this
         ``key``. Those of an ``epoch`` give way to those of later epochs; others stay while the run does.
-        ``None`` if the disk has no room even for their index, or if the folder is not this user's alone, since
-        records are unpickled."""
+        ``None`` if the disk has no room even for their index, or if the folder is open to other users: records
+        are unpickled."""
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
         folder = self.root / self.run / f"{'all' if epoch is None else f'{epoch:05d}'}-{name}"
         space = CacheSpace(self.root, self.limit_bytes, partial(_gives_way, epoch=epoch, run=self.run))

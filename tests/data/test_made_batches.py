@@ -85,27 +85,19 @@ def unpicklable(batch: Any) -> Any:
     return lambda: batch
 
 
-@pytest.fixture(scope="module", autouse=True)
-def file_of_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where calls are counted; worker processes serve all tests, and find it in the environment."""
-    file = tmp_path_factory.mktemp("calls") / "calls"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CALLS, str(file))
-        yield file
-    end_idle()
-
-
-@pytest.fixture
-def calls(file_of_calls: Path) -> Callable[[str], int]:
+@pytest.fixture(autouse=True)
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
     """How often a function was called since the last question, in all processes."""
+    file = tmp_path / "calls"
+    monkeypatch.setenv(CALLS, str(file))
 
     def since(name: str) -> int:
-        count = file_of_calls.read_text().split().count(name) if file_of_calls.exists() else 0
-        file_of_calls.write_text("")
+        count = file.read_text().split().count(name) if file.exists() else 0
+        file.write_text("")
         return count
 
-    since("")
-    return since
+    yield since
+    end_idle()
 
 
 @pytest.fixture
@@ -187,9 +179,8 @@ def test_a_record_returns_its_value_with_strides_and_in_memory_of_its_own(
         assert first["f"].flags.f_contiguous
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_is_made_once_and_taken_by_all_others(
-    workers: int, made: MadeBatches, calls: Callable[[str], int]
+    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
 ) -> None:
     loader = LoaderSettings(SIZE, transform=double, workers=workers)
     expected, alone, _ = taken(NUMBERS, loader, None)
@@ -224,9 +215,8 @@ def test_batches_of_another_kind_are_not_taken(change: str, of: dict[str, Any], 
     assert count.taken == 0
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 def test_what_draws_at_random_is_shared_only_from_worker_processes(
-    workers: int, made: MadeBatches, calls: Callable[[str], int]
+    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
 ) -> None:
     loader = LoaderSettings(SIZE, transform=noisy, workers=workers)
     expected, _, drawn = taken(NUMBERS, loader, None)
@@ -238,9 +228,8 @@ def test_what_draws_at_random_is_shared_only_from_worker_processes(
     assert (count.made, calls("noisy")) == ((0, COUNT) if workers else (COUNT, 2 * COUNT))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
-    workers: int, made: MadeBatches, calls: Callable[[str], int]
+    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
 ) -> None:
     loader = LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}, workers=workers)
     for epoch in (0, 1):
@@ -252,6 +241,18 @@ def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
         assert calls("opened") == (0 if epoch else ROWS)
     assert len(taken(BYTES, loader, made, None)[0]) == COUNT  # validation augments nothing
     assert calls("shifted") == 0
+
+
+def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[str], int]) -> None:
+    """In one test, since the processes import torch once."""
+    for number, check in enumerate(
+        (
+            test_a_batch_is_made_once_and_taken_by_all_others,
+            test_what_draws_at_random_is_shared_only_from_worker_processes,
+            test_rows_are_opened_once_for_all_epochs_and_augmented_in_each,
+        )
+    ):
+        check(MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64), calls, workers=1)
 
 
 @pytest.mark.parametrize("decode", [opened_by_phase, opened_by_chance])
