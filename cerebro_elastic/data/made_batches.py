@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -82,12 +83,16 @@ class MadeBatches:
     run: str
     """64 hexadecimal digits that stand for the run, its data and its users' code."""
 
+    def forget(self) -> None:
+        """Remove what was kept for the run, which has ended."""
+        shutil.rmtree(self.root / self.run, ignore_errors=True)
+
     @contextmanager
     def shared(self, key: object, count: int, epoch: int | None = None) -> Iterator[Shared | None]:
         """Within the block: the ``count`` records of a pass or of a column, equal for all that ask with this
         ``key``. Those of an ``epoch`` give way to those of later epochs; others stay while the run does.
-        ``None`` if the disk has no room even for their index, or if the folder is open to other users: records
-        are unpickled."""
+        ``None`` if the disk has no room even for their index, or if the folder is open to other users: what
+        lies there is unpickled."""
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
         folder = self.root / self.run / f"{'all' if epoch is None else f'{epoch:05d}'}-{name}"
         space = CacheSpace(self.root, self.limit_bytes, partial(_gives_way, epoch=epoch, run=self.run))

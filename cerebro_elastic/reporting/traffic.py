@@ -60,6 +60,8 @@ class TrafficSummary:
     """Bytes of the training rows; ``None`` without the manifest, or if they stay in a user's dataset."""
     indexed: bool
     """Whether the rows stay in a user's dataset."""
+    data: str
+    """What was made of the data (``data_text``)."""
     communication: Sequence[CommunicationCost]
     """Table 2 for this run: Model Hopper Parallelism first."""
 
@@ -87,8 +89,23 @@ def summarize_traffic(
         limited=any(v.cached is not None for v in trained),
         dataset=dataset,
         indexed=manifest is not None and bool(manifest.datasets),
+        data=data_text(
+            sum(v.batches_made for row in visits.values() for v in row),
+            sum(v.batches_shared for row in visits.values() for v in row),
+            sum(v.data_seconds for row in visits.values() for v in row),
+            sum(v.seconds for row in visits.values() for v in row),
+        ),
         communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
+
+
+def data_text(made: int, shared: int, waited_seconds: float, seconds: float) -> str:
+    """How many batches were made, how many were taken by configs that they were not made for, and for which
+    share of its ``seconds`` training waited. Empty before the first batch."""
+    if not made + shared:
+        return ""
+    share = waited_seconds / seconds if seconds else 0.0
+    return f"made {made:,} batches, shared {shared:,}; training waited for them {share:.0%} of its time"
 
 
 def communication_costs(

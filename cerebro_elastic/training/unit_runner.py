@@ -87,6 +87,11 @@ class UnitRunner:
             MadeBatches(self.cache.root / f"made-{os.getuid()}", limit_bytes, run) if limit_bytes else None
         )
 
+    def forget_batches(self) -> None:
+        """Remove the shared batches of the run, which has ended."""
+        if self._made is not None:
+            self._made.forget()
+
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""

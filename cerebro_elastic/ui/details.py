@@ -86,6 +86,7 @@ def _publish_traffic(board: Board, view: RunView, manifest: Manifest | None) -> 
             "stays": traffic.stays,
             "hopped": traffic.hopped,
             "written": traffic.written,
+            "data": traffic.data,
             "read": traffic.read,
             "dataset": traffic.dataset,
             "methods": [[cost.name, cost.formula, cost.bytes] for cost in traffic.communication],

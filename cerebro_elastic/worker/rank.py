@@ -158,6 +158,8 @@ class _Service:
                 if growth.too_much(attempts.saving_bytes):
                     log.info("starting anew: memory has grown")
                     return True
+            if not self._leaving.asked:
+                runner.forget_batches()
             if identity.local_rank == 0:
                 assignments.give_up()
             return False

@@ -179,8 +179,9 @@ def test_a_record_returns_its_value_with_strides_and_in_memory_of_its_own(
         assert first["f"].flags.f_contiguous
 
 
+@pytest.mark.parametrize("workers", [0])
 def test_a_batch_is_made_once_and_taken_by_all_others(
-    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
+    made: MadeBatches, calls: Callable[[str], int], workers: int
 ) -> None:
     loader = LoaderSettings(SIZE, transform=double, workers=workers)
     expected, alone, _ = taken(NUMBERS, loader, None)
@@ -215,8 +216,9 @@ def test_batches_of_another_kind_are_not_taken(change: str, of: dict[str, Any], 
     assert count.taken == 0
 
 
+@pytest.mark.parametrize("workers", [0])
 def test_what_draws_at_random_is_shared_only_from_worker_processes(
-    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
+    made: MadeBatches, calls: Callable[[str], int], workers: int
 ) -> None:
     loader = LoaderSettings(SIZE, transform=noisy, workers=workers)
     expected, _, drawn = taken(NUMBERS, loader, None)
@@ -228,8 +230,9 @@ def test_what_draws_at_random_is_shared_only_from_worker_processes(
     assert (count.made, calls("noisy")) == ((0, COUNT) if workers else (COUNT, 2 * COUNT))
 
 
+@pytest.mark.parametrize("workers", [0])
 def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
-    made: MadeBatches, calls: Callable[[str], int], workers: int = 0
+    made: MadeBatches, calls: Callable[[str], int], workers: int
 ) -> None:
     loader = LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}, workers=workers)
     for epoch in (0, 1):

@@ -88,6 +88,9 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
         until=max(usage.until, visit.ended),
         nodes=_add_seconds(usage.nodes, visit.nodes, visit.seconds, visit.freed),
         configs=_add_seconds(usage.configs, (visit.unit.config,), visit.seconds, visit.ended),
+        batches_made=usage.batches_made + visit.batches_made,
+        batches_shared=usage.batches_shared + visit.batches_shared,
+        data_seconds=usage.data_seconds + visit.data_seconds,
     )
 
 

@@ -100,6 +100,12 @@ class Usage:
     """The usage by node."""
     configs: Mapping[str, NodeUsage] = field(default_factory=dict)
     """The usage by config."""
+    batches_made: int = 0
+    """Batches that were made."""
+    batches_shared: int = 0
+    """Batches that were taken, since the host had made them for other configs."""
+    data_seconds: float = 0.0
+    """Seconds for which training waited for batches."""
 
     @property
     def elapsed(self) -> float:

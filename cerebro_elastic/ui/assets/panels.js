@@ -152,7 +152,7 @@ function traffic() {
   const own = found.methods[0]?.[2] || 0;
   const most = Math.max(...found.methods.map(([, , count]) => count), 1);
   place.replaceChildren(
-    h("p", {}, `${plural(found.hops, "hop")} brought ${bytes(found.hopped)} of states to the nodes that trained on; ${found.stays} times a config went on where it was. ${bytes(found.written)} of states were written. `, found.dataset === null ? `The dataset at ${spec?.data || "?"} is out of reach from here, so methods that copy it are left out.` : `The dataset has ${bytes(found.dataset)}; the hosts read ${bytes(found.read)} of it.`),
+    h("p", {}, `${plural(found.hops, "hop")} brought ${bytes(found.hopped)} of states to the nodes that trained on; ${found.stays} times a config went on where it was. ${bytes(found.written)} of states were written. `, found.dataset === null ? `The dataset at ${spec?.data || "?"} is out of reach from here, so methods that copy it are left out.` : `The dataset has ${bytes(found.dataset)}; the hosts read ${bytes(found.read)} of it.`, found.data ? ` Data: ${found.data}.` : ""),
     h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "the same training by"), h("th", { class: "n" }, "would move"), h("th", { class: "n" }, "against hopping"), h("th", {}, h("span", { class: "hidden" }, "as a bar")))), h("tbody", {}, found.methods.slice(0, METHODS).map(([name, formula, count], index) => {
       const bar = h("i", { class: index ? "" : "own" });
       bar.style.width = `${Math.max(0.5, (100 * count) / most)}%`;
