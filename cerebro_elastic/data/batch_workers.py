@@ -183,7 +183,7 @@ class _Packed:
 
     @classmethod
     def of(cls, batch: Any) -> _Packed:
-        """Pickle it. Raises ``TaskError`` for a batch that cannot be sent, ``DiskFull`` or ``StorageError`` if
+        """Pickle it. Raises ``TaskError`` if it cannot be sent, ``DiskFull`` or ``StorageError`` if
         the system has no room or no name for what is shared."""
         try:
             return cls(bytes(ForkingPickler.dumps(batch, pickle.HIGHEST_PROTOCOL)))
