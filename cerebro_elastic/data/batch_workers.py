@@ -2,11 +2,16 @@
 
 They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers. A process that makes
 batches imports torch once, which takes seconds.
+
+Tasks and batches are pickled here. Left to the threads that feed ``multiprocessing``'s queues, an error would
+only be printed, and the batch would never come.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
+import os
 import pickle
 import traceback
 from collections import defaultdict
@@ -14,6 +19,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count as counted_from
+from multiprocessing.reduction import ForkingPickler
+from tempfile import gettempdir
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +28,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.seeding import seed_generators
+from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.torch_internals import stop_workers
 
@@ -131,32 +139,72 @@ class _Processes:
 _idle: defaultdict[WorkerSettings, list[_Processes]] = defaultdict(list)
 """The processes that wait for another unit, by their settings."""
 
-_Base: TypeAlias = Sampler[SeededTask]
+_Base: TypeAlias = Sampler[bytes]
 
 
 class _Tasks(_Base):
-    """The loader's sampler: the tasks of the present unit."""
+    """The loader's sampler: the tasks of the present unit, pickled."""
 
     def __init__(self) -> None:
         self.present: Iterable[SeededTask] = ()
 
-    def __iter__(self) -> Iterator[SeededTask]:
-        return iter(self.present)
+    def __iter__(self) -> Iterator[bytes]:
+        return map(pickle.dumps, self.present)
 
 
 class _Performer(Dataset[Any]):
-    """The loader's dataset, in a worker process: what it is asked for is a task."""
+    """The loader's dataset, in a worker process: its indices are pickled tasks."""
 
-    def __getitem__(self, task: SeededTask) -> Any:
-        seed = int(np.random.SeedSequence(task.seed).generate_state(1)[0])
-        seed_generators(seed)
+    def __getitem__(self, pickled: bytes) -> Any:
         try:
-            return task.make()
+            task: SeededTask = pickle.loads(pickled)
+            seed = int(np.random.SeedSequence(task.seed).generate_state(1)[0])
+            seed_generators(seed)
+            return _Packed.of(task.make())
         except Exception as error:  # raised, it would come as the text of a traceback
             if not _travels(error):
                 raise
-            error.add_note(_place(error))
+            if not isinstance(error, CerebroError):
+                error.add_note(_place(error))
             return _Raised(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A batch that is pickled; its tensors lie in shared memory. A queue gives the batch to the rank."""
+
+    pickled: bytes
+
+    @classmethod
+    def of(cls, batch: Any) -> _Packed:
+        """Pickle it. Raises ``TaskError`` if it cannot be sent, ``DiskFull`` or ``StorageError`` if
+        the system has no room or no name for what is shared."""
+        try:
+            return cls(bytes(ForkingPickler.dumps(batch, pickle.HIGHEST_PROTOCOL)))
+        except Exception as exc:  # a user's class may raise any
+            if isinstance(exc, OSError) or "</torch_" in str(exc):  # the name of what is shared
+                raise _cannot_share(exc) from exc
+            raise TaskError(
+                f"a batch cannot be sent from the process that made it ({type(exc).__name__}: {exc}): it may "
+                "have tensors, arrays, numbers and text; or set workers: 0"
+            ) from exc
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self.pickled,)
+
+
+def _cannot_share(error: Exception) -> CerebroError:
+    """What the system refuses when tensors are put into shared memory."""
+    what = f"a process that makes batches cannot share them with its rank: {error}"
+    less = "use fewer `workers`, a smaller `prefetch` or batch_size, or workers: 0"
+    if os.strerror(errno.ENOSPC) in str(error):
+        return DiskFull(f"{what}; give /dev/shm more space (docker run --shm-size), or {less}")
+    if "AF_UNIX path too long" in str(error):
+        return StorageError(
+            f"{what}; sockets lie in the temporary folder {gettempdir()}: set TMPDIR to one with a shorter "
+            "name"
+        )
+    return StorageError(f"{what}; raise the limit (ulimit -a), or {less}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,9 @@ class PartitionCache:
 
     def _found(self, index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition | None:
         """The partition, if it is in the cache."""
-        if not all(entry.ready for entry in entries):
-            return None
         try:
+            if not all(entry.is_its_own for entry in entries):
+                return None
             partition = _opened(index, rows, entries, name)
         except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
             return None
@@ -97,7 +97,7 @@ class PartitionCache:
         missing = [entry for entry in entries if not entry.ready]
         if self.limit_bytes is None or not any(entry.takes_space(locate(url)) for entry in missing):
             return nullcontext()
-        size = sum(entry.file.bytes + 8 * entry.sums.shape[0] for entry in entries)
+        size = sum(entry.file.bytes + entry.sums_bytes for entry in entries)
         return CacheSpace(self.root, self.limit_bytes).reserved(entries[0].path.parent, size, room)
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
@@ -112,7 +112,7 @@ class PartitionCache:
         self, entries: list[CachedColumn], url: str, manifest: Manifest, beat: Callable[[], None]
     ) -> None:
         for entry in entries:
-            if entry.ready or entry.check(beat):
+            if entry.is_its_own or entry.check(beat):
                 continue
             source = locate(url) / entry.file.path
             try:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from cerebro_elastic.data.mapped import SUMS
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.files import as_its_folder, make_folder
 
@@ -172,7 +173,7 @@ def _open(folder: Path) -> int:
 def _drop(folder: Path) -> None:
     """Remove a partition. The sums go first: without them the rest is no partition."""
     kept = {_USE, _LOCK}
-    for path in sorted(folder.iterdir(), key=lambda path: path.suffix != ".sums"):
+    for path in sorted(folder.iterdir(), key=lambda path: path.suffix != SUMS):
         if path.name not in kept:
             with suppress(OSError):
                 path.unlink()

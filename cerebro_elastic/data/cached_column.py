@@ -14,7 +14,7 @@ import numpy as np
 
 from cerebro_elastic.data.cache_space import CLONE
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
-from cerebro_elastic.data.mapped import Array, MappedArray, MappedRagged, OffsetsFile
+from cerebro_elastic.data.mapped import SUMS, Array, MappedArray, MappedRagged, OffsetsFile
 from cerebro_elastic.data.ragged import OFFSETS, Ragged
 from cerebro_elastic.data.row_sums import EqualRowSums, RaggedRowSums, RowSums
 from cerebro_elastic.errors import DataError
@@ -22,6 +22,8 @@ from cerebro_elastic.files import Place, as_its_folder, chunks, digest, locate, 
 
 Beat = Callable[[], None]
 
+_SHA256_BYTES = 32
+"""Of the sha256 that a file of sums begins with."""
 _FICLONE = 0x40049409
 """``ioctl`` of Linux: a file of its own that shares its blocks with another until one of them is written."""
 
@@ -30,8 +32,9 @@ _FICLONE = 0x40049409
 class CachedColumn:
     """A ``.npy`` file of a column in the cache.
 
-    The sums of its rows lie beside it. They are written last, from the bytes whose sha256 was found right: a
-    file with sums has been checked, by any process of the host. A process that finds damage removes the sums.
+    The sums of its rows lie beside it, behind that sha256. They are written last, from the bytes whose sha256
+    was found right: a file with sums has been checked, by any process of the host. A process that finds
+    damage removes the sums of the partition.
     """
 
     path: Path
@@ -48,7 +51,7 @@ class CachedColumn:
 
     @property
     def sums_path(self) -> Path:
-        return self.path.with_suffix(".sums")
+        return self.path.with_suffix(SUMS)
 
     def open(self) -> Array | Ragged:
         """The column, memory-mapped. Raises ``DamagedData`` if its offsets have changed since they were
@@ -69,12 +72,25 @@ class CachedColumn:
 
     @property
     def sums(self) -> MappedArray:
-        return MappedArray(self.sums_path, "<u8", (self._rows,))
+        return MappedArray(self.sums_path, "<u8", (self._rows,), _SHA256_BYTES)
 
     @property
     def ready(self) -> bool:
         """Whether the file is in the cache and was checked."""
-        return self._is_whole and size(self.sums_path) == 8 * self._rows
+        return self._is_whole and size(self.sums_path) == self.sums_bytes
+
+    @property
+    def sums_bytes(self) -> int:
+        """The size of the file with the sums."""
+        return _SHA256_BYTES + 8 * self._rows
+
+    @property
+    def is_its_own(self) -> bool:
+        """Whether the file is ready, and its sums are not those of another file that lies here instead."""
+        if not self.ready:
+            return False
+        with open(self.sums_path, "rb") as file:
+            return file.read(_SHA256_BYTES) == bytes.fromhex(self.file.sha256)
 
     def check(self, beat: Beat) -> bool:
         """Whether the file in the cache has the content that the manifest demands; if so it is ready from now
@@ -136,7 +152,7 @@ class CachedColumn:
             replacing(str(self.sums_path)) as temporary,
             open(temporary, "xb", opener=as_its_folder) as file,
         ):
-            file.write(sums.sums.astype("<u8").tobytes())
+            file.write(bytes.fromhex(self.file.sha256) + sums.sums.astype("<u8").tobytes())
 
     @property
     def _is_whole(self) -> bool:

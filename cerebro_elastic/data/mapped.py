@@ -4,6 +4,7 @@ their files' names."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,8 @@ from cerebro_elastic.errors import DamagedData
 
 Array: TypeAlias = NDArray[np.generic]
 
+SUMS = ".sums"
+"""The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 _KEPT = 16
 """So many columns' offsets are kept for the next batch of a process that makes batches."""
 
@@ -46,6 +49,14 @@ class MappedArray:
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
 
+def forget_checks(folder: Path) -> None:
+    """Remove the row sums of all columns of the partition in ``folder``: the next fetch, in any process of
+    the host, checks each of its files. What has damaged one of them may have damaged others."""
+    for sums in folder.glob(f"*{SUMS}"):
+        with suppress(OSError):
+            sums.unlink()
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetsFile:
     """The offsets of a column of varying lengths."""
@@ -65,7 +76,7 @@ class OffsetsFile:
         offsets: Index = np.array(self.array.open())
         name = f"the offsets {self.array.path} of column {self.column!r}"
         if row_sums(offsets).tobytes() != self.sums.open().tobytes():
-            self.sums.path.unlink(missing_ok=True)  # so that the next fetch checks the file
+            forget_checks(self.sums.path.parent)
             raise DamagedData(f"{name} have changed since they were checked: they are fetched again")
         check_offsets(offsets, self.values, name)
         return offsets

@@ -7,9 +7,9 @@ import io
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.mapped import Array, MappedArray
+from cerebro_elastic.data.mapped import Array, MappedArray, forget_checks
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
@@ -85,10 +85,10 @@ class Partition:
             self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
 
     def _is_damaged(self, name: str, how: str) -> NoReturn:
-        """Raise ``DamagedData``, and remove the sums: the next fetch, in any process of the host, checks the
-        file, and fetches it again if it is damaged."""
-        with suppress(OSError, AttributeError):
-            os.unlink(self.sums[name].filename)  # type: ignore[attr-defined]
+        """Raise ``DamagedData``. The next fetch checks all files of the partition, and fetches those again
+        that are damaged."""
+        if (sums := getattr(self.sums.get(name), "filename", None)) is not None:
+            forget_checks(Path(sums).parent)
         file = os.path.realpath(getattr(in_file(self.columns[name]), "filename", None) or "memory")
         raise DamagedData(
             f"{self.name}: the file {file} of column {name!r} {how} since it was checked: what was trained "

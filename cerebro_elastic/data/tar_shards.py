@@ -1,11 +1,9 @@
 """Tar archives in the layout of WebDataset: the files of a sample follow one another, and have its key before
-the first dot of their names."""
+the first dot of their names (``tar_members.py`` lists the files)."""
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +14,9 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.coded import Coded
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
+from cerebro_elastic.data.tar_members import files_in
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Place, open_read, size
-
-_BLOCK = tarfile.BLOCKSIZE
+from cerebro_elastic.files import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,8 @@ def read_shards(
 
 def _samples(shard: int, file: Place) -> Iterator[_Sample]:
     sample = None
-    for member in _members(file):
-        if not member.isreg():
-            continue
-        folder, slash, name = member.name.rpartition("/")
+    for path, start, size in files_in(file):
+        folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()
         if not stem or not extension:  # a hidden file, or one without a kind
@@ -78,35 +73,10 @@ def _samples(shard: int, file: Place) -> Iterator[_Sample]:
                 yield sample
             sample = _Sample(shard, folder + slash + stem)
         if extension in sample.members:
-            raise DataError(f"{file} has {member.name} twice in one sample: keys must differ")
-        sample.members[extension] = member.offset_data, member.size
+            raise DataError(f"{file} has {path} twice in one sample: keys must differ")
+        sample.members[extension] = start, size
     if sample is not None:
         yield sample
-
-
-def _members(file: Place) -> Iterator[tarfile.TarInfo]:
-    """The archive's files. Raises ``DataError`` unless it is whole."""
-    length = size(file)
-    with io.BufferedReader(open_read(file), CHUNK) as opened:
-        try:
-            with tarfile.open(fileobj=opened, mode="r:") as archive:
-                end = 0
-                for member in archive:
-                    end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
-                    if end > length:
-                        raise _cut_off(file, member.name)
-                    yield member
-        except tarfile.TarError as exc:
-            if "unexpected end" in str(exc):
-                raise _cut_off(file, "its last file") from exc
-            raise DataError(f"{file} is no tar archive ({exc}): unpack it if it is compressed") from exc
-        opened.seek(end)
-        if len(opened.read(_BLOCK)) < _BLOCK:
-            raise _cut_off(file, "its end")
-
-
-def _cut_off(file: Place, where: str) -> DataError:
-    return DataError(f"the archive {file} is cut off at {where}: copy it again from where it came from")
 
 
 def _ranges(files: Sequence[Place], samples: Sequence[_Sample], extension: str) -> FileRanges:

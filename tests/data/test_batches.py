@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,19 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from cerebro_elastic.data.batch_workers import end_idle
+from cerebro_elastic.data.batch_workers import _Packed, end_idle
 from cerebro_elastic.data.batches import batch_count, batches
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.data.row_sums import row_sums
-from cerebro_elastic.errors import DamagedData, RecipeError
+from cerebro_elastic.errors import (
+    CerebroError,
+    DamagedData,
+    DiskFull,
+    RecipeError,
+    StorageError,
+    TaskError,
+)
 
 ROWS = 11
 
@@ -191,6 +199,53 @@ def test_skipped_batches_are_not_made(partition: Partition) -> None:
 def test_a_users_error_is_passed_on(partition: Partition, workers: int) -> None:
     with pytest.raises(ValueError, match="a row from the moon"):
         list(batches(partition, np.arange(2), LoaderSettings(2, transform=fail, workers=workers)))
+
+
+def not_sent(_: Any) -> Any:
+    return lambda: None
+
+
+def test_a_batch_that_cannot_be_sent_is_an_error_not_a_wait(partition: Partition) -> None:
+    with pytest.raises(TaskError, match=r"cannot be sent.*not_sent.*or set workers: 0"):
+        list(batches(partition, np.arange(2), LoaderSettings(2, transform=not_sent, workers=1)))
+
+
+@dataclass
+class Unshared:
+    """A batch for whose tensors the system has no room."""
+
+    error: Exception
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        (
+            Unshared(
+                RuntimeError(
+                    "unable to allocate shared memory(shm) for file </torch_1_2_0>: No space left on device"
+                )
+            ),
+            DiskFull,
+            r"No space left.*give /dev/shm more space.*or workers: 0",
+        ),
+        (Unshared(OSError(24, "Too many open files")), StorageError, r"Too many.*raise the limit"),
+        (
+            Unshared(OSError("AF_UNIX path too long")),
+            StorageError,
+            r"folder /.*set TMPDIR to one with a shorter",
+        ),
+        (torch.zeros(1, requires_grad=True) * 2, TaskError, r"non-leaf tensor.*workers: 0"),
+    ],
+)
+def test_what_the_system_does_not_share_is_explained(
+    batch: Any, error: type[CerebroError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _Packed.of(batch)
 
 
 def test_collate_makes_the_batch_and_transform_maps_it(partition: Partition) -> None:

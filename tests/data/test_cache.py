@@ -27,7 +27,7 @@ from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.errors import DataError, DiskFull, StorageError
+from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
 from cerebro_elastic.files import place as place_module
 from support.proxy import Bad, BadProxy
 
@@ -373,6 +373,54 @@ def test_what_was_damaged_in_the_cache_is_found_at_first_use_and_fetched_again(
         assert sorted(cache.fetch(url, manifest, "train", 0).columns["y"]) == list(range(20))
     assert fetched(s3) == [f"/bucket/data/{manifest.train[0].files[1].path}"], "that file, once"
     assert path.read_bytes() == data
+
+
+def ragged_columns() -> dict[str, Any]:
+    return {**columns(), "tokens": [np.arange(1 + row % 3) for row in range(20)]}
+
+
+def damage_in_place(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last ^ 1]))
+
+
+def test_all_damage_of_a_partition_is_mended_by_one_fetch(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}"
+    cache, manifest = PartitionCache(tmp_path), prepare(ragged_columns, url, partitions=1, seed=0)
+    part = cache.fetch(url, manifest, "train", 0)
+    whole = [path.read_bytes() for path in files(tmp_path)]
+    for path in files(tmp_path):
+        damage_in_place(path)
+    with pytest.raises(DamagedData, match="column 'x' has changed in 1 row"):
+        part.check_rows("x", np.arange(20), np.array(part.columns["x"]))
+    cache.fetch(url, manifest, "train", 0)
+    assert [path.read_bytes() for path in files(tmp_path)] == whole
+
+
+@pytest.mark.parametrize("make", [columns, ragged_columns])
+@pytest.mark.parametrize("how", ["by name", "by content", "a column only"])
+def test_partitions_exchanged_in_the_cache_with_their_sums_are_fetched_again(
+    tmp_path: Path, make: Any, how: str
+) -> None:
+    url = f"memory://{tmp_path.name}"
+    cache, manifest = PartitionCache(tmp_path), prepare(make, url, partitions=2, seed=0)
+    rows = [np.array(cache.fetch(url, manifest, "train", index).columns["y"]) for index in (0, 1)]
+    first, second = (tmp_path / manifest.digest / f"train-{index:05d}" for index in (0, 1))
+    if how == "by name":
+        first.rename(tmp_path / "aside")
+        second.rename(first)
+        (tmp_path / "aside").rename(second)
+    else:
+        for one in first.glob("001.*" if how == "a column only" else "0*.*"):
+            other = second / one.name
+            mine, others = one.read_bytes(), other.read_bytes()
+            one.write_bytes(others)
+            other.write_bytes(mine)
+    for index in (0, 1):
+        assert list(cache.fetch(url, manifest, "train", index).columns["y"]) == list(rows[index])
 
 
 def test_a_full_cache_disk_is_told_as_such(

@@ -36,8 +36,8 @@ def manifest() -> Iterator[Manifest]:
 
 
 def size_of(manifest: Manifest) -> int:
-    """The bytes of a partition in the cache: the column, and the sums of its rows."""
-    return manifest.train[0].files[0].bytes + 8 * manifest.train[0].rows
+    """The bytes of a partition in the cache: the column, its sha256, and the sums of its rows."""
+    return manifest.train[0].files[0].bytes + 32 + 8 * manifest.train[0].rows
 
 
 def of_partitions(root: Path, manifest: Manifest, partitions: float) -> PartitionCache:

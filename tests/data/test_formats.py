@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -251,6 +252,83 @@ def test_an_archive_that_is_cut_off_anywhere_is_refused(tmp_path: Path, out: str
 def test_what_is_bad_in_tar_shards(members: dict[str, bytes], message: str, tmp_path: Path, out: str) -> None:
     shard(tmp_path / "a.tar", members)
     with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE, size: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, size
+    return info
+
+
+def add(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "a") as archive:
+        for member in members:
+            archive.addfile(member)
+    return path
+
+
+def test_links_in_an_archive_are_the_files_that_they_lead_to(tmp_path: Path, out: str) -> None:
+    shard(tmp_path / "a.tar", {"d/0.bin": b"one", "d/0.cls": b"0", "e/1.bin": b"two", "f": b"no kind"})
+    more = [
+        link("e/1.cls", "../d/0.cls"),
+        link("g/2.bin", "e/1.bin", tarfile.LNKTYPE, size=3),
+        link("g/2.cls", "./../e/1.cls"),
+        link(".hidden.bin", "d/0.bin"),
+    ]
+    manifest = prepare(add(tmp_path / "a.tar", *more), out, partitions=1, seed=0)
+    rows = rows_of(out, manifest, tmp_path)
+    assert sorted(row["bin"] for row in rows) == [b"one", b"two", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (link("1.bin", "gone.bin"), "has the link 1.bin to gone.bin, which is no file in it.*--dereference"),
+        (link("1.bin", "/etc/hostname"), "has the link 1.bin to /etc/hostname, which is no file"),
+        (link("1.bin", "1.bin"), "has the link 1.bin to 1.bin, which is no file"),
+        (link("latest", "d"), "has the link latest to d, which is no file"),
+        (link("1.bin", "d/0.bin/", tarfile.LNKTYPE), None),
+        (link("1.bin", "", b"M"), "has 1.bin, of a type 'M' that is no file"),
+        (link("d/0.bin", "", tarfile.REGTYPE), "has d/0.bin twice"),
+    ],
+)
+def test_what_in_an_archive_would_lose_rows_is_refused(
+    member: tarfile.TarInfo, message: str | None, tmp_path: Path, out: str
+) -> None:
+    shard(tmp_path / "a.tar", {"d/0.bin": b"one"})
+    add(tmp_path / "a.tar", link("d", "", tarfile.DIRTYPE), member)
+    if message is None:
+        assert prepare(tmp_path / "a.tar", out, partitions=1, seed=0).train[0].rows == 2
+        return
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
+
+
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_a_sparse_file_in_an_archive_is_refused(tmp_path: Path, out: str, form: str) -> None:
+    with (tmp_path / "0.bin").open("wb") as file:
+        file.seek(1 << 20)
+        file.write(b"end")
+    command = ["tar", "--sparse", f"--format={form}", "-cf", "a.tar", "0.bin"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(
+        DataError, match=r"has .*0.bin without its zeros, as a sparse file: .*without tar's --sp"
+    ):
+        prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
+
+
+@pytest.mark.parametrize("how", ["joined", "damaged"])
+def test_what_lies_behind_an_archives_end_is_not_ignored(tmp_path: Path, out: str, how: str) -> None:
+    whole = bytearray(shard(tmp_path / "a.tar", samples(range(2))).read_bytes())
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        second = archive.getmembers()[1].offset
+    if how == "joined":
+        whole = whole + whole
+    else:
+        whole[second + 150] ^= 1  # in the sum of a header
+    (tmp_path / "a.tar").write_bytes(whole)
+    with pytest.raises(DataError, match=r"a.tar goes on behind its end at byte \d+: .*joined by `cat`"):
         prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
 
 
