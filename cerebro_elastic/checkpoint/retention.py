@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import inf
 from typing import Literal, Self
 
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
@@ -36,15 +37,15 @@ class KeptCheckpoints:
     plan: Plan
     """The run's plan."""
     metric: str
-    """The metric that says which epoch is best. An epoch without it, or with NaN, never is."""
+    """The metric that says which epoch is best."""
     mode: Literal["min", "max"]
-    """Whether the least or the greatest value is best; of equals the earliest."""
+    """Whether the least or the greatest value is best."""
     at: Config = field(default_factory=lambda: Config("", {}))
     """The config after the visits that were ``put``, in their order, from its first on."""
     last: tuple[CheckpointRef, ...] = ()
     """The last checkpoint, and the one before it; oldest first."""
     best: tuple[CheckpointRef, float] | None = None
-    """The best epoch's last checkpoint, and its metric."""
+    """The best epoch's last checkpoint, and its loss."""
 
     def put(self, visit: Visit) -> Self:
         """The checkpoints to keep after one more visit."""
@@ -65,9 +66,6 @@ class KeptCheckpoints:
         return frozenset(ref.url for ref in (*self.last, *best))
 
     def _better(self, after: Config) -> tuple[CheckpointRef, float] | None:
-        value = after.metrics.get(self.metric, math.nan)
-        if after.head is None or math.isnan(value):
-            return self.best
-        sign = 1 if self.mode == "min" else -1
-        worse = self.best is not None and sign * value >= sign * self.best[1]
-        return self.best if worse else (after.head, value)
+        value = loss(after.metrics.get(self.metric), self.mode)
+        better = value < (self.best[1] if self.best else inf)
+        return (after.head, value) if better and after.head is not None else self.best

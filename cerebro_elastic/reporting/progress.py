@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,8 +12,10 @@ from rich.text import Text
 
 from cerebro_elastic.core.decisions.waits import Wait, waits
 from cerebro_elastic.core.history.estimates import unit_seconds
+from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.best import best, loss, ranking
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Usage
@@ -156,13 +157,13 @@ def _configs_table(
     """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
     table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
-    best = best_so_far(state, objective)
-    lead = _leader(best, objective) if best else None
+    bests = best_so_far(state, objective)
+    lead = next(iter(bests), None)
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
         value = config.metrics.get(objective.metric)
-        behind = "" if lead is None or config.id not in best else f"{abs(best[config.id] - best[lead]):.4f}"
+        behind = f"{abs(bests[config.id] - bests[lead]):.4f}" if lead and config.id in bests else ""
         table.add_row(
             config.id,
             ProgressBar(total=max(total, 1), completed=done, width=12),
@@ -184,29 +185,20 @@ def _plain_table(*columns: str) -> Table:
 
 
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
-    """Each config's best value of the objective at the end of an epoch; without those that have none."""
-    pick = max if objective.mode == "max" else min
-    best_values = {}
-    for config, points in state.curves.items():
-        values = [point.metrics.get(objective.metric, math.nan) for point in points if point.ends]
-        if finite := [value for value in values if not math.isnan(value)]:
-            best_values[config] = pick(finite)
-    return best_values
+    """Each config's best value of the objective at the end of an epoch, the best config first; without the
+    configs that have none."""
+    bests: list[tuple[str, float]] = []
+    for config in in_order(state.configs.values()):
+        ends = [point.metrics for point in state.curves.get(config.id, ()) if point.ends]
+        place = best(loss(metrics.get(objective.metric), objective.mode) for metrics in ends)
+        if place is not None:
+            bests.append((config.id, ends[place][objective.metric]))
+    return dict(bests[place] for place in ranking(loss(value, objective.mode) for _, value in bests))
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:
     """The config with the best value of the objective so far, and that value."""
-    best = best_so_far(state, objective)
-    if not best:
-        return None
-    lead = _leader(best, objective)
-    return lead, best[lead]
-
-
-def _leader(best: Mapping[str, float], objective: Objective) -> str:
-    """The config with the best value of all."""
-    sign = -1.0 if objective.mode == "max" else 1.0
-    return min(best, key=lambda config: (sign * best[config], config))
+    return next(iter(best_so_far(state, objective).items()), None)
 
 
 def summary_line(
@@ -228,8 +220,8 @@ def summary_line(
         parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
         parts.append(f"optimality gap {behind.share:.1%}")
-    if objective is not None and (best := leading(state, objective)):
-        parts.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
+    if objective is not None and (lead := leading(state, objective)):
+        parts.append(f"best so far {lead[0]}: {objective.metric} {lead[1]:.4g}")
     return ", ".join(parts)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.lineage import born, in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.best import best, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
@@ -43,7 +43,8 @@ class ConfigResult:
     visits: Sequence[Visit]
     """Its committed units, in the order of their commits."""
     best_epoch: int | None = None
-    """The index in ``curve`` of the epoch with the best value of the objective; ``None`` without a value."""
+    """The index in ``curve`` of the epoch with the best value of the objective, the first of equals; ``None``
+    without a finite value."""
     best: float | None = None
     """That value."""
     checkpoint: CheckpointRef | None = None
@@ -101,14 +102,18 @@ def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tupl
 
 def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigResult]:
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
-    any value last, in the order of their ids."""
+    a finite value last, in the order of their creation."""
     state, visits = gather(events)
     if state.plan is None:
         return []
-    configs = state.configs.values()
+    configs = in_order(state.configs.values())
     rows = [config_result(config, visits.get(config.id, ()), state.plan, metric, mode) for config in configs]
-    sign = -1.0 if mode == "max" else 1.0
-    return sorted(rows, key=lambda row: (row.best is None, sign * (row.best or 0.0), row.config))
+    return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
+
+
+def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
+    """Those of ``rows``, which are in the order of creation, that have a best value; the best first."""
+    return [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
 
 
 def config_result(
@@ -117,7 +122,7 @@ def config_result(
     """What became of a config that made these visits."""
     ends = epoch_ends(config, visits, plan)
     curve = [end.metrics for end, _ in ends]
-    best = best_epoch([metrics.get(metric) for metrics in curve], mode)
+    best_epoch = best(loss(metrics.get(metric), mode) for metrics in curve)
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
@@ -125,18 +130,9 @@ def config_result(
         reason=config.reason,
         curve=curve,
         visits=visits,
-        best_epoch=best,
-        best=None if best is None else curve[best][metric],
+        best_epoch=best_epoch,
+        best=None if best_epoch is None else curve[best_epoch][metric],
         checkpoint=config.head,
-        best_checkpoint=None if best is None else ends[best][1],
+        best_checkpoint=None if best_epoch is None else ends[best_epoch][1],
         behind=born(config).epoch,
     )
-
-
-def best_epoch(values: Sequence[float | None], mode: str) -> int | None:
-    """Index of the best value (the first of equals); NaN and missing values never are."""
-    known = [i for i, value in enumerate(values) if value is not None and not math.isnan(value)]
-    if not known:
-        return None
-    sign = -1.0 if mode == "max" else 1.0
-    return min(known, key=lambda i: (sign * (values[i] or 0.0), i))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.search.criterion import Criterion
@@ -29,7 +30,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
         if limit is not None and used >= limit:
             return f"{USED_UP}: {name} {limit:g}"
     if budget.target is not None:
-        goal = criterion.sign * budget.target
+        goal = loss(budget.target, criterion.mode)
         for view in context.configs:
             best = criterion.best(view)
             if math.isfinite(best) and best <= goal:

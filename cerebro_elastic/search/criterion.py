@@ -1,8 +1,4 @@
-"""How a search compares configs.
-
-Losses are compared: a smaller one is better, whatever the recipe's ``mode``. NaN, infinite and missing values
-are the worst loss, ``math.inf``. Of two equal configs the one that was created first wins.
-"""
+"""How a search compares configs: by the losses of ``core/model/best.py``."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cerebro_elastic.core.model.best import loss, ranking
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
@@ -25,13 +22,13 @@ class Criterion:
 
     metric: str
     """The metric's name, as the task logs it."""
-    sign: float
-    """1 if small values are better, -1 if large ones are."""
+    mode: str
+    """``min`` if small values are better, ``max`` if large ones are."""
 
     @classmethod
     def of(cls, objective: Objective, metric: str | None = None) -> Criterion:
         """The recipe's objective, or another ``metric`` in its place."""
-        return cls(metric or objective.metric, 1.0 if objective.mode == "min" else -1.0)
+        return cls(metric or objective.metric, objective.mode)
 
     def value(self, point: Point) -> float:
         """The metric as it was logged; NaN if it was not."""
@@ -41,7 +38,7 @@ class Criterion:
         return math.isfinite(self.value(point))
 
     def loss(self, point: Point) -> float:
-        return self.sign * self.value(point) if self.finite(point) else math.inf
+        return loss(self.value(point), self.mode)
 
     def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""
@@ -49,7 +46,9 @@ class Criterion:
 
     def text(self, loss: float) -> str:
         """A loss as the metric's value."""
-        return f"{self.metric} {self.sign * loss:.4g}" if math.isfinite(loss) else f"{self.metric} not finite"
+        if not math.isfinite(loss):
+            return f"{self.metric} not finite"
+        return f"{self.metric} {-loss if self.mode == 'max' else loss:.4g}"
 
     def check_logged_at(self, points: Sequence[Point]) -> None:
         """Raise ``SearchError`` if no point has the metric, and there are points."""
@@ -100,8 +99,8 @@ def epoch_ends(view: ConfigView) -> Sequence[Point]:
 
 def ranked(losses: Iterable[tuple[float, ConfigView]]) -> list[ConfigView]:
     """The configs with a finite loss, the best first."""
-    known = [(loss, place, s) for place, (loss, s) in enumerate(losses) if math.isfinite(loss)]
-    return [view for _, _, view in sorted(known, key=lambda item: item[:2])]
+    views = list(losses)
+    return [views[place][1] for place in ranking(loss for loss, _ in views)]
 
 
 def criteria_of(recipe: Recipe) -> list[Criterion]:

@@ -120,7 +120,7 @@ class OptunaSampler:
 
     def _study(self, known: Sequence[ConfigView], seed: int) -> optuna.Study:
         directions = [
-            StudyDirection.MINIMIZE if o.sign > 0 else StudyDirection.MAXIMIZE for o in self._criteria
+            StudyDirection.MINIMIZE if o.mode == "min" else StudyDirection.MAXIMIZE for o in self._criteria
         ]
         study = optuna.create_study(sampler=self._sampler(seed), directions=directions)
         study.add_trials([trial_of(view, self._space, self._criteria) for view in known])

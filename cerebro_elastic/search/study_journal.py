@@ -86,7 +86,7 @@ class _Operations:
             yield self._created(view)
         ends = epoch_ends(view)
         if len(self._criteria) == 1:
-            for point in ends[self._points.get(name, 0) :]:
+            for point in filter(self._criteria[0].finite, ends[self._points.get(name, 0) :]):
                 yield _op(
                     JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE,
                     trial_id=self._numbers[name],
@@ -135,4 +135,4 @@ def _op(code: JournalOperation, **fields: Any) -> dict[str, Any]:
 
 
 def _direction(criterion: Criterion) -> int:
-    return int(StudyDirection.MINIMIZE if criterion.sign > 0 else StudyDirection.MAXIMIZE)
+    return int(StudyDirection.MINIMIZE if criterion.mode == "min" else StudyDirection.MAXIMIZE)

@@ -6,7 +6,7 @@ go on in another way than the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -14,6 +14,7 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.actions import Action
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -32,6 +33,12 @@ from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
+
+_SPARE = 200
+"""How many other explanations of what came before are tried if nothing explains an event, before it is
+reported."""
+_ASSIGNMENT = 5
+"""The ``_kind`` of an assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,9 @@ def redecide(
 
     A controller decides on what its watch has shown, and the store may be ahead of that by events of nodes
     and people. One decision is several events, between which theirs may lie, and the store refuses what
-    these contradict. So each decision is looked for in all states since the last one, and the state that
-    explains most events is taken.
+    these contradict. So each decision is looked for in all states since the last one. Two states may explain
+    the same event, and only one of them what follows: the state that explains most is tried first, the others
+    when nothing explains the next event.
 
     A record that begins with a state that was read from the store does not have the states before it. The
     rest of a decision that was under way then cannot be made again, and does not count.
@@ -73,7 +81,7 @@ def redecide(
         events: The history.
         policy: What decided then: which node takes which unit.
         search: What decided then: which configs there are.
-        enough: Asked after each decision; the rest of the history is left out once it returns true.
+        enough: Asked as events are decided again; the rest of the history is left out once it returns true.
         former: What decided before each extension of the run which configs there are, if that is another.
     """
     searches = [*former, search]
@@ -82,61 +90,123 @@ def redecide(
         number = state.extension.number if state.extension is not None else 0
         return decide(state, policy, searches[min(number, len(searches) - 1)])
 
-    states = list(accumulate(events, fold, initial=State()))
-    decided = [index for index, event in enumerate(events) if _decided(event, states[index])]
-    since, total = 0, len(decided)
-    ended = -1  # where the last decision ended of which all was found
-    while decided and not enough():
-        first = decided[0]
-        explained, whole = max(
-            _explained(events, states, decided, decided_in(states[at])) for at in range(since, first + 1)
-        )
-        if not explained and _was_under_way(events, first, ended):
-            since, decided, total = first + 1, decided[1:], total - 1
-            continue
-        if not explained:
-            proposed = [effect(action, 0) for action in decided_in(states[first])]
-            explanation = (
-                f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
-            )
-            return Redecision(total - len(decided), total, explanation)
-        since = decided[explained - 1] + 1
-        ended = since - 1 if whole else ended
-        decided = decided[explained:]
-    return Redecision(total - len(decided), total)
+    record = _Record(events, decided_in)
+    total = len(record.decided)
+    furthest, spare = _Place(), _SPARE
+    tried: dict[int, int] = {}  # by place, the least ``ended``: with a greater one there are no more ways on
+    ways = [iter([furthest])]
+    while ways and spare:
+        place = next(ways[-1], None)
+        if place is None:
+            ways.pop()
+        elif place.ended < tried.get(place.behind, len(events)):
+            tried[place.behind] = place.ended
+            if place.behind > furthest.behind:
+                furthest, spare = place, _SPARE
+            elif place.behind:
+                spare -= 1
+            if furthest.behind == total or (place is furthest and enough()):
+                return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped)
+            ways.append(record.ways_on(place))
+    first = record.decided[furthest.behind]
+    proposed = [effect(action, 0) for action in decided_in(record.states[first])]
+    explanation = f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
+    return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped, explanation)
 
 
-def _explained(
-    events: Sequence[Event], states: Sequence[State], decided: Sequence[int], actions: Sequence[Action]
-) -> tuple[int, bool]:
-    """How many of the next ``decided`` events (indices) are the ``actions`` that a controller decides, and
-    whether none of the actions is missing."""
-    explained = 0
-    for action in actions:
-        if explained == len(decided):
-            return explained, False
-        index = decided[explained]
-        event = effect(action, events[index].revision)
-        if _written(event) == _written(events[index]):
-            explained += 1
-        elif _possible(states[index], event) and not _overwritten(events[index:], event):
-            return explained, False
-    return explained, True
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far a record was decided again."""
+
+    behind: int = 0
+    """The number of decided events that lie behind."""
+    skipped: int = 0
+    """Those among them that belong to a decision that was under way when the record begins."""
+    ended: int = -1
+    """The index of the event with which the last decision ended of which none is missing."""
 
 
-def _was_under_way(events: Sequence[Event], index: int, ended: int) -> bool:
-    """Whether the event may belong to a decision that a leader had made before the record begins: a state was
-    read, and since then no decision has ``ended`` and no other controller has begun to lead. An assignment
-    says itself what its leader had read."""
-    marks = (at for at in range(index - 1, ended, -1) if isinstance(events[at], StateRead | LeaderChanged))
-    read = next(marks, None)
-    if read is None or not isinstance(events[read], StateRead):
-        return False
-    match events[index]:
-        case UnitAssigned(attempt=Attempt(record=head)):
-            return head is not None and head.revision < events[read].revision
+class _Record:
+    """A history, and the ways in which controllers may have come to it."""
+
+    def __init__(self, events: Sequence[Event], decided_in: Callable[[State], Sequence[Action]]) -> None:
+        self._events = events
+        self._decided_in = decided_in
+        self.states = list(accumulate(events, fold, initial=State()))
+        """The state before each event, and the last one."""
+        self.decided = [index for index, event in enumerate(events) if _decided(event, self.states[index])]
+        """The indices of the events of controllers."""
+        self._explained: dict[int, list[tuple[int, bool]]] = {}
+
+    def ways_on(self, place: _Place) -> Iterator[_Place]:
+        """The places to which one decision may lead: those of the most events first."""
+        behind = place.behind
+        if behind not in self._explained:
+            since = self.decided[behind - 1] + 1 if behind else 0
+            states = self.states[since : self.decided[behind] + 1]
+            explained = {self._explains(behind, self._decided_in(state)) for state in states}
+            self._explained[behind] = sorted(explained, reverse=True)
+        for count, whole in self._explained[behind]:
+            if count:
+                ended = self.decided[behind + count - 1] if whole else place.ended
+                yield replace(place, behind=behind + count, ended=ended)
+        for count in range(self._explained[behind][0][0], 0, -1):  # its leader ended in the middle of it
+            yield replace(place, behind=behind + count)
+        if self._was_under_way(place):
+            yield replace(place, behind=behind + 1, skipped=place.skipped + 1)
+
+    def _explains(self, behind: int, actions: Sequence[Action]) -> tuple[int, bool]:
+        """How many of the decided events from number ``behind`` on are the ``actions`` that a controller
+        decides, and whether none of the actions is missing."""
+        at = behind
+        for action in actions:
+            if at == len(self.decided):
+                return at - behind, False
+            index = self.decided[at]
+            event = effect(action, self._events[index].revision)
+            if _written(event) == _written(self._events[index]):
+                at += 1
+            elif _possible(self.states[index], event) and not _overwritten(self._events[index:], event):
+                return at - behind, False
+        return at - behind, True
+
+    def _was_under_way(self, place: _Place) -> bool:
+        """Whether the next event may belong to a decision that a leader had made before the record begins: a
+        state was read, since then no decision has ended and no other controller has begun to lead, and the
+        events since then may be of one decision. An assignment says itself what its leader had read."""
+        events, index = self._events, self.decided[place.behind]
+        since = range(index - 1, place.ended, -1)
+        read = next((n for n in since if isinstance(events[n], StateRead | LeaderChanged)), None)
+        if read is None or not isinstance(events[read], StateRead):
+            return False
+        kinds = [_kind(events[n]) for n in self.decided[: place.behind + 1] if n > read]
+        if kinds != sorted(kinds) or (kinds[0] < _ASSIGNMENT <= kinds[-1]):
+            return False
+        match events[index]:
+            case UnitAssigned(attempt=Attempt(record=head)):
+                return head is not None and head.revision < events[read].revision
+            case _:
+                return True
+
+
+def _kind(event: Event) -> int:
+    """The place of such events in a decision. Those below ``_ASSIGNMENT`` repair the state; no decision has
+    them and others."""
+    match event:
+        case UnitWithdrawn():
+            return 0
+        case ConfigEnded(status=Status.FAILED):
+            return 1
+        case NodeQuarantined():
+            return 2
+        case ConfigCreated() | ConfigEnded() | ConfigResumed():
+            return 3
+        case HomesAssigned():
+            return 4
+        case UnitAssigned():
+            return _ASSIGNMENT
         case _:
-            return True
+            return _ASSIGNMENT + 1
 
 
 def _decided(event: Event, before: State) -> bool:

@@ -15,7 +15,7 @@ from cerebro_elastic.reporting.timeline import Timeline, timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.view import RunView, ranked
+from cerebro_elastic.ui.view import RunView
 
 _MOST_MARKS = 300
 
@@ -97,7 +97,7 @@ def _publish_traffic(board: Board, view: RunView, manifest: Manifest | None) -> 
 def _publish_space(board: Board, view: RunView) -> None:
     """The search space in parallel coordinates, drawn as the report draws it."""
     metric = view.objective.metric
-    chart = parallel.coordinates(ranked(view.results, view.objective), metric, logarithmic(view.spec))
+    chart = parallel.coordinates(view.ranked(), metric, logarithmic(view.spec))
     axes: dict[str, Any] | None = None
     if chart is not None:
         axes = {

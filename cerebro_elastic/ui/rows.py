@@ -7,6 +7,7 @@ from typing import Any
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.best import best, loss
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -14,13 +15,13 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.explanations import shortened
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.results import ConfigResult, best_epoch
+from cerebro_elastic.reporting.results import ConfigResult
 
 
 def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -> ConfigResult:
     """The config's best value so far, by the ends of its epochs."""
     ends = [point.metrics for point in points if point.ends]
-    best = best_epoch([metrics.get(objective.metric) for metrics in ends], objective.mode)
+    best_epoch = best(loss(metrics.get(objective.metric), objective.mode) for metrics in ends)
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
@@ -28,8 +29,8 @@ def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -
         reason=config.reason,
         curve=ends,
         visits=(),
-        best_epoch=best,
-        best=None if best is None else ends[best][objective.metric],
+        best_epoch=best_epoch,
+        best=None if best_epoch is None else ends[best_epoch][objective.metric],
         behind=born(config).epoch,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import yaml
 
+from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -18,7 +19,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
-from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult, ranked
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, unit_under_way, visit_span
 
@@ -127,6 +128,12 @@ class RunView:
             began = self._began[attempt.token] = time.time()
         return unit_under_way(attempt, began, self._last_node(attempt.unit.config))
 
+    def ranked(self) -> list[ConfigResult]:
+        """The configs that have a value of the objective, the best first."""
+        configs = in_order(self.state.configs.values())
+        rows = [self.results[config.id] for config in configs if config.id in self.results]
+        return ranked(rows, self.objective.mode)
+
     def summary(self, *, live: bool) -> dict[str, Any]:
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
@@ -149,7 +156,7 @@ class RunView:
             "left": seconds_left(state, plan) if live and state.plan else None,
             "best": [
                 {"config": row.config, "best": row.best, "hparams": row.hparams}
-                for row in ranked(self.results, self.objective)[:_TOP]
+                for row in self.ranked()[:_TOP]
             ],
         }
 
@@ -172,10 +179,3 @@ class RunView:
                 "version": spec.version,
             },
         )
-
-
-def ranked(results: Mapping[str, ConfigResult], objective: Objective) -> list[ConfigResult]:
-    """The configs that have a value of the objective, the best first."""
-    sign = -1.0 if objective.mode == "max" else 1.0
-    rows = [row for row in results.values() if row.best is not None]
-    return sorted(rows, key=lambda row: (sign * (row.best or 0.0), row.config))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from cerebro_elastic.checkpoint.retention import collectable
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.run import Plan
@@ -54,8 +56,10 @@ def test_the_earliest_of_equals_is_best() -> None:
     assert gone(epochs(1.0, 1.0, 2.0)) == ["0-0", "1-0", "1-1"]
 
 
-def test_an_epoch_without_the_metric_or_with_nan_is_never_best() -> None:
-    assert gone(epochs(math.nan, 5.0, None)) == ["0-0", "0-1", "1-0"]
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None])
+def test_an_epoch_without_a_finite_metric_is_never_best(odd: float | None) -> None:
+    assert gone(epochs(odd, 5.0, None)) == ["0-0", "0-1", "1-0"]
+    assert gone(epochs(odd, 5.0, None), mode="max") == ["0-0", "0-1", "1-0"]
     assert gone(epochs(None, None, None)) == ["0-0", "0-1", "1-0", "1-1"]
 
 

@@ -32,7 +32,7 @@ from cerebro_elastic.core.model.interfaces import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import Order, Phase
+from cerebro_elastic.core.model.units import Order, Phase, RecordHead
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore
@@ -134,7 +134,14 @@ class World:
         name = f"controller-{self.elections}"
         while (ledger := self.ledger.lead(name, self.leader_lease)) is None:
             pass
-        controller = Controller(ledger, self.policy, self.search, name=name, history=self.trace)
+        controller = Controller(
+            ledger,
+            self.policy,
+            self.search,
+            name=name,
+            history=self.trace,
+            head=lambda: RecordHead(controller.state.revision, "digest"),
+        )
         controller.__enter__()
         self.controllers.append(controller)
 

@@ -89,7 +89,7 @@ def coordinates(
     ``logarithmic`` has the hyper-parameters that were drawn from a range, and whether it was by their
     logarithm. Returns ``None`` if no hyper-parameter differs.
     """
-    ranked = [row for row in rows if row.best is not None and math.isfinite(row.best)]
+    ranked = [row for row in rows if row.best is not None]
     columns = [(name, [row.hparams.get(name) for row in ranked]) for name in _names(ranked)]
     columns = [(name, column) for name, column in columns if len(set(map(_text, column))) > 1]
     if not columns:

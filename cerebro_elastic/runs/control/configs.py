@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.best import best, loss
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
-from cerebro_elastic.reporting.results import best_epoch, epoch_ends
+from cerebro_elastic.reporting.results import epoch_ends
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.search.space import misfit
 from cerebro_elastic.store.ledger.operators import OperatorLedger
@@ -167,11 +168,11 @@ def _best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     ends = epoch_ends(parent, record.visits_of(parent.id), spec.plan)
-    values = [at.metrics.get(objective.metric) for at, _ in ends]
-    place = best_epoch(values, objective.mode)
+    place = best(loss(at.metrics.get(objective.metric), objective.mode) for at, _ in ends)
     if place is None:
         raise RunError(
-            f"config {parent.id!r} has no best epoch yet: none has ended with a value of {objective.metric!r}"
+            f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "
+            f"{objective.metric!r}"
         )
     return ends[place][0]
 

@@ -2,7 +2,7 @@
 
 import { $, h, hparams, number, plural } from "./dom.js";
 import { on, section } from "./stream.js";
-import { colour, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
+import { colour, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
 import { parse } from "./expression.js";
 import { openConfig } from "./dialogs.js";
 
@@ -85,9 +85,9 @@ function compare([a, x], [b, y]) {
   const of = (name, row) => (sort.key === "rank" ? place(name) : sort.key === "progress" ? (row.done ?? Infinity) : value(name, row, sort.key));
   const [left, right] = [of(a, x), of(b, y)];
   const [without, lacking] = [left === undefined || left === null, right === undefined || right === null];
-  if (without || lacking) return without - lacking || (a < b ? -1 : 1);
+  if (without || lacking) return without - lacking || created(a, b);
   const order = typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right));
-  return up * order || (a < b ? -1 : 1);
+  return up * order || created(a, b);
 }
 
 function arrange() {

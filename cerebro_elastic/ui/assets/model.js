@@ -12,10 +12,13 @@ export const base = `/run/${encodeURIComponent(run)}`;
 let order = [];
 let places = new Map();
 
+// Compares configs by the order of their creation, which is that of their ids: c10000 comes after c9999.
+export const created = (a, b) => a.length - b.length || (a < b ? -1 : 1);
+
 on("configs run", () => {
   const sign = summary()?.objective?.[1] === "max" ? -1 : 1;
   order = Object.entries(section("configs")).filter(([, row]) => row.best !== null)
-    .sort(([a, x], [b, y]) => sign * (x.best - y.best) || (a < b ? -1 : 1)).map(([name]) => name);
+    .sort(([a, x], [b, y]) => sign * (x.best - y.best) || created(a, b)).map(([name]) => name);
   places = new Map(order.map((name, index) => [name, index + 1]));
 });
 

@@ -1,0 +1,29 @@
+"""Which value of a metric is best? The one rule of searches, results, pages and retention.
+
+Values are compared as losses: a smaller one is better, whatever the ``mode``. Only a finite value can be
+best: NaN, infinite and missing ones are the worst loss, ``math.inf``. Of equals the first is better: of
+epochs the earliest, of configs the one that was created first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+def loss(value: float | None, mode: str) -> float:
+    """``value`` of a metric whose ``mode`` is ``min`` or ``max``, as a loss."""
+    if value is None or not math.isfinite(value):
+        return math.inf
+    return -value if mode == "max" else value
+
+
+def ranking(losses: Iterable[float]) -> list[int]:
+    """The places of the finite ``losses``, the best first."""
+    finite = [(loss, place) for place, loss in enumerate(losses) if math.isfinite(loss)]
+    return [place for _, place in sorted(finite)]
+
+
+def best(losses: Iterable[float]) -> int | None:
+    """The place of the best of the ``losses``; ``None`` if none is finite."""
+    return next(iter(ranking(losses)), None)

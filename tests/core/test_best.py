@@ -1,0 +1,107 @@
+"""Which epoch and which config are best: one answer for searches, results, pages and retention."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.history.derived import derive
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.best import best, loss, ranking
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import RunOpened, StateRead
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.progress import best_so_far
+from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.search.criterion import Criterion, ranked
+from cerebro_elastic.ui.board import Board
+from cerebro_elastic.ui.view import RunView
+
+Mode = Literal["min", "max"]
+PLAN = Plan("run", partitions=1, epochs=9)
+ODD = (math.nan, math.inf, -math.inf, None)
+IDS = ("c0000", "c0001", "c9999", "c10000")
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("odd", ODD)
+def test_a_value_that_is_not_finite_is_the_worst(odd: float | None, mode: Mode) -> None:
+    assert loss(odd, mode) == math.inf
+    assert best(loss(value, mode) for value in (odd, 5.0)) == 1
+    assert best([loss(odd, mode)]) is None
+
+
+def test_of_equals_the_first_is_best() -> None:
+    assert ranking([2.0, 1.0, math.inf, 1.0, -0.0, 0.0]) == [4, 5, 1, 3, 0]
+
+
+def visits_of(config: str, curve: list[float | None]) -> list[Visit]:
+    """An epoch of one unit for each value; those that are ``None`` do not log it."""
+    visits: list[Visit] = []
+    for epoch, value in enumerate(curve):
+        metrics = {} if value is None else {"val_nll": value}
+        before = visits[-1].output if visits else None
+        output = CheckpointRef(f"memory://{config}/{epoch}", f"{config} {epoch}", 1)
+        unit = Unit(config, epoch, 0)
+        visits.append(Visit(unit, 0, "n", epoch + 1, before, output, 1, 1, 1.0, 0.0, 0.0, metrics=metrics))
+    return visits
+
+
+values = st.sampled_from([*ODD, 1.0, 1.0, 2.0, 0.0, -0.0, -1.0])
+
+
+@given(
+    st.lists(st.lists(values, min_size=1, max_size=5), min_size=1, max_size=4),
+    st.sampled_from(["min", "max"]),
+)
+def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
+    curves: list[list[float | None]], mode: Mode
+) -> None:
+    objective = Objective(metric="val_nll", mode=mode)
+    visits = {name: visits_of(name, curve) for name, curve in zip(IDS, curves, strict=False)}
+    made = {
+        name: reduce(lambda at, v: advance(at, v, PLAN), of, Config(name, {})) for name, of in visits.items()
+    }
+    log = [visit for of in visits.values() for visit in of]
+    state = derive(State(plan=PLAN, configs=dict(sorted(made.items()))), log, ())
+    read = StateRead(9, state, tuple(log))
+
+    rows = leaderboard([read], objective.metric, mode)
+    by_id = {row.config: row for row in rows}
+    order = [row.config for row in rows if row.best is not None]
+    best_values = {row.config: row.best for row in rows if row.best is not None}
+    assert all(math.isfinite(value) for value in best_values.values())
+
+    shown = best_so_far(state, objective)
+    assert (list(shown), shown) == (order, best_values)
+
+    view = RunView(
+        Board(), Spec(PLAN, {"objective": {"metric": "val_nll", "mode": mode}}, "", "", "", "", {}, "", "")
+    )
+    view.take([RunOpened(1, PLAN), read])
+    view.publish(live=False)
+    assert [(row.config, row.best, row.best_epoch) for row in view.ranked()] == [
+        (row.config, row.best, row.best_epoch) for row in rows if row.best is not None
+    ]
+
+    criterion = Criterion.of(objective)
+    seen = observe(state, PLAN).configs
+    assert [view.config for view in ranked((criterion.best(view), view) for view in seen)] == order
+
+    for name, of in visits.items():
+        gone = collectable(of, PLAN, "val_nll", mode)
+        best_checkpoint = by_id[name].best_checkpoint
+        assert best_checkpoint not in gone
+        kept = [visit.output for visit in of if visit.output not in gone]
+        assert set(kept) == {visit.output for visit in of[-2:]} | ({best_checkpoint} - {None})
