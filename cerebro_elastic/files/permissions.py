@@ -27,12 +27,6 @@ def as_its_folder(path: str, flags: int) -> int:
     return os.open(path, flags, _mode(path) & 0o666)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file at once."""
-    with open(path, "w", encoding="utf-8", opener=as_its_folder) as file:
-        file.write(text)
-
-
 def _mode(path: str | Path) -> int:
     """The permissions of the folder of ``path``."""
     return os.stat(os.path.dirname(path) or ".").st_mode & 0o777

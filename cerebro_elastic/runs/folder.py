@@ -17,7 +17,7 @@ import tenacity
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
-from cerebro_elastic.files import as_its_folder, private_folder, translated
+from cerebro_elastic.files import as_its_folder, disk_full_raised, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.words import for_reader, option
@@ -133,7 +133,8 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder that
-        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``."""
+        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``, and
+        ``DiskFull`` if the block finds no space."""
         with self._lock() as lock:
             try:
                 _LOOKED_AT(fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +146,8 @@ class RunFolder:
                     f"another id with {option('run-id')}"
                 ) from exc
             try:
-                yield
+                with disk_full_raised(self.path):
+                    yield
             finally:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)

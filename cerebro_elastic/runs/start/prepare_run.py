@@ -169,10 +169,8 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
 
 
 def write_spec(folder: RunFolder, spec: Spec) -> None:
-    """Write the spec's copy, whole or not at all."""
-    temporary = folder.spec.with_suffix(".tmp")
-    write_text(temporary, encode(spec))
-    temporary.replace(folder.spec)
+    """Write the spec's copy."""
+    write_text(folder.spec, encode(spec))
 
 
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
