@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.words import for_commands, visible
 
 
@@ -25,6 +25,9 @@ def _run() -> None:
     try:
         with for_commands():
             app(prog_name="cerebro")
+    except PermissionError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise RunError(f"{what}: this user has no right to it") from error
     except OSError:  # any file may be the one that finds the disk full
         from cerebro_elastic.files import disk_full_raised
 

@@ -22,7 +22,7 @@ from cerebro_elastic.files.operations import (
     write,
     write_text,
 )
-from cerebro_elastic.files.permissions import as_its_folder, make_folder, private_folder
+from cerebro_elastic.files.permissions import as_its_folder, check_own, make_folder, private_folder
 from cerebro_elastic.files.place import Place, in_a_hurry, locate
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Sha256",
     "append",
     "as_its_folder",
+    "check_own",
     "chunks",
     "content",
     "digest",

@@ -12,6 +12,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.ownership import distrust_folder
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -29,7 +30,7 @@ def status(
     if store is not None:
         return _from_store(with_key(store, str(run), home), str(run))
     folder = find_run(run, Path(home) if home is not None else None)
-    if folder.endpoint.exists():
+    if folder.endpoint.exists() and not distrust_folder(folder.path):  # of others', the record is enough
         settings = replace(store_of(folder), patience=_PATIENCE)
         try:
             return _from_store(settings, folder.read_spec().plan.run)

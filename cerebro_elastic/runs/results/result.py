@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
-from cerebro_elastic.files import locate
+from cerebro_elastic.files import check_own, locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
@@ -307,8 +307,10 @@ def result_of(
 
 
 def check_here(result: RunResult, **needed: str) -> None:
-    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine: a run of a
-    shared etcd can be opened anywhere."""
+    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine (a run of a
+    shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are needed."""
+    if "modules" in needed and not result.from_store:
+        check_own(result.folder.path)
     for what, url in needed.items():
         place = locate(url)
         if place.local and not Path(place.path).is_dir():
