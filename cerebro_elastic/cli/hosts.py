@@ -61,7 +61,7 @@ def host(
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
     try:
-        with stopped_as_by_ctrl_c(), SharedImports() as imports:  # they go on beside our own below
+        with stopped_as_by_ctrl_c(grace), SharedImports() as imports:  # they go on beside our own below
             watch(submitted_by)
             from cerebro_elastic.cli.output import in_vain, show_outcome
             from cerebro_elastic.recipes import load_recipe

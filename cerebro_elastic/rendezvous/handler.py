@@ -30,6 +30,7 @@ from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.departure import leave_within
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import ALLOCATOR, end_marked, watch_parent
 from cerebro_elastic.rendezvous._torch_internals import HashStore
@@ -167,8 +168,9 @@ class NodeRendezvous(RendezvousHandler):
         self._registration = Registration(
             record, node, self._lease, self._log, ranks=self._ranks, unable=self._end
         )
-        # After a signal torchrun does not call ``shutdown``.
+        # After a signal torchrun does not call ``shutdown``. The lease may end by its own time.
         atexit.register(self._registration.close)
+        atexit.register(leave_within, 0.0)
         atexit.register(end_marked, _BOOT, self._node.boot)
 
     def _end(self, error: CerebroError) -> None:
