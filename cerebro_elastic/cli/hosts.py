@@ -68,14 +68,17 @@ def host(
             from cerebro_elastic.reporting.terminal import terminal
             from cerebro_elastic.runs.live import LiveView
             from cerebro_elastic.runs.start.host import host as take_part
+            from cerebro_elastic.runs.start.host import nodes_of
             from cerebro_elastic.runs.start.prepare_run import has_ended
 
-            checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
+            machines = _range(hosts)
+            options = overrides(epochs=epochs, checkpoints=checkpoints) | nodes_of(machines, nodes)
+            checked = load_recipe(recipe, **options)
             with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
                 result = take_part(
                     checked,
                     run_id=run_id,
-                    hosts=_range(hosts),
+                    hosts=machines,
                     nodes=nodes,
                     home=home,
                     store=store_of(host_resolved(etcd, os.environ)),

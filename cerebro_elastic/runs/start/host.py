@@ -87,9 +87,7 @@ def host(
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
-    checked = load_recipe(recipe)
-    if hosts is not None:
-        checked = load_recipe(checked, nodes=str(NodeRange(hosts.min * nodes, hosts.max * nodes)))
+    checked = load_recipe(recipe, **nodes_of(hosts, nodes))
     if store is None:
         store = store_at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
@@ -122,6 +120,12 @@ def host(
             return RunResult(folder, store)
         names = node_names(nodes)
         return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports)
+
+
+def nodes_of(hosts: NodeRange | None, nodes: int) -> dict[str, str]:
+    """The override of the recipe by the number of hosts, and of ``nodes`` of each: before the recipe is
+    checked, since its gangs may need as many."""
+    return {} if hosts is None else {"nodes": str(NodeRange(hosts.min * nodes, hosts.max * nodes))}
 
 
 def _etcd_of(recipe: Recipe) -> str:
