@@ -68,12 +68,11 @@ def host(
             from cerebro_elastic.reporting.terminal import terminal
             from cerebro_elastic.runs.live import LiveView
             from cerebro_elastic.runs.start.host import host as take_part
-            from cerebro_elastic.runs.start.host import nodes_of
             from cerebro_elastic.runs.start.prepare_run import has_ended
 
             machines = _range(hosts)
-            options = overrides(epochs=epochs, checkpoints=checkpoints) | nodes_of(machines, nodes)
-            checked = load_recipe(recipe, **options)
+            size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
+            checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
             with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
                 result = take_part(
                     checked,

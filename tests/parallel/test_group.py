@@ -101,9 +101,7 @@ def test_nobody_listens() -> None:
 
 
 def test_an_unknown_name_is_reported_at_once() -> None:
-    with pytest.raises(
-        RankUnreachable, match=f"name '{UNKNOWN}' of the host of rank 0 is not known"
-    ):
+    with pytest.raises(RankUnreachable, match=f"name '{UNKNOWN}' of the host of rank 0 is not known"):
         group.connect(UNKNOWN, 1, timeout=3600.0)
     with pytest.raises(RankUnreachable, match=f"cannot listen at {UNKNOWN}, its own address"):
         group.listen(UNKNOWN)

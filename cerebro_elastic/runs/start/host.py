@@ -87,7 +87,8 @@ def host(
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
-    checked = load_recipe(recipe, **nodes_of(hosts, nodes))
+    # At once: the recipe's gangs may need as many.
+    checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
     if store is None:
         store = store_at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
@@ -120,12 +121,6 @@ def host(
             return RunResult(folder, store)
         names = node_names(nodes)
         return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports)
-
-
-def nodes_of(hosts: NodeRange | None, nodes: int) -> dict[str, str]:
-    """The override of the recipe by the number of hosts, and of ``nodes`` of each: before the recipe is
-    checked, since its gangs may need as many."""
-    return {} if hosts is None else {"nodes": str(NodeRange(hosts.min * nodes, hosts.max * nodes))}
 
 
 def _etcd_of(recipe: Recipe) -> str:
