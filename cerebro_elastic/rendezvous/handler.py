@@ -162,7 +162,8 @@ class NodeRendezvous(RendezvousHandler):
             )
         spec = record.spec()
         if spec is not None:
-            check_compatible(spec)
+            # `cerebro host` and its like have looked at the package.
+            check_compatible(spec, package="CEREBRO_PARENT" not in os.environ)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
         hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
         node = replace(self._node, devices=devices, hardware=hardware)
