@@ -155,7 +155,9 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
         place = result.line_of(head)
         if place is None:
             yield Violation(
-                "record", f"no line of it has the head {head}: what you have noted is another record's"
+                "record",
+                f"no line of it has the head {head}: it was changed since you noted that, or you noted it on "
+                "another machine before that one or this one had seen a unit assigned",
             )
         else:
             yield Note(f"it goes on from the head {head[:16]}: line {place} of {len(result.lines)}")

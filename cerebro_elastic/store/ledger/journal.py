@@ -160,15 +160,6 @@ def read_journal(path: Path) -> list[Event]:
     return [line.event for line in read_lines(path)]
 
 
-def read_head(path: Path) -> RecordHead | None:
-    """Where the journal in ``path`` ends; ``None`` if it has no lines, or none with a digest."""
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    if not lines:
-        return None
-    body, digest = split_digest(lines[-1].decode())
-    return RecordHead(decode_event(body).revision, digest) if digest is not None else None
-
-
 def digest_of(lines: Sequence[Line]) -> str:
     """The digest of the last of ``lines``. Lines that bear none are chained behind those that do."""
     digest = ""
