@@ -117,6 +117,10 @@ class GroupBroken(CerebroError):
     and the process can form its next group."""
 
 
+class RankUnreachable(GroupBroken):
+    """This rank cannot listen for the others, or not reach the one that listens. It alone knows why."""
+
+
 class SearchError(CerebroError):
     """The search cannot go on as the recipe has it. What was committed is safe.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 from cerebro_elastic.addresses import LOOPBACK, is_loopback
 
@@ -18,6 +19,21 @@ def listening_address(host: str) -> str | None:
     if is_loopback(host):
         return LOOPBACK if host == "localhost" else host
     return outer[0] if len(outer) == 1 else None
+
+
+def node_address(name: str, reaches: tuple[str, int]) -> str:
+    """The address at which others find this machine, whose own name is ``name``: the name, if it stands for
+    one outer address; else the address from which this machine reaches another one (host and port).
+
+    Nothing is sent for that. Raises ``OSError`` if there is no way to that machine.
+    """
+    with suppress(OSError, UnicodeError):
+        if listening_address(name) is not None:
+            return name
+    family, kind, protocol, _, target = socket.getaddrinfo(*reaches, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)
+        return str(probe.getsockname()[0])
 
 
 def loopback_interface() -> str:

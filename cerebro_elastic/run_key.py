@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.ownership import read_own
 
 VARIABLE, FILE_VARIABLE = "CEREBRO_RUN_KEY", "CEREBRO_RUN_KEY_FILE"
 _BYTES = 32
@@ -43,11 +44,14 @@ class RunKey:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """The key in ``file``. Raises ``RunError`` if the file contains none."""
+        """The key in ``file``. Raises ``RunError`` if it contains none, or others can have written it."""
         try:
-            text = file.read_text()
+            text = read_own(file)
         except (OSError, UnicodeDecodeError) as exc:
-            raise RunError(f"the run's key {file} cannot be read ({exc}): it holds {_RULE}") from exc
+            raise RunError(
+                f"the run's key {file} cannot be read ({exc}): give a file that is this user's alone "
+                f"(chmod 600), with {_RULE}"
+            ) from exc
         return cls(_secret(text, str(file)), file.absolute())
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -64,9 +65,11 @@ def _locked(folder: Path) -> IO[str]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    # Another user's is not ours; one without a lock is just being made, or removed.
-    with suppress(OSError), (folder / _LOCK).open() as lock:
-        if folder.lstat().st_uid != os.getuid():
-            return
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+    # One without a lock is just being made, or removed.
+    with suppress(OSError):
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return  # another user's; its lock may be a pipe, which would never open
+        with open(os.open(folder / _LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

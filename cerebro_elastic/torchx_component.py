@@ -17,11 +17,18 @@ from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
 from cerebro_elastic.errors import CerebroError, RecipeError
+from cerebro_elastic.files import redacted
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import check_id
 
-_SECRET = re.compile(r"PASSWORD$|SECRET|TOKEN$|AWS_ACCESS_KEY|RUN_KEY$")
+_SECRET = re.compile(
+    r"SECRET|ACCESS_?KEY|API_?KEY|PASSWO?R?D$|(^|_)(PASS|PASSPHRASE|PW|PWD|TOKENS?|KEY|PAT|AUTH|LOGIN)$",
+    re.IGNORECASE,
+)
+"""The names of variables that hold secrets. One that ends otherwise (``_FILE``) says where they are."""
+_HARMLESS = frozenset({"CEREBRO_ETCD_KEY", "PWD"})
+"""Names like those, of paths."""
 _NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
 
 
@@ -226,10 +233,13 @@ def _checked_job(
 ) -> _Job:
     given = {"nodes": nodes, "epochs": _whole("epochs", epochs), "checkpoints": checkpoints}
     overrides: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    size = _hosts(j, nodes)
+    if size is not None:  # the recipe's gangs may need as many
+        overrides["nodes"] = size[0].times(size[1])
     checked = load_recipe(recipe, **overrides)
     run = checked.name if run_id is None else run_id
     check_id(run)
-    hosts, nodes_each = _hosts(j, nodes, checked)
+    hosts, nodes_each = size or (checked.nodes, 1)
     options = []
     for key in ("epochs", "checkpoints"):
         options += [f"--{key}", str(overrides[key])] if key in overrides else []
@@ -283,12 +293,12 @@ def _hosts_role(
     return template.role("hosts", command, resource, min_replicas=job.hosts.min, num_replicas=job.hosts.max)
 
 
-def _hosts(j: Optional[str], nodes: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
-    """The number of hosts, and the nodes of each."""
+def _hosts(j: Optional[str], nodes: Optional[str]) -> Optional[tuple[NodeRange, int]]:
+    """The number of hosts, and the nodes of each, if ``j`` says so."""
     if j is not None and nodes is not None:
         raise RecipeError(f"-j {j} and --nodes {nodes} both say how many nodes there are: keep one")
     if j is None:
-        return recipe.nodes, 1
+        return None
     match = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
     try:
         if match is not None and int(match[2]) > 0:
@@ -299,12 +309,14 @@ def _hosts(j: Optional[str], nodes: Optional[str], recipe: Recipe) -> tuple[Node
 
 
 def _check_env(env: Dict[str, str]) -> None:
-    for name in env:
-        if _SECRET.search(name):
+    for name, value in env.items():
+        named = _SECRET.search(name) and not name.upper().endswith(("_FILE", "_PATH", "_DIR"))
+        if (named and name not in _HARMLESS) or redacted(value) != value:
+            sign = "name" if named else "its form"
             raise RecipeError(
-                f"--env {name}: its value would be written down with the job. Leave it to the environment of "
-                "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE, "
-                "CEREBRO_RUN_KEY_FILE or AWS_SHARED_CREDENTIALS_FILE names"
+                f"--env {name}: its value, a secret by {sign}, would be written down with the job. Leave it "
+                "to the environment of the hosts, to their role (AWS), or to a mounted file, which "
+                "CEREBRO_ETCD_PASSWORD_FILE, CEREBRO_RUN_KEY_FILE or AWS_SHARED_CREDENTIALS_FILE names"
             )
 
 

@@ -12,6 +12,7 @@ import pytest
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import RunKey
+from support.owners import ONLY_ROOT, OTHER
 
 TEXT = "0123456789abcdef" * 4
 SETTINGS = StoreSettings(endpoints=("a:1",))
@@ -60,6 +61,35 @@ def test_what_is_no_key_is_refused_and_not_told(wrong: str, tmp_path: Path) -> N
         with pytest.raises(RunError, match=r"is no key of a run: it must be 64 hex.*openssl rand") as caught:
             RunKey.from_env(env)
         assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "why"),
+    [
+        (0o666, None, r"can be written by others \(mode 666\)"),
+        (0o620, None, r"can be written by others \(mode 620\)"),
+        pytest.param(0o600, OTHER, "belongs to .*, and this process runs as", marks=ONLY_ROOT),
+    ],
+)
+def test_a_key_that_others_can_have_written_is_refused(
+    mode: int, owner: int | None, why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(TEXT)
+    file.chmod(mode)
+    if owner is not None:
+        os.chown(file, owner, owner)
+    for link in (file, tmp_path / "link"):
+        if link != file:
+            link.symlink_to(file)
+        with pytest.raises(RunError, match=f"{link} cannot be read .*{why}.*chmod 600"):
+            RunKey.kept(link)
+
+
+def test_a_pipe_is_no_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key")
+    with pytest.raises(RunError, match="no ordinary file"):
+        RunKey.kept(tmp_path / "key")
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.scratch import SCRATCH, Scratch
+from support.owners import ONLY_ROOT, OTHER
 
 HOLD = (
     "import sys\n"
@@ -70,6 +72,18 @@ def test_what_killed_processes_have_left_is_removed(place: Path) -> None:
             assert (used / "file").exists()
     finally:
         end(alive, kill=True)
+
+
+@pytest.mark.parametrize("owner", [pytest.param(None, id="ours"), pytest.param(OTHER, marks=ONLY_ROOT)])
+def test_a_pipe_in_place_of_a_lock_holds_nobody_up(owner: int | None, place: Path) -> None:
+    """In the temporary folder anybody can make one."""
+    planted = place / "cerebro-dumps-x"
+    planted.mkdir(parents=True)
+    os.mkfifo(planted / "lock")
+    if owner is not None:
+        os.chown(planted, owner, owner)
+    with Scratch("dumps"):
+        assert planted.exists() == (owner is not None), "another user's is not ours to remove"
 
 
 def test_what_is_no_folder_of_ours_stays(place: Path) -> None:

@@ -34,6 +34,25 @@ from cerebro_elastic.runs.results.verify import verify
 DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")
 
+SECRETS = [
+    "WANDB_TOKEN",
+    "WANDB_API_KEY",
+    "wandb_api_key",
+    "OPENAI_APIKEY",
+    "DB_PASS",
+    "PGPASSWORD",
+    "GH_PAT",
+    "HF_TOKEN",
+]
+HARMLESS = {
+    "WANDB_PROJECT": "p",
+    "TOKENIZERS_PARALLELISM": "false",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/etc/google.json",
+    "CEREBRO_ETCD_KEY": "/etc/tls/key.pem",
+    "MLFLOW_TRACKING_URI": "http://tracker:5000",
+    "NCCL_SOCKET_IFNAME": "eth0",
+}
 RECIPE = """
 epochs: {epochs}
 nodes: 1:2
@@ -220,7 +239,8 @@ def test_what_cerebro_run_overrides(project: Path) -> None:
         ({"etcd_port": 70_000}, "--etcd_port is 70000: a port is a number up to 65535"),
         ({"env": {"CEREBRO_ETCD_PASSWORD": "s3cret"}}, "--env CEREBRO_ETCD_PASSWORD.*_PASSWORD_FILE"),
         ({"env": {"AWS_SECRET_ACCESS_KEY": "s3cret"}}, "--env AWS_SECRET_ACCESS_KEY"),
-        ({"env": {"WANDB_TOKEN": "s3cret"}}, "--env WANDB_TOKEN"),
+        *(({"env": {name: "s3cret"}}, f"--env {name}: its value, a secret by name") for name in SECRETS),
+        ({"env": {"DB": "mysql://me:s3cret@db/x"}}, "--env DB: its value, a secret by its form"),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -228,6 +248,21 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ComponentValidationException, match=message) as caught:
         torchx_component.mop(**{"recipe": "job.yaml", **arguments})
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_no_secret_goes_with_the_job() -> None:
+    (_, hosts) = torchx_component.mop("job.yaml", env=HARMLESS).roles
+    assert hosts.env == HARMLESS
+
+
+def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -> None:
+    recipe = RECIPE.format(epochs=1).replace("nodes: 1:2", "gang: 2\nparallelism: ddp")
+    (project / "gangs.yaml").write_text(recipe)
+    with pytest.raises(ComponentValidationException, match="gang"):
+        torchx_component.mop("gangs.yaml")
+    (_, hosts) = torchx_component.mop("gangs.yaml", j="2:4x1").roles
+    assert (hosts.min_replicas, hosts.num_replicas) == (2, 4)
 
 
 @pytest.mark.usefixtures("project")

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import sys
 
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.words import for_commands, visible
 
 
 def main() -> None:
     """Run a command. A ``CerebroError`` becomes one message and a non-zero exit status, never a traceback."""
     try:
-        from cerebro_elastic.cli.app import app
-
-        with for_commands():
-            app(prog_name="cerebro")
+        _run()
     except CerebroError as error:
         print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(130)
+
+
+def _run() -> None:
+    from cerebro_elastic.cli.app import app
+
+    try:
+        with for_commands():
+            app(prog_name="cerebro")
+    except PermissionError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise RunError(f"{what}: this user has no right to it") from error
+    except OSError:  # any file may be the one that finds the disk full
+        from cerebro_elastic.files import disk_full_raised
+
+        with disk_full_raised("a file that this command writes"):
+            raise

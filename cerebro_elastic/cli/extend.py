@@ -59,7 +59,7 @@ def extend(
             store = store_of(etcd)
             objective = open_run(run, home=home, store=store).recipe.objective
             view = LiveView(objective, terminal(stderr=as_json), verbose=verbose)
-            with stopped_as_by_ctrl_c(), view:
+            with stopped_as_by_ctrl_c(grace), view:
                 result = perform(
                     run,
                     epochs=epochs,

@@ -61,7 +61,7 @@ def host(
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
     try:
-        with stopped_as_by_ctrl_c(), SharedImports() as imports:  # they go on beside our own below
+        with stopped_as_by_ctrl_c(grace), SharedImports() as imports:  # they go on beside our own below
             watch(submitted_by)
             from cerebro_elastic.cli.output import in_vain, show_outcome
             from cerebro_elastic.recipes import load_recipe
@@ -70,12 +70,14 @@ def host(
             from cerebro_elastic.runs.start.host import host as take_part
             from cerebro_elastic.runs.start.prepare_run import has_ended
 
-            checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
+            machines = _range(hosts)
+            size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
+            checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
             with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
                 result = take_part(
                     checked,
                     run_id=run_id,
-                    hosts=_range(hosts),
+                    hosts=machines,
                     nodes=nodes,
                     home=home,
                     store=store_of(host_resolved(etcd, os.environ)),

@@ -34,7 +34,7 @@ def join(
 
     view = LiveView(None, terminal(), moving=False)
     try:
-        with stopped_as_by_ctrl_c(), view:
+        with stopped_as_by_ctrl_c(grace), view:
             result = take_part(
                 run,
                 name=name,

@@ -8,12 +8,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from cerebro_elastic.cli.completion import config_ids, run_ids
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.departure import leave_within, stay
 from cerebro_elastic.process import watch_parent
 from cerebro_elastic.words import visible
 
@@ -68,13 +70,24 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 @contextmanager
-def stopped_as_by_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM, which batch systems send, like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def stopped_as_by_ctrl_c(grace: float = 0.0) -> Iterator[None]:
+    """Handle SIGTERM, which batch systems send, like Ctrl-C. From then on the process has ``grace`` seconds
+    for all that it still waits for."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        leave_within(grace)
+        signal.default_int_handler(number, frame)
+
+    handled = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
+        handled.append(signal.SIGINT)
+    before = {number: signal.signal(number, leave) for number in handled}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stay()
 
 
 def parent() -> str:

@@ -79,7 +79,7 @@ def run(
                 checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace
             )
             view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
-            with stopped_as_by_ctrl_c(), _page(launch.folder) if ui else nullcontext(), view:
+            with stopped_as_by_ctrl_c(grace), _page(launch.folder) if ui else nullcontext(), view:
                 result = launch(view.watcher, imports)
     except KeyboardInterrupt:
         echo("stopped; what was committed is safe. The same command goes on from there.", err=True)

@@ -113,7 +113,10 @@ class Candidate:
                 self._wait(error, MENDED_SECONDS)
 
     def catch_up(self) -> None:
-        """Record the history up to now, after ``run`` was left before the run's end."""
+        """Record the history up to now, after ``run`` was left before the run's end. A store that was away
+        has none yet that this process could wait for."""
+        if self._away is not None:
+            return
         since, until = self._resume(), self._record.revision()
         append: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
         with Follower(self._record, since, append, known=self._known, foreign=self._foreign) as follower:

@@ -1,8 +1,9 @@
 """Files on any fsspec URL: read and written in chunks, hashed on the way, with retries."""
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
-from cerebro_elastic.files.faults import redacted, translated
+from cerebro_elastic.files.faults import disk_full_raised, is_full, redacted, translated
 from cerebro_elastic.files.operations import (
+    append,
     chunks,
     content,
     exists,
@@ -19,8 +20,9 @@ from cerebro_elastic.files.operations import (
     size,
     sizes,
     write,
+    write_text,
 )
-from cerebro_elastic.files.permissions import as_its_folder, make_folder, private_folder, write_text
+from cerebro_elastic.files.permissions import as_its_folder, check_own, make_folder, private_folder
 from cerebro_elastic.files.place import Place, in_a_hurry, locate
 
 __all__ = [
@@ -29,15 +31,19 @@ __all__ = [
     "Content",
     "Place",
     "Sha256",
+    "append",
     "as_its_folder",
+    "check_own",
     "chunks",
     "content",
     "digest",
+    "disk_full_raised",
     "exists",
     "expand",
     "folders",
     "in_a_hurry",
     "is_folder",
+    "is_full",
     "locate",
     "make_folder",
     "open_read",

@@ -38,8 +38,15 @@ _ADVICE = {
 }
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
 _FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether ``error`` says that no space is left."""
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def fault_of(
@@ -56,7 +63,7 @@ def fault_of(
     """
     if isinstance(error, (CerebroError, *_FACTS)):
         return None
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return StorageFault.FULL
     fault = of_backend(error) if of_backend is not None else None
     if fault is not None:
@@ -70,7 +77,10 @@ def fault_of(
 def storage_error(error: Exception, fault: StorageFault, where: object) -> CerebroError:
     """The error to raise for a ``fault`` at the place ``where``."""
     kind = DiskFull if fault is StorageFault.FULL else StorageError
-    why = "" if fault is StorageFault.FULL else f": {type(error).__name__}: {error}"
+    if fault is not StorageFault.FULL:
+        why = f": {type(error).__name__}: {error}"
+    else:  # "Disk quota exceeded" and "File too large" need other remedies
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
     return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
 
 
@@ -87,9 +97,21 @@ def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
     except ImportError as exc:
         raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
     except Exception as exc:
-        full = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = is_full(exc)
         reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else f"{type(exc).__name__}: {exc}"
         raise (DiskFull if full else kind)(redacted(f"{doing}: {reason}")) from presentable(exc)
+
+
+@contextmanager
+def disk_full_raised(where: object) -> Iterator[None]:
+    """Raise that no space is left as ``DiskFull``. The message names the file that the error names, else
+    ``where``."""
+    try:
+        yield
+    except OSError as exc:
+        if not is_full(exc):
+            raise
+        raise storage_error(exc, StorageFault.FULL, exc.filename or where) from exc
 
 
 _USER = re.compile(r"(?<=://)[^/\s@]+@")

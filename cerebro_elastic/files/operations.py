@@ -14,9 +14,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.errors import StorageError
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.files.faults import fault_of, storage_error
 from cerebro_elastic.files.permissions import as_its_folder, make_folder
 from cerebro_elastic.files.place import (
     FileSystem,
@@ -172,6 +175,61 @@ def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
         return attempt(place, upload)
     except BaseException:
         upload.abort(current_file_system(place.fs))
+        raise
+
+
+@contextmanager
+def _local_faults_raised(path: Path) -> Iterator[None]:
+    """Raise a fault of this machine's storage as ``StorageError`` or ``DiskFull``. The message names the file
+    that the error names, else ``path``."""
+    try:
+        yield
+    except OSError as exc:
+        if (fault := fault_of(exc)) is None:
+            raise
+        raise storage_error(exc, fault, exc.filename or path) from exc
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small local file, or replace it: whole, or not at all."""
+    with (
+        _local_faults_raised(path),
+        replacing(str(path)) as temporary,
+        open(temporary, "x", encoding="utf-8", newline="", opener=as_its_folder) as file,
+    ):
+        file.write(text)
+
+
+def append(path: Path, data: bytes, at: int) -> int:
+    """Write ``data`` behind the first ``at`` bytes of a local file; returns where it ends then.
+
+    All or nothing: what stood there was torn, and is cut off. So is what a full disk lets through.
+    """
+    with _local_faults_raised(path):
+        file = as_its_folder(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            before = os.fstat(file).st_size
+            if before < at:
+                raise StorageError(
+                    f"{path} has {before} bytes and had {at}: another program has cut it; restore it from a "
+                    "copy, and run the same command again"
+                )
+            if before > at:
+                os.ftruncate(file, at)
+            _write_at(file, data, at)
+        finally:
+            os.close(file)
+    return at + len(data)
+
+
+def _write_at(file: int, data: bytes, at: int) -> None:
+    end = at + len(data)
+    try:
+        while data:
+            data = data[os.pwrite(file, data, end - len(data)) :]
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(file, at)  # takes no space
         raise
 
 

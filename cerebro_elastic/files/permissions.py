@@ -6,11 +6,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.ownership import distrust_folder
+
 
 def private_folder(path: Path) -> None:
-    """Make a folder that is private to this user; one that exists stays as it is."""
+    """Make a folder that is private to this user; one that exists stays as it is. Raises ``RunError`` if
+    others can have made it."""
     make_folder(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
+    check_own(path)
+
+
+def check_own(folder: Path) -> None:
+    """Raise ``RunError`` if others can have made the folder, or can write to it."""
+    if why := distrust_folder(folder):
+        raise RunError(
+            f"{folder} {why}, so what is in it may be planted: use a folder of your own (a copy by `cp -r` "
+            "is yours), or take the right to write from others (chmod go-w)"
+        )
 
 
 def make_folder(path: str | Path) -> None:
@@ -25,12 +39,6 @@ def make_folder(path: str | Path) -> None:
 def as_its_folder(path: str, flags: int) -> int:
     """An ``opener`` for ``open``: the file gets the permissions of its folder."""
     return os.open(path, flags, _mode(path) & 0o666)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file at once."""
-    with open(path, "w", encoding="utf-8", opener=as_its_folder) as file:
-        file.write(text)
 
 
 def _mode(path: str | Path) -> int:

@@ -30,7 +30,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.addresses import is_loopback
-from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.listening import listening_address, loopback_interface
 from cerebro_elastic.parallel._torch_internals import (
     forget_failed_groups,
@@ -76,7 +76,10 @@ def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
         try:
             address, listener = _listening(host)
         except OSError as exc:
-            raise GroupBroken(f"{host} cannot be listened at: {exc}; the unit can be tried again") from exc
+            raise RankUnreachable(
+                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr an "
+                "address of this machine, or put the name into /etc/hosts"
+            ) from exc
         port = listener.getsockname()[1]
         # Given no socket, torch would listen on all interfaces.
         return TCPStore(
@@ -99,11 +102,20 @@ def _listening(host: str) -> tuple[str, socket.socket]:
 
 
 def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
-    """The end of every other rank. Raises ``GroupBroken`` if nobody listens there in time."""
-    with _clear(f"rank 0 does not answer at {host}:{port}"):
-        return TCPStore(
-            host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout)
-        )
+    """The end of every other rank. Raises ``RankUnreachable`` if nobody listens there in time."""
+    try:
+        socket.getaddrinfo(host, port)  # torch would try an unknown name until the time is over
+        with _clear(f"rank 0 does not answer at {host}:{port}"):
+            return TCPStore(
+                host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout)
+            )
+    except OSError as exc:
+        raise RankUnreachable(
+            f"the name {host!r} of the host of rank 0 is not known here ({exc}): put it into /etc/hosts or "
+            "DNS, or give that node an address by torchrun's --local-addr"
+        ) from exc
+    except GroupBroken as exc:
+        raise RankUnreachable(str(exc)) from exc
 
 
 @contextmanager

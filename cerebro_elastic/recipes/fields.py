@@ -39,6 +39,10 @@ class NodeRange(NamedTuple):
     def __str__(self) -> str:
         return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
 
+    def times(self, nodes: int) -> str:
+        """As a recipe's ``nodes``: those of so many hosts with ``nodes`` nodes each."""
+        return str(NodeRange(self.min * nodes, self.max * nodes))
+
 
 def node_range(value: object) -> NodeRange:
     """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""

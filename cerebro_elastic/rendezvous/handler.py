@@ -27,10 +27,13 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from cerebro_elastic import logs
+from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.config import StoreSettings, seconds_from
+from cerebro_elastic.config import StoreSettings, host_port, seconds_from
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.departure import leave_within
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.listening import listening_address, node_address
 from cerebro_elastic.process import ALLOCATOR, end_marked, watch_parent
 from cerebro_elastic.rendezvous._torch_internals import HashStore
 from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
@@ -97,7 +100,7 @@ class NodeRendezvous(RendezvousHandler):
             seconds_from(env, "CEREBRO_GRACE")  # for the ranks, whose errors are harder to see
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
-        address = params.local_addr or "127.0.0.1" if settings.loopback else socket.gethostname()
+        address = _address(params.local_addr, settings)
         return cls(
             settings,
             params.run_id,
@@ -159,7 +162,8 @@ class NodeRendezvous(RendezvousHandler):
             )
         spec = record.spec()
         if spec is not None:
-            check_compatible(spec)
+            # `cerebro host` and its like have looked at the package.
+            check_compatible(spec, package="CEREBRO_PARENT" not in os.environ)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
         hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
         node = replace(self._node, devices=devices, hardware=hardware)
@@ -167,8 +171,9 @@ class NodeRendezvous(RendezvousHandler):
         self._registration = Registration(
             record, node, self._lease, self._log, ranks=self._ranks, unable=self._end
         )
-        # After a signal torchrun does not call ``shutdown``.
+        # After a signal torchrun does not call ``shutdown``. The lease may end by its own time.
         atexit.register(self._registration.close)
+        atexit.register(leave_within, 0.0)
         atexit.register(end_marked, _BOOT, self._node.boot)
 
     def _end(self, error: CerebroError) -> None:
@@ -190,3 +195,21 @@ class NodeRendezvous(RendezvousHandler):
         parent = os.environ.pop("CEREBRO_PARENT", None)
         if parent is not None:
             watch_parent(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _address(given: str | None, settings: StoreSettings) -> str:
+    """The address at which other nodes find this one: torchrun's ``--local-addr`` if that is ``given``.
+    Raises ``RendezvousConnectionError`` for a name that does not resolve here."""
+    try:
+        if given:
+            listening_address(given)
+            return given
+        if settings.loopback:
+            return LOOPBACK
+        return node_address(socket.gethostname(), host_port(settings.endpoints[0]))
+    except (OSError, UnicodeError) as exc:
+        name = given or socket.gethostname()
+        raise RendezvousConnectionError(
+            f"other nodes would look for this one at {name!r}, which is no address of this machine ({exc}): "
+            "give torchrun's --local-addr an address of this machine, or put the name into /etc/hosts"
+        ) from exc

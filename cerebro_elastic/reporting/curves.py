@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.files import write_text
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.reporting.results import ConfigResult
 
@@ -33,8 +33,7 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
 
 def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
     """The ``records`` as a CSV file."""
-    with open(path, "w", newline="", encoding="utf-8", opener=as_its_folder) as file:
-        file.write(curves_text(rows))
+    write_text(path, curves_text(rows))
 
 
 def curves_text(rows: Sequence[ConfigResult]) -> str:

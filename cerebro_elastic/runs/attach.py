@@ -12,6 +12,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
+from cerebro_elastic.files import check_own
 from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -51,7 +52,9 @@ def locate(
 
 
 def store_of(folder: RunFolder) -> StoreSettings:
-    """The store of the live run that has this folder."""
+    """The store of the live run that has this folder. Raises ``RunError`` if others can have made it: they
+    would get this user's login, and commands signed with a key of theirs."""
+    check_own(folder.path)
     return with_key(store_at(folder.endpoint.read_text()), folder.run, folder.path.parent)
 
 

@@ -17,7 +17,8 @@ import tenacity
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
-from cerebro_elastic.files import as_its_folder, private_folder, translated
+from cerebro_elastic.files import as_its_folder, disk_full_raised, private_folder, translated
+from cerebro_elastic.ownership import distrust_folder
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.words import for_reader, option
@@ -133,7 +134,8 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder that
-        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``."""
+        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``, and
+        ``DiskFull`` if the block finds no space."""
         with self._lock() as lock:
             try:
                 _LOOKED_AT(fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +147,8 @@ class RunFolder:
                     f"another id with {option('run-id')}"
                 ) from exc
             try:
-                yield
+                with disk_full_raised(self.path):
+                    yield
             finally:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)
@@ -157,7 +160,7 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""
         try:
-            with (self.path / _LOCK).open() as lock:
+            with open(os.open(self.path / _LOCK, os.O_RDONLY | os.O_NONBLOCK)) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -221,7 +224,7 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
     """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
     home = home or default_home()
     for path in (Path(run), home / str(run)):
-        if (path / "spec.json").is_file():
+        if _holds_run(path):
             return RunFolder(path.resolve())
     refuse_recipe(str(run))
     known = [path.parent.name for path in home.glob("*/spec.json")]
@@ -230,6 +233,24 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
         f"there is no run {str(run)!r} in {home.resolve()}; {near}; one of other machines is found by "
         f"its etcd: give {option('etcd', 'store')}"
     )
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether the folder holds a run that can be read. Of another user's, no file may be a pipe, which would
+    never open."""
+    try:
+        if not (path / "spec.json").is_file():
+            return False
+        if why := distrust_folder(path):
+            for file in path.iterdir():
+                if not (file.is_file() or file.is_dir()):
+                    raise RunError(f"{path} {why}, and {file.name} in it is no ordinary file: it is not read")
+    except PermissionError as exc:
+        raise RunError(
+            f"this user may not read {exc.filename}: its owner can share the run with a group by "
+            f"`chmod -R g+rX {path} && chmod go-rwx {path}/key`"
+        ) from exc
+    return True
 
 
 def refuse_recipe(run: str) -> None:

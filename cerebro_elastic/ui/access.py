@@ -24,6 +24,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cerebro_elastic.ownership import read_own
+
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors"
@@ -75,11 +77,11 @@ def kept_token(home: Path) -> str:
         with NamedTemporaryFile("w", dir=home, prefix=f".{_FILE}-") as new:  # readable for its owner alone
             new.write(fresh)
             new.flush()
-            if file.exists() and not file.read_text().strip():  # an earlier version was killed as it wrote it
+            if file.exists() and not read_own(file).strip():  # an earlier version was killed as it wrote it
                 file.unlink(missing_ok=True)
             with suppress(FileExistsError):
                 os.link(new.name, file)
-        return file.read_text().strip() or fresh
+        return read_own(file).strip() or fresh
     except OSError:
         return fresh
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.departure import leave_within
 from cerebro_elastic.forkserver import SOCKET, stand_in
 from cerebro_elastic.forkserver.keeper import ANEW
 from cerebro_elastic.process import die_with_parent
@@ -72,7 +73,9 @@ def _leave_when_asked(siblings: Siblings) -> Leaving:
     def asked(*_: object) -> None:
         if siblings.died():
             os._exit(1)
-        leaving.ask(grace_of(os.environ, clock.wall()))
+        grace = grace_of(os.environ, clock.wall())
+        leave_within(grace)
+        leaving.ask(grace)
 
     for number in _ASKING:
         signal.signal(number, asked)

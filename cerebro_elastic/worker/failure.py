@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import traceback
@@ -11,6 +10,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
 from cerebro_elastic.explanations import explain_error_with_frames
+from cerebro_elastic.files import is_full
 
 
 class NotFinite(CerebroError):
@@ -59,7 +59,7 @@ def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = P
 
 
 def _kind(error: BaseException) -> FailureKind:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # of the user's own files
+    if is_full(error):  # of the user's own files
         return FailureKind.DISK_FULL
     if _is_worker_lost(error):
         return FailureKind.CRASH

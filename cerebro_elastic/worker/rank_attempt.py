@@ -13,7 +13,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.training.task import Stopped
@@ -80,6 +80,8 @@ class RankAttempt:
                 result = self._perform()
         except Withdrawn:
             self._log.warning("withdrawn before it began")
+        except RankUnreachable as error:
+            self._give_up(error)
         except GroupBroken as error:
             self._await_reason(error)
         except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises

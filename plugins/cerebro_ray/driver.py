@@ -99,11 +99,13 @@ def run(
     check_address(address)
     given = {"epochs": epochs, "checkpoints": checkpoints}
     replaced = {key: value for key, value in given.items() if value is not None}
-    checked = load_recipe(recipe, **replaced)  # type: ignore[arg-type]
+    nodes = _at_least("nodes", nodes if nodes is not None else max(1, gpus), 1)
+    size = None if hosts is None else _range(hosts)
+    at_once = {} if size is None else {"nodes": size.times(nodes)}  # the recipe's gangs may need as many
+    checked = load_recipe(recipe, **replaced, **at_once)  # type: ignore[arg-type]
     run_id = checked.name if run_id is None else run_id
     check_id(run_id)
-    size = checked.nodes if hosts is None else _range(hosts)
-    nodes = _at_least("nodes", nodes if nodes is not None else max(1, gpus), 1)
+    size = size or checked.nodes
     cpus = _at_least(
         "cpus", cpus if cpus is not None else checked.node.threads * checked.node.ranks * nodes, 1
     )
@@ -130,7 +132,7 @@ def run(
             )
             slots = [Slot(f"{run_id}-host-{i}", resources, command) for i in range(size.max)]
             record = run_folder(run_id, place)
-            checked = load_recipe(checked, nodes=str(NodeRange(size.min * nodes, size.max * nodes)))
+            checked = load_recipe(checked, nodes=size.times(nodes))
             with end_of(run_id, store) as ended, Hosts(slots, watcher.say) as group:
                 if ended():
                     watcher.say(ENDED.format(run=run_id))

@@ -27,6 +27,20 @@ def test_ctrl_c_before_a_command_has_begun_is_no_traceback(monkeypatch: pytest.M
     assert caught.value.code == 130
 
 
+def test_a_full_disk_ends_a_command_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(**_: object) -> None:
+        with open("/dev/full", "w") as file:
+            file.write("a line")
+
+    monkeypatch.setattr("cerebro_elastic.cli.app.app", full)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert "the storage has no space left" in capsys.readouterr().err
+
+
 def test_the_first_line_of_a_run_comes_before_what_takes_long_to_import(tmp_path: Path) -> None:
     script = """
 import sys

@@ -11,11 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from support.ranks import end_in_a_collective, left_alone, open_resources, see_forever, seen, split_up
 
+UNKNOWN = "no-such-host.invalid"
 CPU = torch.device("cpu")
 
 
@@ -97,6 +98,13 @@ def test_nobody_listens() -> None:
     del store
     with pytest.raises(GroupBroken, match=f"rank 0 does not answer at 127.0.0.1:{port}"):
         group.connect("127.0.0.1", port, timeout=0.2)
+
+
+def test_an_unknown_name_is_reported_at_once() -> None:
+    with pytest.raises(RankUnreachable, match=f"name '{UNKNOWN}' of the host of rank 0 is not known"):
+        group.connect(UNKNOWN, 1, timeout=3600.0)
+    with pytest.raises(RankUnreachable, match=f"cannot listen at {UNKNOWN}, its own address"):
+        group.listen(UNKNOWN)
 
 
 def test_other_errors_pass_unchanged() -> None:

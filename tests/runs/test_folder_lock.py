@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.errors import FolderInUse
+from cerebro_elastic.errors import DiskFull, FolderInUse
 from cerebro_elastic.runs.folder import run_folder
 from cerebro_elastic.runs.start.join import own_folder
+from cerebro_elastic.runs.start.prepare_run import write_spec
+from support.full_disk import room_in_files
 
 SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", "")
 
@@ -44,3 +47,28 @@ def test_who_looks_whether_a_folder_is_in_use_hinders_nobody(tmp_path: Path) -> 
         ended.set()
         for watcher in watchers:
             watcher.join()
+
+
+def test_a_full_disk_is_a_sentence_wherever_it_is_found(tmp_path: Path) -> None:
+    """Any file may find it: a node's log, the endpoint, a logger's."""
+    folder = run_folder("r", tmp_path)
+
+    def begin() -> None:
+        with folder.locked():
+            write_spec(folder, SPEC)
+            with open("/dev/full", "w") as file:
+                file.write("a line\n")
+
+    with pytest.raises(DiskFull, match=r"/r: the storage has no space left \(No space.*free some"):
+        begin()
+    assert folder.read_spec() == SPEC, "the same command continues the run"
+
+
+def test_a_file_that_does_not_fit_stays_as_it_was(tmp_path: Path) -> None:
+    folder = run_folder("r", tmp_path)
+    with folder.locked():
+        write_spec(folder, SPEC)
+        with room_in_files(20), pytest.raises(DiskFull, match=r"spec\.json: .*no space left"):
+            write_spec(folder, replace(SPEC, data="elsewhere"))
+        assert folder.read_spec() == SPEC
+        assert {path.name for path in folder.path.iterdir()} == {"lock", "spec.json"}

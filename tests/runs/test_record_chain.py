@@ -84,6 +84,28 @@ def test_a_takeover_that_never_was_hides_no_line(records: dict[str, list[Line]],
         assert record_chain.assignments(chained(events))[0]
 
 
+@pytest.mark.parametrize("until", [12, TAKES_OVER + 5, COMES_BACK + 5, END])
+def test_all_machines_have_the_head_of_the_leaders_record(records: dict[str, list[Line]], until: int) -> None:
+    """Whoever leads, from the first assignment on; and each machine's record is held against it."""
+    upto = {name: [line for line in lines if line.event.revision < until] for name, lines in records.items()}
+    one, two = (record_chain.heads(upto[name]) for name in ("one", "two"))
+    leader = "two" if TAKES_OVER < until <= COMES_BACK else "one"
+    assert one.last == two.last == upto[leader][-1].digest
+    for name, lines in records.items():
+        assert record_chain.heads(lines).lines[one.last] == len(upto[name])
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 5])
+def test_the_head_of_another_machine_reveals_a_line_that_was_changed(
+    records: dict[str, list[Line]], back: int
+) -> None:
+    head = record_chain.heads(records["one"]).last
+    lines = records["two"]
+    number = [n for n, line in enumerate(lines, 1) if isinstance(line.event, NodeDraining)][-back]
+    forged = forge(lines, number, NodeDraining(lines[number - 1].event.revision, "another", 30.0))
+    assert head not in record_chain.heads(forged).lines or record_chain.assignments(forged)[0]
+
+
 def numbers(spans: list[str]) -> set[int]:
     ends = [[int(word) for word in span.split() if word.isdigit()] for span in spans]
     return {

@@ -18,12 +18,13 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.errors import Rewound, RunError
+from cerebro_elastic.errors import DiskFull, Rewound, RunError, StorageError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from support.full_disk import room_in_files
 from support.ledger import Ledger
 from support.world import World
 
@@ -88,15 +89,59 @@ def test_events_come_back_as_they_were_and_again_changes_nothing(world: World, p
     assert read_journal(path) == events
 
 
-@pytest.mark.parametrize("cut", [1, 10, 60])
-def test_a_torn_last_line_is_written_anew(world: World, path: Path, cut: int) -> None:
+def test_a_last_line_that_a_kill_has_torn_at_any_byte_is_written_anew(world: World, path: Path) -> None:
     events = play(world, 3)
     append_all(Journal(path), events)
-    path.write_bytes(path.read_bytes()[:-cut])
+    whole = path.read_bytes()
+    before = whole[: whole[:-1].rfind(b"\n") + 1]
+    for size in range(len(before), len(whole), 7):
+        path.write_bytes(whole[:size])
+        journal = Journal(path)
+        assert read_journal(path) == events[:-1]
+        assert journal.revision == events[-2].revision
+        journal.append([events[-1]])
+        assert path.read_bytes() == whole
+
+
+def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: World, path: Path) -> None:
+    """The same journal, and a new one, continue once there is space."""
+    events = play(world, 2)
+    append_all(Journal(path), events)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.unlink()
     journal = Journal(path)
-    assert read_journal(path) == events[:-1]
-    append_all(journal, events)
-    assert read_journal(path) == events
+    for number, (line, event) in enumerate(zip(lines, events, strict=True)):
+        before = b"".join(lines[:number])
+        for room in range(len(line)):
+            with room_in_files(len(before) + room), pytest.raises(DiskFull, match=f"{path}: .*no space left"):
+                journal.append([event])
+            assert path.read_bytes() == before
+        journal = Journal(path) if number % 2 else journal
+        journal.append([event])
+        assert path.read_bytes() == before + line
+
+
+def test_what_an_interrupt_left_behind_the_known_end_is_written_once(world: World, path: Path) -> None:
+    """Ctrl-C may come between the write and the note of it."""
+    events = play(world, 2)
+    append_all(Journal(path), events)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for left in (lines[-1], lines[-1][:30]):
+        path.write_bytes(b"".join(lines[:-1]))
+        journal = Journal(path)
+        path.write_bytes(b"".join(lines[:-1]) + left)
+        append_all(journal, events[-1:])
+        assert path.read_bytes() == whole
+
+
+def test_a_record_that_another_program_has_cut_is_not_continued(world: World, path: Path) -> None:
+    events = play(world, 2)
+    journal = Journal(path)
+    append_all(journal, events[:-1])
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(StorageError, match=r"history\.jsonl has .* another program has cut it"):
+        journal.append(events[-1:])
 
 
 def test_a_file_of_half_a_line_is_empty(path: Path) -> None:

@@ -18,12 +18,15 @@ import torch
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.attempts import FailureKind, Prefetch
+from cerebro_elastic.core.history.progress import next_units
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Member, Prefetch
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
-from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
+from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 
@@ -184,6 +187,26 @@ def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
     before = scene.ledger.revision()
     scene.attempts.perform(attempt)
     assert scene.ledger.revision() == before
+
+
+def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(scene: Scene) -> None:
+    """No other rank knows why: the lead waits for this one."""
+    lead = scene.ledger.register(Node("lead", "other", boot="other"), scene.lease)
+    (unit, *_), config = next_units(scene.config, scene.plan), scene.config
+    attempt = Attempt(
+        *(unit, "lead", lead.registration, config.revision),
+        strategy=Strategy("ddp", 2),
+        gang=(Member("n", scene.node.registration),),
+    )
+    token = scene.leader.assign(attempt)
+    assert token is not None
+    attempt = replace(attempt, token=token)
+    Meetings(scene.ledger).announce(attempt, "no-such-host.invalid", 1)
+    scene.attempts.perform(attempt)
+    (failure,) = scene.config.failures
+    assert (failure.node, failure.kind) == ("n", FailureKind.CRASH)
+    assert "the name 'no-such-host.invalid' of the host of rank 0 is not known here" in failure.story
+    assert scene.ledger.assignment("lead") is None
 
 
 def test_a_refused_commit_leaves_no_checkpoint(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.ownership import distrust_folder
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import read_head, read_journal
+from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import Record
 
 _PATIENCE = 2.0
@@ -29,7 +31,7 @@ def status(
     if store is not None:
         return _from_store(with_key(store, str(run), home), str(run))
     folder = find_run(run, Path(home) if home is not None else None)
-    if folder.endpoint.exists():
+    if folder.endpoint.exists() and not distrust_folder(folder.path):  # of others', the record is enough
         settings = replace(store_of(folder), patience=_PATIENCE)
         try:
             return _from_store(settings, folder.read_spec().plan.run)
@@ -43,13 +45,12 @@ def status(
 def head_now(
     run: str | Path, state: State, *, home: str | Path | None = None, store: StoreSettings | None = None
 ) -> RecordHead | None:
-    """Where the record on this machine ends; with ``store``, where the leader's record ended when it last
-    assigned a unit that is still under way. ``None`` if that is not known."""
-    if store is None:
-        folder = find_run(run, Path(home) if home is not None else None)
-        return read_head(folder.history)
+    """Where the leader's record ended when it last assigned a unit that is still under way; if none is, where
+    it ends by the record on this machine. ``None`` if that is not known."""
     heads = [attempt.record for attempt in state.underway() if attempt.record is not None]
-    return max(heads, key=lambda head: head.revision, default=None)
+    if heads or store is not None:
+        return max(heads, key=lambda head: head.revision, default=None)
+    return RunResult(find_run(run, Path(home) if home is not None else None)).head
 
 
 def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:

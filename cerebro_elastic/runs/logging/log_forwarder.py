@@ -63,9 +63,7 @@ class FileLogPosition:
 
     def write(self, name: str, number: int) -> None:
         self._written = {**self._written, name: number}
-        temporary = self._path.with_suffix(".tmp")
-        write_text(temporary, json.dumps(self._written))
-        temporary.replace(self._path)
+        write_text(self._path, json.dumps(self._written))
 
 
 class LogForwarder:

@@ -7,7 +7,7 @@ leader notes where its record ends, and the unit's checkpoint bears that head, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -50,13 +50,27 @@ def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
     A head of this record covers all lines before it. One of another machine, which led then, covers the lines
     from its first one on: both records have the same lines there.
     """
-    walk = _Walk()
-    for number, line in enumerate(lines, start=1):
-        walk.take(number, line)
-        head = _head_in(line.event)
-        if head is not None:
-            walk.meet(head, begins=isinstance(line.event, LeaderChanged))
+    walk = _walked(lines)
     return walk.wrong, walk.uncovered
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a record, and those that the leader's record has at the same lines."""
+
+    last: str
+    """The leader's after the last line: the same on all machines that took part. This record's own if it
+    shows no head of the leader's."""
+    lines: Mapping[str, int]
+    """By head, the number of the line."""
+
+
+def heads(lines: Sequence[Line]) -> Heads:
+    """The heads of a record whose lines bear digests."""
+    walk = _walked(lines)
+    own = {line.digest: number for number, line in enumerate(lines, start=1) if line.digest is not None}
+    last = lines[-1].digest or ""
+    return Heads(walk.theirs_at(len(lines)) or last, {**walk.leaders, **own})
 
 
 def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
@@ -125,10 +139,22 @@ class _Step:
     """The digest in the leader's record, if that is another one."""
 
 
+def _walked(lines: Sequence[Line]) -> _Walk:
+    walk = _Walk()
+    for number, line in enumerate(lines, start=1):
+        walk.take(number, line)
+        head = _head_in(line.event)
+        if head is not None:
+            walk.meet(head, begins=isinstance(line.event, LeaderChanged))
+    return walk
+
+
 class _Walk:
     """Walks through the lines of a record, from head to head."""
 
     def __init__(self) -> None:
+        self.leaders: dict[str, int] = {}
+        """By digest in the leader's record, the number of the line."""
         self.wrong: list[str] = []
         self.uncovered: list[str] = []
         self._own = ""
@@ -144,7 +170,16 @@ class _Walk:
         before = self._steps[-1].theirs if self._steps else None
         self._own = line.digest or chain_digest(self._own, line.body)
         theirs = chain_digest(before, line.body) if before is not None else None
-        self._steps.append(_Step(number, line.event.revision, line.body, self._own, theirs))
+        self._steps.append(self._noted(_Step(number, line.event.revision, line.body, self._own, theirs)))
+
+    def theirs_at(self, number: int) -> str | None:
+        """The digest of the last line, ``number``, in the leader's record, if that is another one."""
+        return self._steps[-1].theirs if self._steps and self._steps[-1].number == number else None
+
+    def _noted(self, step: _Step) -> _Step:
+        if step.theirs is not None:
+            self.leaders[step.theirs] = step.number
+        return step
 
     def meet(self, head: RecordHead, *, begins: bool) -> None:
         """The last line bears this head; if it ``begins`` a lead, the head may be of another record."""
@@ -169,5 +204,5 @@ class _Walk:
         for step in reversed(behind):
             before = self._steps[-1].theirs
             step.theirs = chain_digest(before, step.body) if before is not None else None
-            self._steps.append(step)
+            self._steps.append(self._noted(step))
         self._covered, self._free = last, False

@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
-from cerebro_elastic.files import locate
+from cerebro_elastic.files import check_own, locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
@@ -24,6 +24,7 @@ from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
+from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, read_lines
 from cerebro_elastic.words import counted
@@ -79,24 +80,27 @@ class RunResult:
     @property
     def head(self) -> RecordHead | None:
         """Where the record in the folder ends. Keep it to prove later that the record was not changed
-        (``verify(..., head=...)``). ``None`` if the record has no digests, or was read from a store."""
+        (``verify(..., head=...)``). It is that of the leader's record, and so the same on all machines of the
+        run. ``None`` if the record has no digests, or was read from a store."""
         last = self.lines[-1] if self.lines else None
         if last is None or last.digest is None:
             return None
-        return RecordHead(last.event.revision, last.digest)
+        return RecordHead(last.event.revision, self._heads.last)
 
     def line_of(self, digest: str) -> int | None:
-        """The number of the record's line that bears this digest, or one that begins so."""
-        numbers = (
-            n for n, line in enumerate(self.lines, 1) if line.digest and line.digest.startswith(digest)
-        )
-        return next(numbers, None)
+        """The number of the line at which this record, or the leader's, has this head, or one that begins
+        so."""
+        return next((number for head, number in self._heads.lines.items() if head.startswith(digest)), None)
+
+    @cached_property
+    def _heads(self) -> Heads:
+        return heads(self.lines)
 
     def upto(self, lines: int) -> RunResult:
         """The run as it was when its record had ``lines`` lines."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
-        for name in ("leaderboard", "configs"):
+        for name in ("leaderboard", "configs", "_heads"):
             vars(earlier).pop(name, None)
         return earlier
 
@@ -307,8 +311,10 @@ def result_of(
 
 
 def check_here(result: RunResult, **needed: str) -> None:
-    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine: a run of a
-    shared etcd can be opened anywhere."""
+    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine (a run of a
+    shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are needed."""
+    if "modules" in needed and not result.from_store:
+        check_own(result.folder.path)
     for what, url in needed.items():
         place = locate(url)
         if place.local and not Path(place.path).is_dir():

@@ -28,7 +28,7 @@ from cerebro_elastic.errors import (
 )
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.rendezvous.compatibility import content_digest
+from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
@@ -155,7 +155,9 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
         place = result.line_of(head)
         if place is None:
             yield Violation(
-                "record", f"no line of it has the head {head}: what you have noted is another record's"
+                "record",
+                f"no line of it has the head {head}: it was changed since you noted that, or you noted it on "
+                "another machine before that one or this one had seen a unit assigned",
             )
         else:
             yield Note(f"it goes on from the head {head[:16]}: line {place} of {len(result.lines)}")
@@ -212,21 +214,12 @@ def _other_deciders(result: RunResult) -> str | None:
             if versions.get(name) != here.get(name)
         }
     )
-    root = Path(result.spec.root)
-    differ += [
-        f"{name} is not as it was"
-        for name, digest in result.spec.code.items()
-        if _is_other(root / name, digest)
-    ]
+    differ += [f"{name} is not as it was" for name in changed_code(result.spec)]
     return "; ".join(differ) or None
 
 
 def _versions(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
     return (event.versions for event in events if isinstance(event, LeaderChanged) and event.versions)
-
-
-def _is_other(file: Path, digest: str) -> bool:
-    return not file.is_file() or content_digest(file) != digest
 
 
 def _foldable(events: Sequence[Event]) -> Iterator[Violation]:

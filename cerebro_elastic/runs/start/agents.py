@@ -26,6 +26,7 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import as_its_folder, make_folder
 from cerebro_elastic.process import MARK, end_marked
@@ -212,7 +213,7 @@ class LocalAgents:
             "(Ctrl-C: at once)"
         )
         try:
-            _wait(running, self._grace + 2 * _MARGIN)
+            _wait(running, min(self._grace, max(0.0, seconds_to_leave())) + 2 * _MARGIN)
         finally:  # also after one more Ctrl-C
             for agent in running:
                 agent.kill()

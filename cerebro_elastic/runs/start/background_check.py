@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, TaskError
+from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome, why_unlogged, why_untrainable
 from cerebro_elastic.runs.folder import RunFolder
@@ -94,9 +95,7 @@ class BackgroundCheck:
 
     def _take(self, checked: CheckedConfig) -> None:
         self._checked.append(checked)
-        temporary = self._folder.check.with_suffix(".tmp")
-        temporary.write_text(json.dumps([config.as_json() for config in self._checked]))
-        temporary.replace(self._folder.check)
+        write_text(self._folder.check, json.dumps([config.as_json() for config in self._checked]))
         if not checked.exactness.outcome.good and not checked.exactness.outcome.bad:
             self._say(f"check of {checked.text}")
 

@@ -19,6 +19,7 @@ from typing import Any
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
+from cerebro_elastic.files import check_own
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
@@ -86,13 +87,14 @@ def host(
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
-    checked = load_recipe(recipe)
-    if hosts is not None:
-        checked = load_recipe(checked, nodes=str(NodeRange(hosts.min * nodes, hosts.max * nodes)))
+    # At once: the recipe's gangs may need as many.
+    checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
     if store is None:
         store = store_at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
+    if os.path.lexists(folder.path):
+        check_own(folder.path)
     if folder.history.exists() and not folder.is_locked():
         ended = ended_in(folder)
         try:

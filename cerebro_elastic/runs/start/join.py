@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
@@ -98,6 +99,7 @@ def join_as(
     name = names[0]
     with ExitStack() as stack:
         record, spec = stack.enter_context(live_run(run_id, settings))
+        check_compatible(spec, package=True)
         for node in names:
             _check(record, spec, node)
         _check_files(spec)
@@ -147,7 +149,6 @@ def _check(record: Record, spec: Spec, node: str) -> None:
             f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
         )
-    check_compatible(spec)
     taken = record.node(node)
     if taken is not None:
         raise RunError(
@@ -157,7 +158,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
 
 
 def _check_files(spec: Spec) -> None:
-    """Check that this machine sees the folders of the run."""
+    """Check that this machine sees the folders of the run, and the same data in them."""
     for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
         if place.local and not Path(place.path).is_dir():
@@ -165,6 +166,8 @@ def _check_files(spec: Spec) -> None:
                 f"the {what} of run {spec.plan.run!r} lie in {place.path}, which is not on this "
                 f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
             )
+    if locate_files(spec.data).local:  # elsewhere all machines see the same
+        verify_sizes(spec.data, check_unchanged(spec.data, spec.data_digest))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import StoreError
+from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
@@ -67,7 +67,7 @@ def take_part(
                 candidate.run()
                 agents.wait(_END_SECONDS)
         except BaseException:  # Ctrl-C, too
-            with suppress(StoreError):
+            with suppress(CerebroError):  # such as one more DiskFull
                 candidate.catch_up()
             raise
 

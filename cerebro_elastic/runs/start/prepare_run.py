@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings
@@ -21,6 +22,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
@@ -132,6 +134,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     data = str(folder.data) if url is None else recipe.rooted(url)
+    Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=url is None)
     if recipe.data.max_bad_rows:
         _say_what_is_left_out(checked.data, watcher)
@@ -142,7 +145,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
         data=checked.data,
         data_digest=checked.data_digest,
         root=str(recipe.root),
-        code=checked.code,
+        code={**checked.code, PACKAGE: package_digest()},
         storage=_storage(recipe, folder),
         version=__version__,
     )
@@ -169,10 +172,8 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
 
 
 def write_spec(folder: RunFolder, spec: Spec) -> None:
-    """Write the spec's copy, whole or not at all."""
-    temporary = folder.spec.with_suffix(".tmp")
-    write_text(temporary, encode(spec))
-    temporary.replace(folder.spec)
+    """Write the spec's copy."""
+    write_text(folder.spec, encode(spec))
 
 
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
@@ -198,18 +199,21 @@ def recheck(
     live = [c.hparams for c in configs if c.status is Status.LIVE or may_go_on(c, state.extension)]
     if state.extension is not None and not live:  # the search is to have more
         live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
+    Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, live, spec.data, prepare=False)
     if checked.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {checked.data_digest}, the run began with "
             f"{spec.data_digest}: restore them, or start a new run with another {option('run-id')}"
         )
-    changed = sorted(
-        name for name in {*checked.code, *spec.code} if checked.code.get(name) != spec.code.get(name)
-    )
-    if changed:
+    code = {**checked.code, PACKAGE: package_digest()}
+    changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
+    files = [name for name in changed if name != PACKAGE]
+    where = [f"{', '.join(files)} in {recipe.root}"] if files else []
+    where += [PACKAGE] if PACKAGE in changed and PACKAGE in spec.code else []  # an earlier version had none
+    if where:
         watcher.say(
-            f"note: {', '.join(changed)} in {recipe.root} is not as it was when the run began; it goes on "
-            "with the new code, and `replay` will find visits that differ"
+            f"note: {' and '.join(where)} is not as it was when the run began; it goes on with the new code, "
+            "and `replay` will find visits that differ"
         )
-    return replace(spec, code=checked.code)
+    return replace(spec, code=code)

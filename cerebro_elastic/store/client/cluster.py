@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
@@ -21,6 +23,8 @@ _T = TypeVar("_T")
 LOGIN = "root"
 """The user of an etcd that is a run's own; the password follows from the run's key."""
 _MEMBERS = "cluster/member/list"
+_LEAVING_PATIENCE, _LEAST_PATIENCE = 1.0, 0.5
+"""Seconds, in a process that is to leave: before its deadline, and behind it."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
 
@@ -85,6 +89,15 @@ class Cluster:
         """Whether requests bear a login."""
         return self._name is not None
 
+    @property
+    def patience(self) -> float:
+        """Seconds for which an operation is repeated: short ones in a process that is to leave, since nothing
+        it still does is worth a longer wait."""
+        left = seconds_to_leave()
+        if left == math.inf:
+            return self.settings.patience
+        return min(self.settings.patience, max(_LEAST_PATIENCE, min(_LEAVING_PATIENCE, left)))
+
     def call(self, path: str, body: Json) -> dict[str, Any]:
         """The answer to a request that may be repeated: retried over the endpoints within patience."""
         self.version()
@@ -102,7 +115,7 @@ class Cluster:
 
         def attempt(endpoint: Endpoint, _: float) -> dict[str, Any]:
             try:
-                return self._send(endpoint, path, body, self.settings.patience)
+                return self._send(endpoint, path, body, self.patience)
             except NoSpace as exc:
                 if undone():
                     raise
@@ -134,7 +147,7 @@ class Cluster:
 
     def unavailable(self, problem: Exception) -> StoreUnavailable:
         """The error for ``problem``, once patience is over."""
-        patience = f"{self.settings.patience:g} s"
+        patience = f"{self.patience:g} s"
         if isinstance(problem, NoSpace):
             return StoreFull(
                 f"{self} takes no more writes, for {patience} already ({problem}): make room with `etcdctl "
@@ -154,7 +167,7 @@ class Cluster:
 
     def _retried(self, attempt: Callable[[Endpoint, float], _T], again: tuple[type[Exception], ...]) -> _T:
         """``attempt`` at one endpoint after the other, while it raises ``again`` and patience lasts."""
-        patience = self.settings.patience
+        patience = self.patience
         deadline = self._clock.now() + patience
         tries = 0
         while True:

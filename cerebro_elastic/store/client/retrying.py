@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from cerebro_elastic.clock import Clock, SystemClock
+from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import (
@@ -30,7 +31,8 @@ _T = TypeVar("_T")
 
 class RetryingStore:
     """``store``, but an operation that finds it out of reach, or out of space, is repeated for up to
-    ``patience`` seconds. One line is logged when the waiting begins and one when it is over.
+    ``patience`` seconds, and no longer than the process may stay. One line is logged when the waiting begins
+    and one when it is over.
 
     A transaction whose answer was lost stays ``TxnUnknown``: it is not sent again here. ``keep`` and
     ``revoke`` are not repeated: a lease has a time of its own.
@@ -88,9 +90,9 @@ class RetryingStore:
                     return operation()
                 except StoreUnavailable as error:
                     problem = error
-                if self._clock.now() >= deadline:
+                if self._clock.now() >= deadline or seconds_to_leave() <= 0:
                     break
-                delay = min(2 * delay, _LONGEST_DELAY)
+                delay = min(2 * delay, _LONGEST_DELAY, max(0.0, seconds_to_leave()))
             raise type(problem)(
                 f"{problem}; waited {self._patience:g} s for it, as CEREBRO_PATIENCE says: what was "
                 "committed is safe, start the node again when etcd is there"

@@ -5,7 +5,8 @@ Its order is that of the lines. It begins with a ``StateRead``, and has another 
 could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
 The lines are a chain: each bears a digest of itself and of all lines before it. A digest that was noted
 elsewhere shows whether any line before it was changed since. The digest is the last key of the line's JSON
-object; it covers the rest of the line, byte for byte.
+object; it covers the rest of the line, byte for byte. What is behind the last whole line is no part of the
+record: a full disk, a kill or a power cut has torn it, and it is cut off before anything else is written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cerebro_elastic.core.model.codec import UnreadableValue, encode
 from cerebro_elastic.core.model.events import Event, StateRead
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
-from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.files import append
 from cerebro_elastic.store.ledger.history import decode_event
 
 _DIGEST = re.compile(r',\s*"chain":\s*"([0-9a-f]{64})"\s*}\s*$')
@@ -55,28 +56,45 @@ class Line:
     """The digest that it bears; ``None`` in records of earlier versions."""
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a journal ends. One value, so that an interrupt cannot separate what belongs together."""
+
+    size: int
+    """The bytes up to there."""
+    revision: int
+    """The revision of the last line; 0 if there is none."""
+    digest: str
+    """The digest of the last line."""
+    last: Sequence[str]
+    """The lines of the last revision, as far as the store has them, too."""
+
+
 class Journal:
     """Appends events to ``path``, each once, however often its writers restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         """The file."""
-        _drop_torn_line(path)
         lines = read_lines(path) if path.exists() else []
-        self.revision = lines[-1].event.revision if lines else 0
-        """The revision of the last line; 0 if there is none."""
-        self._digest = digest_of(lines)
-        self._last = _of_one_revision([line.event for line in lines])
-        self._unproven: list[str] = []
+        events = [line.event for line in lines]
+        revision = events[-1].revision if events else 0
+        self._end = _End(_whole_bytes(path), revision, digest_of(lines), _of_one_revision(events))
+        self._unproven: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         """Whether it has a line."""
         return self.revision > 0
 
     @property
+    def revision(self) -> int:
+        """The revision of the last line; 0 if there is none."""
+        return self._end.revision
+
+    @property
     def head(self) -> RecordHead:
         """Where the journal ends."""
-        return RecordHead(self.revision, self._digest)
+        return RecordHead(self._end.revision, self._end.digest)
 
     def resume(self, read: StateRead, *, afresh: bool = False) -> int:
         """Go on in a store whose state is ``read``.
@@ -90,9 +108,8 @@ class Journal:
             The revision from which events are to be appended.
         """
         if afresh or not self or read.revision < self.revision:
-            self._write([read], [encode(read)])
-            self._last = []
-        self._unproven = self._last
+            self._write(read.revision, [encode(read)], last=[])
+        self._unproven = self._end.last
         return self.revision if self._unproven else self.revision + 1
 
     def append(self, events: list[Event]) -> None:
@@ -101,53 +118,46 @@ class Journal:
         Raises:
             Rewound: The first events after ``resume`` are not the journal's last: the store has another
                 history.
+            DiskFull: There is no space. The journal is as before.
         """
         if not events or events[0].revision < self.revision:
             return
         lines = [encode(event) for event in events]
-        known, self._unproven = self._unproven, []
+        known = self._unproven
         if known and (events[0].revision > self.revision or lines[: len(known)] != known):
             raise Rewound(
                 f"the store has another history than {self.path}, which ends at revision {self.revision}: "
                 "it was restored from a snapshot"
             )
         if known or events[0].revision > self.revision:
-            self._write(events[len(known) :], lines[len(known) :])
-            self._last = lines
+            self._write(events[-1].revision, lines[len(known) :], last=lines)
+        self._unproven = ()
 
-    def _write(self, events: Sequence[Event], bodies: Sequence[str]) -> None:
-        if events:
-            with open(self.path, "a", encoding="utf-8", opener=as_its_folder) as file:
-                for body in bodies:
-                    self._digest = chain_digest(self._digest, body)
-                    file.write(with_digest(body, self._digest) + "\n")
-            self.revision = events[-1].revision
+    def _write(self, revision: int, bodies: Sequence[str], last: Sequence[str]) -> None:
+        digest, text = self._end.digest, ""
+        for body in bodies:
+            digest = chain_digest(digest, body)
+            text += with_digest(body, digest) + "\n"
+        size = append(self.path, text.encode(), at=self._end.size)
+        self._end = _End(size, revision, digest, last)
 
 
 def read_lines(path: Path) -> list[Line]:
     """All lines of ``path`` but a last one without an end, which is being written. Raises ``RunError``, which
     names the first line that is no event."""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        text = content[: content.rfind(b"\n") + 1].decode()
     except FileNotFoundError as exc:
         raise RunError(f"{path} does not exist: this folder holds no run, or one that never began") from exc
     except UnicodeDecodeError as exc:
         raise RunError(f"{path}: the history is damaged: {exc}") from exc
-    return list(_parsed(text[: text.rfind("\n") + 1], path))
+    return list(_parsed(text, path))
 
 
 def read_journal(path: Path) -> list[Event]:
     """All events in ``path``. Raises as ``read_lines``."""
     return [line.event for line in read_lines(path)]
-
-
-def read_head(path: Path) -> RecordHead | None:
-    """Where the journal in ``path`` ends; ``None`` if it has no lines, or none with a digest."""
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    if not lines:
-        return None
-    body, digest = split_digest(lines[-1].decode())
-    return RecordHead(decode_event(body).revision, digest) if digest is not None else None
 
 
 def digest_of(lines: Sequence[Line]) -> str:
@@ -174,10 +184,6 @@ def _of_one_revision(events: list[Event]) -> list[str]:
     return [encode(event) for event in reversed(list(ours))]
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Remove half a line, as a power cut may leave it: the store has the event, and it is appended again."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
+def _whole_bytes(path: Path) -> int:
+    """The bytes of all lines that have an end."""
+    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0

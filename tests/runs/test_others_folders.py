@@ -1,0 +1,123 @@
+"""Runs that another user has made, or planted: nothing in them is used, and what may be read is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.core.model.events import RunOpened
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.attach import locate
+from cerebro_elastic.runs.control.status import status
+from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.start.host import host
+from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.ui.access import kept_token
+from support.owners import ONLY_ROOT, OTHER
+
+RECIPE = {
+    "name": "r",
+    "seed": 1,
+    "epochs": 1,
+    "task": {"kind": "torch", "model_fn": "m:model", "optimizer": "SGD", "loss": "cross_entropy"},
+    "data": {"url": "/data"},
+    "search": {"space": {"lr": [0.1]}},
+    "objective": {"metric": "val_loss", "mode": "min"},
+    "etcd": "127.0.0.1:1",
+}
+PLAN = Plan("r", partitions=1, epochs=1)
+SPEC = Spec(PLAN, {}, "", "", "", "", {}, "", "")
+
+
+def lock(folder: RunFolder) -> None:
+    with folder.locked():
+        pass
+
+
+USES: dict[str, Callable[[RunFolder], object]] = {
+    "run": lock,
+    "host": lambda folder: host(RECIPE, home=folder.path.parent),
+    "stop, resume, join": lambda folder: locate("r", folder.path.parent, None),
+    "replay, export": lambda folder: check_here(RunResult(folder), modules="/"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "r")
+    with folder.locked():
+        write_spec(folder, SPEC)
+        Journal(folder.history).append([RunOpened(1, PLAN)])
+        folder.endpoint.write_text("127.0.0.1:1")
+    return folder
+
+
+def give_away(path: Path) -> None:
+    for each in (path, *path.iterdir()):
+        os.chown(each, OTHER, OTHER, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_folder_that_others_can_write_to_is_refused(use: str, folder: RunFolder) -> None:
+    folder.path.chmod(0o770)
+    with pytest.raises(RunError, match=r"/r can be written by others \(mode 770\).*chmod go-w"):
+        USES[use](folder)
+
+
+@ONLY_ROOT
+@pytest.mark.parametrize("use", USES)
+def test_a_folder_of_another_user_is_refused(use: str, folder: RunFolder) -> None:
+    give_away(folder.path)
+    with pytest.raises(RunError, match=r"/r belongs to .*, and this process runs as .*cp -r"):
+        USES[use](folder)
+
+
+@ONLY_ROOT
+def test_a_link_of_another_user_is_refused(folder: RunFolder) -> None:
+    planted = folder.path.with_name("planted")
+    planted.symlink_to(folder.path)
+    lock(RunFolder(planted))
+    os.chown(planted, OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(RunError, match="/planted is a link that belongs to"):
+        lock(RunFolder(planted))
+
+
+@ONLY_ROOT
+def test_the_record_of_another_user_can_be_read_if_it_is_shared(folder: RunFolder) -> None:
+    give_away(folder.path)
+    spec, state, live = status("r", home=folder.path.parent)
+    assert (spec, state.plan, live) == (SPEC, PLAN, False), "its etcd gets no login of this user's"
+
+
+@ONLY_ROOT
+def test_a_pipe_in_the_folder_of_another_user_holds_nobody_up(folder: RunFolder) -> None:
+    folder.history.unlink()
+    os.mkfifo(folder.history)
+    give_away(folder.path)
+    with pytest.raises(RunError, match=r"history\.jsonl in it is no ordinary file"):
+        find_run("r", folder.path.parent)
+
+
+@ONLY_ROOT
+def test_a_run_that_may_not_be_read_is_a_sentence(folder: RunFolder) -> None:
+    folder.path.parent.chmod(0o755)
+    os.seteuid(OTHER)
+    try:
+        with pytest.raises(RunError, match=r"may not read .*/r.*chmod -R g\+rX"):
+            find_run(folder.path)
+    finally:
+        os.seteuid(0)
+
+
+def test_a_token_that_others_can_have_written_is_not_used(tmp_path: Path) -> None:
+    token = kept_token(tmp_path)
+    assert kept_token(tmp_path) == token
+    (file,) = tmp_path.iterdir()
+    file.chmod(0o666)
+    assert kept_token(tmp_path) != token
