@@ -201,7 +201,7 @@ class Held:
 
 @pytest.mark.parametrize("function", [lambda x: x, Held().method])
 def test_a_function_that_its_name_does_not_find_again_is_refused(function: Any) -> None:
-    with pytest.raises(TaskError, match="value\\[0\\] is .* not found by this name"):
+    with pytest.raises(TaskError, match=r"value\[0\] is .* not found by this name"):
         ObjectEncoder().tree([function])
 
 
