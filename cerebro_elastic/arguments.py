@@ -32,6 +32,13 @@ def first(function: Callable[..., Any]) -> str:
 
 
 def select(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that ``function`` takes."""
+    """Those of ``values`` that ``function`` takes. Lists and dicts are copies: the function may change them,
+    and other configs get the same ones."""
     names = accepted(function)
-    return {name: value for name, value in values.items() if names is None or name in names}
+    return {name: _own(value) for name, value in values.items() if names is None or name in names}
+
+
+def _own(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _own(item) for key, item in value.items()}
+    return list(map(_own, value)) if type(value) is list else value

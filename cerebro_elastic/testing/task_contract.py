@@ -5,6 +5,7 @@ Example::
     class TestMyTask(TaskContract):
         arrays = "numpy"
         hparams = {"lr": 0.1}
+        variants = {"float": {"lr": 0.0}, "batch_size": {"batch_size": 2}}
 
         def make(self) -> Task:
             return MyTask(MySection(model_fn="my_model:build"), FOLDER)
@@ -24,13 +25,15 @@ from __future__ import annotations
 
 import copy
 import random
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from numpy.typing import NDArray
 
 from cerebro_elastic import checkpoint
@@ -83,6 +86,10 @@ class TaskContract:
     """As the task's section says (``ARRAYS``)."""
     hparams: ClassVar[Mapping[str, Any]] = {}
     """Hyper-parameters that the task accepts."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Other configs of the same task, as what differs from ``hparams``, by what each shows. Name one for
+    each kind of value (float, int, text, bool, null, list, mapping, batch_size) and for each place where
+    values end up: in an optimizer, in an architecture, in a closure or an object. No two may train alike."""
     batch_size: ClassVar[int] = 3
     """Rows of a batch."""
     seed: ClassVar[int] = 5
@@ -187,6 +194,35 @@ class TaskContract:
             assert result.metrics == expected.metrics
             assert list(result.log) == list(expected.log)
 
+    def test_two_configs_on_one_rank_equal_each_alone(self) -> None:
+        """What a task keeps (compiled functions, models) serves only the configs that it suits."""
+        if not self.variants:
+            pytest.skip("name other configs in `variants`")
+        names = ["hparams", *self.variants]
+        before = [dict(self.hparams), *({**self.hparams, **change} for change in self.variants.values())]
+        configs = copy.deepcopy(before)
+        alone = [self._curves(self.make(), [config])[0] for config in configs]
+        together = self._curves(self.task(), configs)
+        assert configs == before, "the task changes hyper-parameters that others get, too"
+        differing = [name for name, one, other in zip(names, alone, together, strict=True) if one != other]
+        assert not differing, "these configs train otherwise beside others than alone"
+        alike = [name for name, curve in zip(names, alone, strict=True) if alone.count(curve) > 1]
+        assert not alike, "these configs train alike, so that they show nothing"
+
+    def _curves(self, task: Task, configs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What two units of each config give. The configs take turns, in the second unit the other way
+        round."""
+        states: list[TaskState | None] = [None] * len(configs)
+        curves = [""] * len(configs)
+        rows = 2 * self.batch_size  # few, and in batches of one shape: some tasks compile for each
+        of_rows = {"rows": (rows,) * len(ROWS), "partition": self.partition(0, rows)}
+        for number, order in enumerate((range(len(configs)), reversed(range(len(configs))))):
+            for at in order:
+                result = task.train(self.job(number, states[at], hparams=configs[at], **of_rows))
+                states[at] = result.state
+                curves[at] += f"{digest(result.state)} {result.metrics} {result.log}\n"
+        return curves
+
     def test_a_unit_leaves_the_generators_as_they_were(self) -> None:
         before = generators.capture()
         self.task().train(self.job(0, None))
@@ -228,8 +264,7 @@ class TaskContract:
 
     def test_a_state_comes_back_from_its_checkpoint(self) -> None:
         (result,) = self.trained_units(1)
-        with tempfile.TemporaryDirectory() as folder:
-            ref = checkpoint.save(result.state, f"{folder}/state")
+        with _saved(result.state) as ref:
             loaded = checkpoint.load(ref)
         assert digest(loaded) == ref.digest, "what is loaded is what was saved"
         direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
@@ -269,13 +304,23 @@ class TaskContract:
 
 def hop(state: TaskState) -> TaskState:
     """The way of a state through a checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        state_after: TaskState = checkpoint.load(checkpoint.save(copy.deepcopy(state), f"{folder}/state"))
+    with _saved(copy.deepcopy(state)) as ref:
+        state_after: TaskState = checkpoint.load(ref)
         return state_after
 
 
 def digest(state: TaskState) -> str:
     """The digest of a state's checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        ref: CheckpointRef = checkpoint.save(state, f"{folder}/state")
+    with _saved(state) as ref:
         return ref.digest
+
+
+@contextmanager
+def _saved(state: TaskState) -> Iterator[CheckpointRef]:
+    """A checkpoint of the state, in memory."""
+    folder = f"/cerebro-contract-{uuid4().hex}"
+    memory = MemoryFileSystem()
+    try:
+        yield checkpoint.save(state, f"memory:/{folder}/state")
+    finally:
+        memory.rm(folder, recursive=True)

@@ -5,6 +5,7 @@ made again."""
 from __future__ import annotations
 
 import copyreg
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -32,7 +33,7 @@ class ObjectEncoder:
         if isinstance(value, _PLAIN):
             return value
         if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-            return {_NAMED: f"{value.__module__}:{value.__qualname__}"}
+            return {_NAMED: _name(value, path)}
         if id(value) in self._numbers:
             return {_SAME: self._numbers[id(value)]}
         if isinstance(value, tuple):
@@ -126,6 +127,19 @@ class ObjectDecoder:
                 f"{', '.join(self._libraries)} numpy and {self._module} are"
             )
         return found
+
+
+def _name(value: Any, path: str) -> str:
+    """The name by which a class or function is found again."""
+    found: Any = sys.modules.get(value.__module__ or "")
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise TaskError(
+            f"{path} is {value.__qualname__}, which is not found by this name in {value.__module__}: a function "
+            "of a state must be one of a module's own, and no lambda, closure or method of an object"
+        )
+    return f"{value.__module__}:{value.__qualname__}"
 
 
 def _with_state(made: Any, state: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,55 +12,105 @@ from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_jax.trees import Structure
 
+_NEEDS_A_NUMBER = (TypeError, ValueError, LookupError)
+"""What a function raises that needs a number of Python's, and gets an argument of a compiled function."""
+
 
 class Program:
     """What trains all configs that differ in fractions alone.
 
     Fractions (floats) among the ``values`` that functions get by name are arguments of the compiled
-    functions, so that configs that differ in a learning rate share them. All others are static.
+    functions, so that configs that differ in a learning rate share them. All others are static. A function
+    that fails so, since Python has to know a fraction, is compiled for each of its values.
+
+    Args:
+        step: The user's ``step_fn``.
+        evaluate: The user's ``eval_fn``.
+        values: The hyper-parameters of one of the configs.
+        structure: What trees have in common: arrays alone, or the objects of one config.
     """
 
     def __init__(
         self,
-        init: Callable[..., Any],
         step: Callable[..., Any],
         evaluate: Callable[..., Any] | None,
         values: Mapping[str, Any],
+        structure: Structure,
     ) -> None:
-        self._functions = init, step, evaluate
-        self._static = {name: value for name, value in values.items() if not isinstance(value, float)}
-        self.structure = Structure(partial(self._initialized, values, 0))
-        self.step = jax.jit(self._stepped, donate_argnums=0)
+        static = {name: value for name, value in values.items() if not isinstance(value, float)}
+        self.step = _Compiled(partial(_stepped, step, structure, static), donate_argnums=0)
         """``(tree, batch, key, fractions) -> (tree, metrics)``."""
-        self.evaluate = jax.jit(self._evaluated)
-        """``(tree, batch, fractions) -> metrics``."""
+        self.evaluate = _Compiled(partial(_evaluated, evaluate, structure, static))
+        """``(tree, batch, None, fractions) -> metrics``."""
 
-    def initial(self, values: Mapping[str, Any], seed: int) -> Any:
-        """The tree with which a config begins."""
-        return self.structure.tree(self._initialized(values, seed))
 
-    def _initialized(self, values: Mapping[str, Any], seed: int) -> Any:
-        init, _, _ = self._functions
-        return init(**select_arguments(init, {**values, "key": jax.random.key(seed)}))
+class _Compiled:
+    """A function of ``(tree, batch, key, fractions)``."""
 
-    def _stepped(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> Any:
-        _, step, _ = self._functions
-        merged = self.structure.merged(tree)
-        named = select_arguments(step, {**self._static, **fractions, "key": key})
-        returned = step(*self.structure.arguments(merged), batch, **named)
-        if self.structure.has_objects:
-            return self.structure.tree(merged), returned
-        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
-            return returned
-        raise TaskError(
-            f"{step.__name__} returned a {type(returned).__name__}: expected (state, metrics by name)"
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._by_argument = jax.jit(function, **options)
+        self._by_value = jax.jit(
+            lambda tree, batch, key, numbers: function(tree, batch, key, _fractions(numbers)),
+            static_argnums=3,
+            **options,
         )
+        self._need_numbers: set[Any] = set()
 
-    def _evaluated(self, tree: Any, batch: Any, fractions: Mapping[str, float]) -> Any:
-        _, _, evaluate = self._functions
-        assert evaluate is not None
-        named = select_arguments(evaluate, {**self._static, **fractions})
-        return evaluate(*self.structure.arguments(self.structure.merged(tree)), batch, **named)
+    def __call__(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> Any:
+        return self._tried(lambda call, *arguments: call(*arguments), tree, batch, key, fractions)
+
+    def text(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> str:
+        """The compiled function as text."""
+        lower = self._tried(lambda call, *arguments: call.lower(*arguments), tree, batch, key, fractions)
+        return str(lower.as_text())
+
+    def _tried(self, use: Callable[..., Any], tree: Any, batch: Any, key: Any, fractions: Any) -> Any:
+        """Whether a function needs numbers depends on the shapes alone, not on what was trained before."""
+        shapes = self._need_numbers and _shapes(batch)
+        if not shapes or shapes not in self._need_numbers:
+            try:
+                return use(self._by_argument, tree, batch, key, fractions)
+            except _NEEDS_A_NUMBER:
+                if not fractions:
+                    raise
+        returned = use(self._by_value, tree, batch, key, tuple(_numbers(fractions)))
+        self._need_numbers.add(_shapes(batch))
+        return returned
+
+
+def _stepped(
+    step: Callable[..., Any],
+    structure: Structure,
+    static: Mapping[str, Any],
+    tree: Any,
+    batch: Any,
+    key: Any,
+    fractions: Mapping[str, Any],
+) -> Any:
+    merged = structure.merged(tree)
+    named = select_arguments(step, {**static, **fractions, "key": key})
+    returned = step(*structure.arguments(merged), batch, **named)
+    if structure.has_objects and isinstance(returned, Mapping):
+        return structure.split(merged), returned
+    pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)
+    if pair and not structure.has_objects:
+        return returned
+    expected = "metrics by name" if structure.has_objects else "(state, metrics by name)"
+    raise TaskError(f"{step.__name__} returned a {type(returned).__name__}: expected {expected}")
+
+
+def _evaluated(
+    evaluate: Callable[..., Any] | None,
+    structure: Structure,
+    static: Mapping[str, Any],
+    tree: Any,
+    batch: Any,
+    _key: None,
+    fractions: Mapping[str, Any],
+) -> Any:
+    assert evaluate is not None
+    named = select_arguments(evaluate, {**static, **fractions})
+    return evaluate(*structure.arguments(structure.merged(tree)), batch, **named)
 
 
 def static_of(values: Mapping[str, Any]) -> Any:
@@ -73,3 +123,16 @@ def static_of(values: Mapping[str, Any]) -> Any:
 def fractions_of(values: Mapping[str, Any]) -> dict[str, float]:
     """Those of the values that are not static."""
     return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+def _numbers(fractions: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """As texts, by which JAX tells all of them apart, 0.0 and -0.0 too."""
+    return ((name, value.hex()) for name, value in sorted(fractions.items()))
+
+
+def _fractions(numbers: tuple[tuple[str, str], ...]) -> dict[str, float]:
+    return {name: float.fromhex(text) for name, text in numbers}
+
+
+def _shapes(batch: Any) -> Any:
+    return tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree_util.tree_leaves(batch))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from cerebro_elastic.extending.tasks import (
     TaskState,
     UnitBatches,
     UnitJob,
+    generators,
     job_batches,
     select_arguments,
 )
 from cerebro_jax.program import Program, fractions_of, static_of
 from cerebro_jax.section import JaxSection
+from cerebro_jax.trees import Structure
 
 
 class JaxTask(ArrayTask):
@@ -36,6 +39,7 @@ class JaxTask(ArrayTask):
     def __init__(self, section: JaxSection, root: Path) -> None:
         names = {"init_fn": section.init_fn, "step_fn": section.step_fn, "eval_fn": section.eval_fn}
         self._functions = {role: import_object(name, root) for role, name in names.items() if name}
+        self._structures: dict[Any, Structure] = {}
         self._programs: dict[Any, Program] = {}
         init, *others = self._functions.items()
         takers: dict[str, Taker] = {role: (function, _leading(function)) for role, function in others}
@@ -52,20 +56,18 @@ class JaxTask(ArrayTask):
             os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 
     def learner(self, job: UnitJob) -> JaxLearner:
-        values = self._used_values(job)
-        return JaxLearner(self._program(values), values, job)
+        program, structure, tree = self._prepared(job)
+        return JaxLearner(program, structure, tree, fractions_of(self._used_values(job)), job)
 
     def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         """The first state, and the compiled functions as text."""
-        values = self._used_values(job)
-        program, fractions = self._program(values), fractions_of(values)
-        tree, key = program.initial(values, job.seed), jax.random.key(0)
+        fractions = fractions_of(self._used_values(job))
+        program, structure, tree = self._prepared(replace(job, state=None))
         batch = next(job_batches.natural_batches(job, [job.partition]))
-        programs = {"step_fn": program.step.lower(tree, batch, key, fractions)}
+        texts = {"step_fn": program.step.text(tree, batch, jax.random.key(0), fractions).encode()}
         if self.evaluates:
-            programs["eval_fn"] = program.evaluate.lower(tree, batch, fractions)
-        texts = {role: lowered.as_text().encode() for role, lowered in programs.items()}
-        return {"init_fn": program.structure.dump(tree), "program": texts, "values": fractions}
+            texts["eval_fn"] = program.evaluate.text(tree, batch, None, fractions).encode()
+        return {"init_fn": structure.dump(tree)[0], "program": texts, "values": fractions}
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """All arrays by path, those of the optimizer too."""
@@ -81,24 +83,51 @@ class JaxTask(ArrayTask):
             for k, v in select_arguments(function, values).items()
         }
 
-    def _program(self, values: Mapping[str, Any]) -> Program:
-        key = static_of(values)
+    def _prepared(self, job: UnitJob) -> tuple[Program, Structure, Any]:
+        """The program and the structure of the job's config, and its tree of arrays. What ``init_fn`` makes
+        besides arrays serves this config alone, and so does a program that was compiled with it."""
+        init, step, *others = self._functions.values()
+        values = self._used_values(job)
+        taken = select_arguments(init, {**values, "key": None})
+        config = job.seed, repr(sorted(taken.items()))
+        made = self._made(values, job.seed) if job.state is None else None
+        if config not in self._structures:
+            self._structures[config] = Structure(self._made_again(values, job.seed) if made is None else made)
+        structure = self._structures[config]
+        key = static_of(values), None if structure.holds_arrays_alone else config
         if key not in self._programs:
-            init, step, *others = self._functions.values()
-            self._programs[key] = Program(init, step, others[0] if others else None, values)
-        return self._programs[key]
+            self._programs[key] = Program(step, others[0] if others else None, values, structure)
+        if job.state is None:
+            return self._programs[key], structure, structure.begin(made)
+        tree = structure.load(job.state["arrays"], job.state.get("kinds"))
+        return self._programs[key], structure, tree
+
+    def _made_again(self, values: Mapping[str, Any], seed: int) -> Any:
+        """What ``init_fn`` made in the config's first unit."""
+        with generators.borrowed():
+            generators.seed_all(seed)
+            return self._made(values, seed)
+
+    def _made(self, values: Mapping[str, Any], seed: int) -> Any:
+        init = self._functions["init_fn"]
+        return init(**select_arguments(init, {**values, "key": jax.random.key(seed)}))
 
 
 class JaxLearner(Learner):
     """A tree of arrays, and the program that trains it."""
 
-    def __init__(self, program: Program, values: Mapping[str, Any], job: UnitJob) -> None:
-        self._program = program
-        self._fractions = fractions_of(values)
+    def __init__(
+        self,
+        program: Program,
+        structure: Structure,
+        tree: Any,
+        fractions: Mapping[str, float],
+        job: UnitJob,
+    ) -> None:
+        state = job.state
+        self._program, self._structure, self._tree = program, structure, tree
+        self._fractions = fractions
         self._key = jax.random.fold_in(jax.random.key(job.seed), 1)
-        structure, state = program.structure, job.state
-        arrays = structure.dump(program.initial(values, job.seed)) if state is None else state["arrays"]
-        self._tree = structure.load(arrays)
         self._step = 0 if state is None else state["step"]
         self._means = EpochMeans(None if state is None or job.begins_epoch else state["means"])
 
@@ -116,14 +145,15 @@ class JaxLearner(Learner):
     def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
         means = EpochMeans()
         for batch in batches:
-            means.add(self._program.evaluate(self._tree, batch, self._fractions), _rows(batch))
+            means.add(self._program.evaluate(self._tree, batch, None, self._fractions), _rows(batch))
         return means.values()
 
     def state(self) -> Mapping[str, Any]:
-        return {"arrays": self.arrays(), "means": self._means.state()}
+        arrays, kinds = self._structure.dump(self._tree)
+        return {"arrays": arrays, "kinds": kinds, "means": self._means.state()}
 
     def arrays(self) -> Mapping[str, Any]:
-        return self._program.structure.dump(self._tree)
+        return self._structure.dump(self._tree)[0]
 
 
 def _rows(batch: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -252,7 +253,7 @@ def _check_arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -
 
 
 def _arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> dict[str, Any]:
-    arguments = {**fixed, **hparams}
+    arguments = copy.deepcopy({**fixed, **hparams})  # the module may change its own; configs share ``fixed``
     if "batch_size" not in _parameters(module):
         arguments.pop("batch_size", None)
     return arguments

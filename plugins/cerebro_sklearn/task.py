@@ -6,6 +6,7 @@ config.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,9 @@ class SklearnTask(ArrayTask):
         return Exported(fitted_arrays(estimator), load, not_carried=[*objects, _GENERATORS])
 
     def _new_estimator(self, values: Mapping[str, Any]) -> Any:
-        return self._make(**select_arguments(self._make, values))
+        """A copy, which learns alone: what the user's function returns may hold objects that all configs get,
+        such as a scaler or a generator that is a global variable or a default."""
+        return copy.deepcopy(self._make(**select_arguments(self._make, values)))
 
     def _decoded(self, state: TaskState) -> Any:
         module = self._section.estimator.partition(":")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
@@ -18,14 +18,29 @@ from cerebro_lightning.section import LightningSection
 
 
 class Net(L.LightningModule):
-    def __init__(self, lr: float) -> None:
+    def __init__(
+        self,
+        lr: float,
+        width: int = 5,
+        ratio: float = 1.0,
+        scale: float = 1.0,
+        activation: str | None = None,
+        bias: bool = True,
+        layers: list[int] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.lr = lr
-        self.net = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.2), nn.Linear(5, 3))
+        options, layers = options or {}, layers or []
+        self.lr, self.decay = lr, options.pop("decay", 0.01)  # as users do, with the mapping that they get
+        layers.append(round(width * ratio))
+        self.scaled = lambda x: x * scale
+        parts = [nn.Linear(a, b, bias=bias) for a, b in zip([4, *layers], [*layers, 3], strict=True)]
+        middle = [nn.Dropout(0.2), *([getattr(nn, activation)()] if activation else [])]
+        self.net = nn.Sequential(*parts[:-1], *middle, parts[-1])
 
     def training_step(self, batch: Any) -> Tensor:
-        loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        loss = nn.functional.cross_entropy(self.scaled(self.net(batch[0])), batch[1])
         self.log("train_loss", loss)
         return loss
 
@@ -33,12 +48,23 @@ class Net(L.LightningModule):
         self.log("val_loss", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr, weight_decay=self.decay)
         return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
 
 
 class TestLightningTask(TaskContract):
     hparams = {"lr": 0.1}  # noqa: RUF012
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float of the optimizer": {"lr": 0.0},
+        "a float of the architecture": {"ratio": 0.6},
+        "a float in a closure": {"scale": 0.5},
+        "an int": {"width": 7},
+        "a text, not null": {"activation": "Sigmoid"},
+        "a bool": {"bias": False},
+        "a list": {"layers": [6, 5]},
+        "a mapping": {"options": {"decay": 0.9}},
+        "batch_size": {"batch_size": 2},
+    }
 
     def make(self) -> Task:
         return LightningTask(LightningSection(module=f"{__name__}:Net"), Path(__file__).parent)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -27,12 +28,26 @@ from cerebro_sklearn.task import LIBRARIES, SklearnTask
 HERE = Path(__file__).parent
 
 
-def pipeline(alpha: float) -> Pipeline:
-    return make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", alpha=alpha, average=2))
+SCALER = StandardScaler()
+DRAWS = np.random.RandomState(0)
 
 
-def network(alpha: float) -> MLPClassifier:
-    return MLPClassifier((6,), alpha=alpha, batch_size=2)
+def pipeline(
+    alpha: float,
+    loss: str = "log_loss",
+    average: int = 2,
+    shuffle: bool = True,
+    class_weight: dict[int, float] | None = None,
+) -> Pipeline:
+    """Its scaler and its generator are objects that all configs get."""
+    settings = {"average": average, "shuffle": shuffle, "class_weight": class_weight}
+    return make_pipeline(SCALER, SGDClassifier(loss=loss, alpha=alpha, random_state=DRAWS, **settings))
+
+
+def network(alpha: float, layers: list[int] | None = None, momentum: float = 0.9) -> MLPClassifier:
+    layers = layers or []
+    layers.append(6)
+    return MLPClassifier(layers, alpha=alpha, batch_size=2, solver="sgd", momentum=momentum)
 
 
 def regressor(alpha: float) -> SGDRegressor:
@@ -54,7 +69,7 @@ class EstimatorContract(TaskContract):
 
     def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
         generators.seed_all(self.seed)
-        estimator = self.make_estimator(alpha=0.01)
+        estimator = copy.deepcopy(self.make_estimator(alpha=0.01))
         known = {} if self.classes is None else {"classes": np.arange(self.classes)}
         for x, y in (batch for epoch in epochs for batch in epoch.batches):
             last = estimator
@@ -66,11 +81,24 @@ class EstimatorContract(TaskContract):
 
 
 class TestPipeline(EstimatorContract):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float": {"alpha": 0.5},
+        "an int": {"average": 1},
+        "a text": {"loss": "modified_huber"},
+        "a bool": {"shuffle": False},
+        "a mapping, not null": {"class_weight": {0: 2.0, 1: 1.0, 2: 0.5}},
+        "batch_size": {"batch_size": 2},
+    }
     make_estimator = staticmethod(pipeline)
 
 
 class TestNetwork(EstimatorContract):
     """It draws from numpy's generator, and has an optimizer with moments."""
+
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float of the optimizer": {"momentum": 0.0},
+        "a list": {"layers": [5]},
+    }
 
     make_estimator = staticmethod(network)
 
@@ -89,6 +117,13 @@ class BoosterContract(TaskContract):
 
 
 class TestLightGbm(BoosterContract):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float": {"learning_rate": 0.1},
+        "an int": {"rounds": 1},
+        "a text": {"boosting": "dart"},
+        "a bool": {"boost_from_average": False},
+        "a list": {"feature_contri": [0.1, 1.0, 1.0, 1.0]},
+    }
     hparams = {"learning_rate": 0.3, "num_leaves": 3}  # noqa: RUF012
 
     def make(self) -> BoostingTask:
@@ -97,6 +132,12 @@ class TestLightGbm(BoosterContract):
 
 
 class TestXgBoost(BoosterContract):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float": {"eta": 0.1},
+        "an int": {"min_child_weight": 2},
+        "a text": {"booster": "gblinear"},
+        "a list": {"eval_metric": ["mlogloss"], "max_delta_step": 0.01},
+    }
     hparams = {"eta": 0.3}  # noqa: RUF012
 
     def make(self) -> BoostingTask:
@@ -152,6 +193,16 @@ def test_a_state_calls_nothing_but_what_makes_estimators(name: str) -> None:
     tree = {"object": [0, "made", name, ("anything",), None]}
     with pytest.raises(CheckpointError, match="not made again"):
         ObjectDecoder("users", LIBRARIES).value(tree)
+
+
+class Held:
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize("function", [lambda x: x, Held().method])
+def test_a_function_that_its_name_does_not_find_again_is_refused(function: Any) -> None:
+    with pytest.raises(TaskError, match=r"value\[0\] is .* not found by this name"):
+        ObjectEncoder().tree([function])
 
 
 def test_arrays_that_are_the_same_stay_the_same() -> None:

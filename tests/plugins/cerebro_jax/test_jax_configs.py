@@ -1,0 +1,281 @@
+"""Configs of one rank share compiled functions, and nothing else: each trains as it does alone, and as one
+ordinary run of the same functions does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx, struct
+
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import job_batches
+from cerebro_elastic.testing import TaskContract
+from cerebro_elastic.testing.task_contract import hop
+from cerebro_jax.section import JaxSection
+from cerebro_jax.task import JaxTask
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_fast() -> Iterator[None]:
+    """What a config's program is, not how fast it runs, is tested here."""
+    jax.config.update("jax_exec_time_optimization_effort", -1.0)
+    yield
+    jax.config.update("jax_exec_time_optimization_effort", 0.0)
+
+
+def init(
+    ratio: float = 1.0, width: int = 3, layers: list[int] | None = None, options: dict[str, Any] | None = None
+) -> Any:
+    options, layers = options or {}, layers or []
+    layers.append(round(width * ratio))  # as users do, with the list that they get
+    return [np.full((4, sum(layers)), 0.5, options.pop("dtype", "float32"))]
+
+
+def step(
+    state: Any,
+    batch: Any,
+    lr: float,
+    limit: float = 1.0,
+    activation: str | None = None,
+    scaled: bool = True,
+    power: int = 1,
+) -> Any:
+    x = batch[0] ** power if activation is None else getattr(jnp, activation)(batch[0])
+    rate = lr * 0.1 if scaled else lr
+    if limit < 0.5:  # Python has to know it
+        rate = rate * limit
+    gradient = x.T @ (x @ state[0])
+    return [(state[0] - rate * gradient).astype(state[0].dtype)], {"norm": jnp.abs(gradient).sum()}
+
+
+class Configs(TaskContract):
+    arrays = "numpy"
+    hparams: ClassVar[dict[str, Any]] = {"lr": 0.1}
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float of the optimizer": {"lr": 0.0},
+        "a float of the architecture": {"ratio": 2.0},
+        "a float that Python compares": {"limit": 0.25},
+        "another": {"limit": 0.125},
+        "an int": {"power": 2},
+        "a text, not null": {"activation": "tanh"},
+        "a bool": {"scaled": False},
+        "a list": {"layers": [1, 1]},
+        "a mapping": {"options": {"dtype": "float16"}},
+        "batch_size": {"batch_size": 2},
+    }
+    functions: ClassVar[tuple[Any, Any]] = (init, step)
+
+    def make(self) -> JaxTask:
+        init_fn, step_fn = (f"{__name__}:{function.__name__}" for function in self.functions)
+        return JaxTask(JaxSection(init_fn=init_fn, step_fn=step_fn), HERE)
+
+
+class Net(nnx.Module):
+    def __init__(self, scale: float) -> None:
+        self.weights, self.scale = nnx.Param(jnp.full((4,), 0.5)), scale
+
+    def __call__(self, x: Any) -> Any:
+        return (x @ self.weights) * self.scale
+
+
+def nnx_init(lr: float, scale: float = 1.0, power: int = 1) -> Any:
+    model = Net(scale)
+    return model, nnx.Optimizer(model, optax.sgd(lambda count: lr * (count + 1.0) ** power), wrt=nnx.Param)
+
+
+def nnx_step(model: Any, optimizer: Any, batch: Any, weight: float = 1.0) -> dict[str, Any]:
+    loss, gradients = nnx.value_and_grad(lambda model: weight * (model(batch[0]) ** 2).mean())(model)
+    optimizer.update(model, gradients)
+    return {"loss": loss}
+
+
+class Objects(Configs):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float in a closure": {"lr": 0.0},
+        "a float in an object": {"scale": 0.5},
+        "a float of the step": {"weight": 0.5},
+    }
+    functions = (nnx_init, nnx_step)
+
+
+@struct.dataclass
+class TrainState:
+    """As Flax Linen's: the optimizer is a static field of a node."""
+
+    weights: Any
+    moments: Any
+    tx: Any = struct.field(pytree_node=False)
+    scale: float = struct.field(pytree_node=False)
+
+
+def state_init(lr: float, scale: float = 1.0) -> TrainState:
+    weights, tx = jnp.full((4,), 0.5), optax.sgd(lr)
+    return TrainState(weights, tx.init(weights), tx, scale)
+
+
+def state_step(state: TrainState, batch: Any) -> Any:
+    loss, gradients = jax.value_and_grad(lambda w: state.scale * ((batch[0] @ w) ** 2).mean())(state.weights)
+    updates, moments = state.tx.update(gradients, state.moments)
+    return state.replace(weights=optax.apply_updates(state.weights, updates), moments=moments), {"loss": loss}
+
+
+class Fields(Configs):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float in a closure": {"lr": 0.0},
+        "a float in a field": {"scale": 0.5},
+        "batch_size": {"batch_size": 2},
+    }
+    functions = (state_init, state_step)
+
+
+@pytest.mark.parametrize("contract", [Configs, Objects, Fields])
+def test_two_configs_on_one_rank_equal_each_alone(contract: type[Configs]) -> None:
+    contract().test_two_configs_on_one_rank_equal_each_alone()
+
+
+def trained(contract: Configs, **hparams: Any) -> Mapping[str, Any]:
+    """The state after two units in other processes' tasks, each with its way through a checkpoint."""
+    state: Any = None
+    for number in range(2):
+        state = contract.make().train(contract.job(number, state, hparams=hparams)).state
+    return hop(state)
+
+
+def batches(contract: Configs) -> list[Any]:
+    jobs = [contract.job(number, None) for number in range(2)]
+    return [batch for job in jobs for batch in job_batches.training_batches(job)]
+
+
+def weak_init() -> Any:
+    return {
+        "weights": jnp.full((4,), 0.5, jnp.bfloat16),
+        "scale": 1.0,
+        "of": jnp.full(4, 2.0),
+    }
+
+
+def weak_step(state: Any, batch: Any) -> Any:
+    gradient = (batch[0].astype(jnp.bfloat16) * state["scale"]).sum(0) * state["of"]
+    return {**state, "weights": state["weights"] - gradient * state["scale"]}, {"loss": gradient.sum()}
+
+
+class Weak(Configs):
+    functions = (weak_init, weak_step)
+
+
+def test_a_weak_type_stays_weak() -> None:
+    """A weak float32 gives way to bfloat16: a strong one makes a model of float32 of it."""
+    contract, state, compiled = Weak(), weak_init(), jax.jit(weak_step)
+    for batch in batches(contract):
+        state, _ = compiled(state, batch)
+    arrays = trained(contract)["arrays"]
+    assert {name: array.dtype for name, array in arrays.items()} == {n: v.dtype for n, v in state.items()}
+    for name, value in state.items():
+        np.testing.assert_array_equal(arrays[name], np.asarray(value))
+
+
+def keys_init() -> Any:
+    return {"key": jax.random.key(3, impl="rbg"), "sum": jnp.zeros(())}
+
+
+def keys_step(state: Any, batch: Any) -> Any:
+    return {**state, "sum": state["sum"] + jax.random.uniform(state["key"])}, {"loss": batch[0].sum()}
+
+
+class Keys(Configs):
+    functions = (keys_init, keys_step)
+
+
+def test_a_key_keeps_its_generator() -> None:
+    contract, state, compiled = Keys(), keys_init(), jax.jit(keys_step)
+    for batch in batches(contract):
+        state, _ = compiled(state, batch)
+    after = trained(contract)
+    np.testing.assert_array_equal(after["arrays"]["sum"], state["sum"])
+    np.testing.assert_array_equal(after["arrays"]["key"], jax.random.key_data(state["key"]))
+
+
+def drawn_init() -> Any:
+    return np.random.standard_normal(4).astype("float32")
+
+
+def drawn_step(state: Any, batch: Any) -> Any:
+    return state + batch[0].sum(0), {"loss": state.sum()}
+
+
+class Drawn(Configs):
+    variants: ClassVar[dict[str, dict[str, Any]]] = {"batch_size": {"batch_size": 2}}
+    functions = (drawn_init, drawn_step)
+
+
+def test_what_init_fn_draws_does_not_depend_on_what_the_rank_has_made_before() -> None:
+    contract = Drawn()
+    task = contract.make()
+    first, second = (task.train(contract.job(0, None)).state["arrays"]["state"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def scheduled_step(state: Any, batch: Any, lr: float) -> Any:
+    schedule = optax.warmup_cosine_decay_schedule(0.0, lr, 2, 9) if lr > 0 else optax.constant_schedule(lr)
+    updates, moments = optax.sgd(schedule).update(batch[0].sum(0), state[1])
+    return (optax.apply_updates(state[0], updates), moments), {"loss": updates.sum()}
+
+
+def scheduled_init() -> Any:
+    return jnp.zeros(4), optax.sgd(optax.constant_schedule(0.0)).init(jnp.zeros(4))
+
+
+class Scheduled(Configs):
+    functions = (scheduled_init, scheduled_step)
+
+
+@pytest.mark.parametrize("lr", [0.0, 0.3])
+def test_a_fraction_that_python_has_to_know_is_a_number(lr: float) -> None:
+    contract, state = Scheduled(), scheduled_init()
+    compiled = jax.jit(scheduled_step, static_argnums=2)
+    for batch in batches(contract):
+        state, _ = compiled(state, batch, lr)
+    np.testing.assert_array_equal(trained(contract, lr=lr)["arrays"]["0"], state[0])
+
+
+def counting_step(model: Any, optimizer: Any, batch: Any) -> dict[str, Any]:
+    del optimizer
+    model.scale = model.scale + 1
+    return {"loss": model(batch[0]).mean()}
+
+
+def updating_step(model: Any, optimizer: Any, batch: Any) -> Any:
+    return optimizer, {"loss": model(batch[0]).mean()}
+
+
+def naming_init() -> Any:
+    return {"weights": jnp.zeros(4), "activation": "relu"}
+
+
+def growing_step(state: Any, batch: Any) -> Any:
+    return {**state, "more": batch[0]}, {"loss": batch[0].mean()}
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ((nnx_init, counting_step), "step_fn changes scale of an object of Flax NNX"),
+        ((nnx_init, updating_step), "updating_step returned a tuple: expected metrics by name"),
+        ((naming_init, growing_step), "activation of the state is a str, and not an array"),
+        ((weak_init, growing_step), "of another structure than init_fn \\(more\\): return what it got"),
+    ],
+)
+def test_what_cannot_hop_is_refused_by_name(functions: Any, message: str) -> None:
+    contract = Configs()
+    contract.functions = functions  # type: ignore[misc]
+    with pytest.raises(TaskError, match=message):
+        contract.make().train(contract.job(0, None, hparams={"lr": 0.1} if functions[0] is nnx_init else {}))
