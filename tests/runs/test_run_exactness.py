@@ -1,0 +1,106 @@
+"""What the check of a run has found is said wherever the run's results are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from recorded_run import record
+
+from cerebro_elastic import RunResult
+from cerebro_elastic.cli.output import outcome_json, show_outcome
+from cerebro_elastic.reporting.page.page import read_metadata
+from cerebro_elastic.runs.exactness.outcome import (
+    CheckedConfig,
+    CheckOutcome,
+    Exactness,
+    RunExactness,
+    Verdict,
+    latest,
+)
+from cerebro_elastic.runs.results.export import export
+from cerebro_elastic.runs.results.output_checks import check_export, check_report
+from cerebro_elastic.runs.results.report import write_report
+
+EQUAL = CheckedConfig({"lr": 0.1}, Exactness(CheckOutcome.EQUAL, compared={"weight": 1}))
+DIFFERS = CheckedConfig(
+    {"lr": 0.01}, Exactness(CheckOutcome.DIFFERS, "weight 0 differs.\nKeep it in the module")
+)
+FAILED = CheckedConfig({"lr": 9.0}, Exactness(CheckOutcome.FAILED, "ValueError"))
+UNKNOWN = CheckedConfig({"lr": 0.1}, Exactness(CheckOutcome.UNKNOWN, "no time"))
+CHANCE = CheckedConfig({"lr": 0.1}, Exactness(CheckOutcome.NOT_DETERMINISTIC, "a clock"))
+
+CHECKED = "checked: units of 1 config equal one ordinary fit, bit for bit"
+NOT_CHECKED = "not checked (`cerebro check` does it in seconds)"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return record(tmp_path_factory.mktemp("exact"))
+
+
+def checked(run: RunResult, *configs: CheckedConfig) -> RunResult:
+    run.folder.check.write_text(json.dumps([config.as_json() for config in configs]))
+    return run.now()
+
+
+@pytest.mark.parametrize(
+    ("configs", "verdict", "text"),
+    [
+        ((), Verdict.NOT_CHECKED, NOT_CHECKED),
+        ((FAILED,), Verdict.NOT_CHECKED, NOT_CHECKED),
+        ((UNKNOWN,), Verdict.NOT_CHECKED, "not checked: no time (`cerebro check` does it in seconds)"),
+        ((EQUAL,), Verdict.CHECKED, CHECKED),
+        ((EQUAL, FAILED), Verdict.CHECKED, CHECKED),
+        ((EQUAL, DIFFERS), Verdict.DIFFERS, "differs in lr=0.01: weight 0 differs."),
+        ((CHANCE,), Verdict.DIFFERS, "differs in lr=0.1: a clock"),
+    ],
+)
+def test_the_verdict_follows_from_the_configs(
+    configs: tuple[CheckedConfig, ...], verdict: Verdict, text: str
+) -> None:
+    exactness = RunExactness(configs)
+    assert (exactness.verdict, exactness.text) == (verdict, text)
+    written = json.dumps(exactness.as_json())
+    assert json.dumps(RunExactness.of_json(json.loads(written)).as_json()) == written
+
+
+def test_the_last_result_of_a_config_counts() -> None:
+    later = CheckedConfig({"lr": 0.1}, DIFFERS.exactness)
+    assert latest([EQUAL, DIFFERS, later]) == [later, DIFFERS]
+
+
+@pytest.mark.parametrize(
+    ("configs", "text"), [((), NOT_CHECKED), ((EQUAL,), CHECKED), ((DIFFERS,), "differs in lr=0.01")]
+)
+def test_leaderboard_json_report_and_card_have_it(
+    run: RunResult,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    configs: tuple[CheckedConfig, ...],
+    text: str,
+) -> None:
+    result = checked(run, *configs)
+    show_outcome(result)
+    assert f"exactness: {text}" in capsys.readouterr().out
+    assert text in outcome_json(result)["exactness"]["text"]
+    assert text.replace("`", "") in result._repr_html_().replace("`", "")
+    write_report(result)
+    metadata = read_metadata(result.folder.report.read_text())
+    assert metadata is not None
+    assert text in metadata.exactness
+    assert "<dt>exactness</dt>" in result.folder.report.read_text()
+    export(result, tmp_path / "model")
+    assert "| exactness | " in (tmp_path / "model" / "README.md").read_text()
+    assert text in json.loads((tmp_path / "model" / "record.json").read_text())["exactness"]["text"]
+
+
+def test_a_check_that_comes_later_does_not_accuse_what_was_written_before(
+    run: RunResult, tmp_path: Path
+) -> None:
+    before = checked(run)
+    write_report(before)
+    export(before, tmp_path / "model")
+    later = checked(run, EQUAL)
+    assert [*check_report(later), *check_export(later, tmp_path / "model")] == []
