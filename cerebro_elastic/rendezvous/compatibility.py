@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.version import __version__
 
+_HOME = Path(__file__).parents[1]
+PACKAGE = "cerebro-elastic"
+"""The name in ``Spec.code`` of the digest of the package itself and its plugins. Two commits may have one
+version."""
 
-def check_compatible(spec: Spec) -> None:
+
+def check_compatible(spec: Spec, *, package: bool = False) -> None:
     """Check that this machine has what the run was started with. With other code, results and records may
     differ.
 
+    Args:
+        spec: The run's spec.
+        package: Whether to look at the files of the package, too, which takes some hundredths of a second:
+            once on each machine.
+
     Raises:
-        RunError: The package's version or a file of the user's code is another.
+        RunError: The package's version or code, or a file of the user's code is another.
     """
     run = spec.plan.run
     if spec.version != __version__:
@@ -29,14 +42,51 @@ def check_compatible(spec: Spec) -> None:
             f"run {run!r} imports its modules from {root}, which is not on this machine: put the "
             "project there, as it is on the machine that started the run"
         )
-    for name, digest in spec.code.items():
-        if not (root / name).is_file() or content_digest(root / name) != digest:
-            raise RunError(
-                f"run {run!r} is trained with another {name} than the one in {root} on this machine: put the "
-                "project there as it is on the machine that started the run"
-            )
+    changed = changed_code(spec, package=package)
+    if PACKAGE in changed:
+        raise RunError(
+            f"run {run!r} was started by other code of cerebro-elastic {__version__} than is installed in "
+            f"{_HOME} here: install the same commit on all machines of a run"
+        )
+    for name in changed:
+        raise RunError(
+            f"run {run!r} is trained with another {name} than the one in {root} on this machine: put the "
+            "project there as it is on the machine that started the run"
+        )
+
+
+def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
+    """The names in ``Spec.code`` of what is another here, or missing; ``PACKAGE`` is looked at on request."""
+    root = Path(spec.root)
+
+    def differs(name: str, digest: str) -> bool:
+        if name == PACKAGE:
+            return package and package_digest() != digest
+        return not (root / name).is_file() or content_digest(root / name) != digest
+
+    return [name for name, digest in spec.code.items() if differs(name, digest)]
 
 
 def content_digest(file: Path) -> str:
     """SHA-256 of a file's content."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@functools.cache
+def package_digest() -> str:
+    """SHA-256 of all modules of the package and its plugins, with their names."""
+    sha256 = hashlib.sha256()
+    for name, file in sorted(_modules()):
+        sha256.update(f"{name} {content_digest(file)}\n".encode())
+    return sha256.hexdigest()
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    beside = _HOME.parent
+    plugins = beside / "plugins" if (beside / "plugins").is_dir() else beside  # in a checkout, or a wheel
+    for top in (_HOME, *plugins.glob("cerebro_*/")):
+        for folder, _, files in os.walk(top):
+            for file in files:
+                if file.endswith(".py"):
+                    path = Path(folder, file)
+                    yield str(path.relative_to(top.parent)), path
