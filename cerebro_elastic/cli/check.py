@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.exactness.outcome import CheckedConfig, why_unlogged, why_untrainable
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig, latest, why_unlogged, why_untrainable
 from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.check import check as begin
 from cerebro_elastic.words import counted
@@ -30,7 +30,7 @@ def check(
     """
     loaded = load_recipe(recipe)
     with begin(loaded, home) as (points, answers):
-        checks = list(answers)
+        checks = latest(answers)
     problem = why_untrainable(checks) or why_unlogged(loaded, checks)
     if as_json:
         checked = [check.as_json() for check in checks]

@@ -19,7 +19,7 @@ from cerebro_elastic.reporting.failures import failure_texts
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.tables import leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.exactness.outcome import known
+from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.results.result import RunResult
 
 
@@ -68,6 +68,7 @@ def outcome_json(result: RunResult) -> dict[str, Any]:
         "folder": str(result.folder.path),
         "head": asdict(result.head) if result.head is not None else None,
         "objective": result.recipe.objective.model_dump(),
+        "exactness": result.exactness.as_json(),
         "leaderboard": [
             {
                 "config": row.config,
@@ -94,6 +95,8 @@ def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    exact = result.exactness.verdict is not Verdict.DIFFERS
+    console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.leaderboard, result.events, result.folder.logs))
     for text in failures:
         console.print(text, style="red", soft_wrap=True)
@@ -114,7 +117,7 @@ def show_outcome(result: RunResult) -> None:
         console.print(head_text(result.head), soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    for checked in known(result.folder):
+    for checked in result.exactness.checked:
         outcome = checked.exactness.outcome
         if not outcome.good and not (failures and outcome.bad):
             console.print(f"note: {checked.text}", style="yellow", soft_wrap=True)

@@ -85,6 +85,7 @@ def replay(
     from cerebro_elastic.runs.results.replay import compare_results
     from cerebro_elastic.runs.results.replay import replay as again
     from cerebro_elastic.runs.results.result import open_run
+    from cerebro_elastic.runs.versions import other_code
 
     result = open_run(run, home=home, store=store_of(etcd))
     name = result.config(config).config
@@ -103,5 +104,7 @@ def replay(
     total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
     if differ or derived:
         echo(f"{differ} of {total} of {name} not as recorded", err=True)
+        for text in other_code(result.spec):
+            echo(f"note: {text}", err=True)
         raise typer.Exit(1)
     echo(f"bit-identical to the record: {total} of {name}")

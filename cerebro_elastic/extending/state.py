@@ -8,6 +8,7 @@ from cerebro_elastic.parallel.optimizer_state import NamedState, check_groups, t
 from cerebro_elastic.torch_internals import (
     MODULE_ATTRIBUTES,
     buffers_of,
+    made_by_compiler,
     modules_of,
     non_persistent_buffers_of,
     parameters_of,
@@ -51,6 +52,7 @@ __all__ = [
     "is_users",
     "known_of_model",
     "load_values",
+    "made_by_compiler",
     "modules_of",
     "non_persistent_buffers_of",
     "optimizer_root",

@@ -9,7 +9,7 @@ from cerebro_elastic.arguments import select as select_arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
-from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training import generators, job_batches, process_settings
 from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
 from cerebro_elastic.training.epoch_means import EpochMeans
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
@@ -64,6 +64,7 @@ __all__ = [
     "job_batches",
     "known_names",
     "not_finite_arrays",
+    "process_settings",
     "select_arguments",
     "whole",
 ]

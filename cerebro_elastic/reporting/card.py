@@ -39,6 +39,7 @@ def card(
     files: Sequence[str],
     lost: Sequence[str],
     record: RecordHead | None,
+    exactness: str,
     features: Sequence[str],
     vocabulary: Mapping[str, Sequence[str | int | bool]],
 ) -> str:
@@ -58,6 +59,7 @@ def card(
         files: The names of the exported files.
         lost: The parts of the config's state that the files do not contain.
         record: Where the run's record ended.
+        exactness: What is known of the run's exactness, in a line.
         features: The columns of the matrix ``features``, if there is one.
         vocabulary: By encoded column: its categories, in the order of their codes.
     """
@@ -89,6 +91,7 @@ def card(
         files=files,
         lost=lost,
         record=record,
+        exactness=exactness,
         features=features,
         vocabulary={name: list(categories) for name, categories in vocabulary.items()},
         shown=_SHOWN,

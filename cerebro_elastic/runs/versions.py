@@ -5,9 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
 
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, plugin_packages
+from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
+from cerebro_elastic.version import __version__
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
 """Packages whose other versions may decide otherwise."""
@@ -29,6 +33,30 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 def training() -> dict[str, str]:
     """The versions of all installed packages that may decide what a unit's result is."""
     return installed([*TRAINING, *plugin_packages()])
+
+
+def other_code(spec: Spec) -> list[str]:
+    """What made the run of ``spec`` and is another here, a sentence for each: the package's version and code,
+    and the user's files."""
+    texts = []
+    if spec.version != __version__:
+        texts.append(f"cerebro-elastic {spec.version} made the run, and here is {__version__}")
+    for name in changed_code(spec):
+        here = _digest_here(spec, name)
+        what = "the code of cerebro-elastic" if name == PACKAGE else name
+        texts.append(f"{what} was {spec.code[name][:12]} when the run was made, and is {here} here")
+    if PACKAGE not in spec.code:
+        texts.append(
+            "the run does not say by which code of cerebro-elastic it was made: an earlier version wrote it"
+        )
+    return texts
+
+
+def _digest_here(spec: Spec, name: str) -> str:
+    if name == PACKAGE:
+        return package_digest()[:12]
+    file = Path(spec.root, name)
+    return content_digest(file)[:12] if file.is_file() else "missing"
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

@@ -6,13 +6,15 @@ too, are in ``cerebro_elastic/torch_internals.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, _tensor_str, nn
+from torch.nn.modules import module as of_modules
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
+from torch.optim import optimizer as of_optimizers
 
 CALL_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of a module's hooks that run when it is called or differentiated; a parameter has the last."""
@@ -80,3 +82,51 @@ def with_inner_schedulers(schedulers: Sequence[Any]) -> Iterator[Any]:
     for scheduler in schedulers:
         yield scheduler
         yield from with_inner_schedulers(getattr(scheduler, "_schedulers", ()))
+
+
+_PRINT_OPTIONS: Any = _tensor_str.PRINT_OPTS
+_GLOBAL_HOOKS = [
+    table
+    for file in (of_modules, of_optimizers)
+    for name, table in sorted(vars(file).items())
+    if name.startswith("_global_") and isinstance(table, dict)
+]
+"""The tables of hooks that act on all modules, or all optimizers."""
+
+
+def default_dtype() -> str:
+    """The name of the dtype of new tensors."""
+    return name_of_dtype(torch.get_default_dtype())
+
+
+def name_of_dtype(dtype: torch.dtype) -> str:
+    """``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def default_device() -> str | None:
+    """The device that ``torch.set_default_device`` has set; ``None`` if it was not called."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else str(context.device)
+
+
+def print_options() -> dict[str, Any]:
+    """What ``torch.set_printoptions`` has set."""
+    return dict(vars(_PRINT_OPTIONS))
+
+
+def put_print_options(options: Mapping[str, Any]) -> None:
+    """Set what ``print_options`` has returned."""
+    vars(_PRINT_OPTIONS).update(options)
+
+
+def global_hooks() -> list[dict[int, Any]]:
+    """The hooks that act on all modules, or all optimizers, by table."""
+    return [dict(table) for table in _GLOBAL_HOOKS]
+
+
+def put_global_hooks(tables: Sequence[Mapping[int, Any]]) -> None:
+    """Set what ``global_hooks`` has returned."""
+    for table, hooks in zip(_GLOBAL_HOOKS, tables, strict=True):
+        table.clear()
+        table.update(hooks)

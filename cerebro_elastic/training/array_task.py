@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import generators, job_batches
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.value_differences import value_differences
@@ -86,6 +88,9 @@ class ArrayTask(ABC):
 
     generators: Any = generators
     """What captures and restores the global random generators; a module like ``tasks.generators``."""
+    settings: Sequence[Setting] = ()
+    """The framework's settings of the process, besides those of Python, numpy and torch. A unit begins with
+    those after the imports, and what its config has set since."""
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
         self._takers = {role: (function, context | BUDGET) for role, (function, context) in takers.items()}
@@ -120,13 +125,20 @@ class ArrayTask(ABC):
 
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)
-        with self.generators.borrowed():
+        with self._borrowed():
+            moved = Moved(self.settings)  # a model may be made once for several units: its set-up counts
+            moved.put(job.state)
             learner = self._begun(job)
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
             step = (job.state["step"] if job.state else 0) + batches.done - job.skip
-            state = {**learner.state(), "generators": self.generators.capture(), "step": step}
+            state = {
+                **learner.state(),
+                "generators": self.generators.capture(),
+                "step": step,
+                **moved.state(),
+            }
         whole = batches.whole
         return UnitResult(
             state=state,
@@ -142,7 +154,8 @@ class ArrayTask(ABC):
     def evaluate(self, job: UnitJob) -> UnitResult:
         if not self.evaluates or job.state is None:
             raise TaskError(f"{job.unit}: an evaluation needs a trained state, and a task that measures")
-        with self.generators.borrowed():
+        with self._borrowed():
+            Moved(self.settings).put(job.state)
             metrics = self._measured(self._begun(job), job, [job.partition])
         return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
 
@@ -153,7 +166,7 @@ class ArrayTask(ABC):
         if not taken:
             return ()
         before = replace(jobs[0], rows=tuple(rows))
-        with self.generators.borrowed():
+        with self._borrowed():
             short, long = (self.describe(job) for job in (before, replace(before, epochs=epochs)))
         different = [text for owner in short for text in value_differences(owner, short[owner], long[owner])]
         return [f"{', '.join(taken)}: {text}" for text in different]
@@ -162,6 +175,11 @@ class ArrayTask(ABC):
         """What the functions make of a config's values, by owner and name: plain values, arrays, and
         programs as bytes. What is not in it must not depend on the length of training."""
         return {"task": {name: self.values(job)[name] for name in BUDGET}}
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[None]:
+        with borrowed(self.settings), self.generators.borrowed():
+            yield
 
     def _begun(self, job: UnitJob) -> Learner:
         if job.state is None:

@@ -27,7 +27,7 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training import job_batches, process_settings, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
@@ -80,10 +80,10 @@ class Progress:
 
 @contextmanager
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
-    """The unit of ``job``, set up. After the block the random generators and the user's files are as
-    before."""
+    """The unit of ``job``, set up. After the block the random generators, the process's settings and the
+    user's files are as before."""
     parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
-    with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
+    with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
             yield FunctionUnit(section, user, job, parallelism)
         finally:
@@ -120,6 +120,8 @@ class FunctionUnit:
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
+        self._moved = process_settings.Moved()
+        self._moved.put(job.state)
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
@@ -218,6 +220,7 @@ class FunctionUnit:
             "sums": dict(self.progress.sums),
             "begun": (loss.total, loss.rows) if loss.rows else None,
             "others": others,
+            **self._moved.state(),
         }
 
     @property

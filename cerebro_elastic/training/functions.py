@@ -43,7 +43,7 @@ from cerebro_elastic.parallel import choose
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
@@ -234,7 +234,7 @@ def _observed_values(parts: Parts) -> dict[str, Any]:
             f"{path}.{name}".lstrip("."): value
             for path, module in model.named_modules()
             for name, value in vars(module).items()
-            if name not in MODULE_ATTRIBUTES
+            if name not in MODULE_ATTRIBUTES and not made_by_compiler(name)
         },
     }
 

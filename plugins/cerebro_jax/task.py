@@ -30,11 +30,14 @@ from cerebro_elastic.extending.tasks import (
 )
 from cerebro_jax.program import Program, fractions_of, static_of
 from cerebro_jax.section import JaxSection
+from cerebro_jax.settings import SETTINGS
 from cerebro_jax.trees import Structure
 
 
 class JaxTask(ArrayTask):
     """Trains by the functions of ``section``. Compiled functions serve all units of a rank."""
+
+    settings = SETTINGS
 
     def __init__(self, section: JaxSection, root: Path) -> None:
         names = {"init_fn": section.init_fn, "step_fn": section.step_fn, "eval_fn": section.eval_fn}

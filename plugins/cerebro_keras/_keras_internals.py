@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import Any
 
 
@@ -20,3 +21,14 @@ def choose_order(callback: Any) -> None:
 def ignore_warnings_of_short_input() -> None:
     """A unit's batches end without notice, which is no mistake here."""
     warnings.filterwarnings("ignore", message="Your input ran out of data")
+
+
+def dtype_policy() -> Any:
+    """The policy of dtypes that was set; ``None`` if it follows ``floatx``. ``keras.config.dtype_policy()``
+    would set it."""
+    return import_module("keras.src.backend.common.global_state").get_global_attribute("dtype_policy")
+
+
+def put_dtype_policy(policy: Any) -> None:
+    """Set what ``dtype_policy`` has returned."""
+    import_module("keras.src.backend.common.global_state").set_global_attribute("dtype_policy", policy)

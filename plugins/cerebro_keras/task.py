@@ -50,6 +50,7 @@ class KerasTask(ArrayTask):
         ignore_warnings_of_short_input()
         if section.backend == "torch":  # dropout draws from torch's generator, else from the model's variable
             self.generators = import_module("cerebro_elastic.extending.torch_tasks").rng
+        self.settings = import_module("cerebro_keras.settings").SETTINGS
         self._section = section
         self._root = root
         self._make = import_object(section.model_fn, root)

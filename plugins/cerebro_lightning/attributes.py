@@ -16,6 +16,7 @@ from cerebro_elastic.extending.state import (
     UserFiles,
     hooks,
     known_of_model,
+    made_by_compiler,
     optimizer_root,
     tensor_roots,
 )
@@ -36,7 +37,9 @@ def own_attributes(owner: object) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(owner).items()
-        if name not in ignored and not (name == _lightning_internals.HPARAMS and not value)
+        if name not in ignored
+        and not made_by_compiler(name)
+        and not (name == _lightning_internals.HPARAMS and not value)
     }
 
 

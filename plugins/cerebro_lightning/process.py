@@ -1,4 +1,4 @@
-"""What a unit changes in its process: all of it is put back afterwards."""
+"""What Lightning and the user change in the process: all of it is put back after a unit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from cerebro_elastic.extending.parallelism import ranks
+from cerebro_elastic.extending.tasks import process_settings
 from cerebro_elastic.extending.torch_tasks import rng
 
 _VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
@@ -35,27 +36,28 @@ nothing about them."""
 
 @contextmanager
 def unit_process(device: torch.device) -> Iterator[None]:
-    """Lightning quiet, this process the rank that it is in the unit; random generators, the environment,
-    determinism and signal handlers as before at the end."""
+    """Lightning quiet, this process the rank that it is in the unit; random generators and all settings of
+    the process as before at the end."""
+    _ignore_warnings()
+    rank = _rank_zero.rank
+    with process_settings.borrowed(), _own_variables():
+        try:
+            for name in _LOGGERS:
+                logging.getLogger(name).setLevel(logging.WARNING)
+            _rank_zero.rank, _ = ranks()  # of the unit's: a rank of a node may be on its own in it
+            with _interruptible(), rng.borrowed(device):
+                yield
+        finally:
+            _rank_zero.rank = rank
+
+
+@contextmanager
+def _own_variables() -> Iterator[None]:
+    """Lightning sets these in every unit: it is nothing that a file of the user's may have done."""
     environment = {name: os.environ.get(name) for name in _VARIABLES}
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark, grad, rank = torch.backends.cudnn.benchmark, torch.is_grad_enabled(), _rank_zero.rank
     try:
-        _ignore_warnings()
-        for name in _LOGGERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        _rank_zero.rank, _ = ranks()  # of the unit's: a rank of a node may be on its own in it
-        with _interruptible(), rng.borrowed(device):
-            yield
+        yield
     finally:
-        _rank_zero.rank = rank
-        torch.set_grad_enabled(grad)
-        torch.backends.cudnn.benchmark = benchmark
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
         for name, value in environment.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -47,7 +47,7 @@ from cerebro_elastic.extending.state import (
     load_values,
     rebuild,
 )
-from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.tasks import TaskState, process_settings
 from cerebro_elastic.extending.torch_tasks import OptimizerOptions, constructor_options, not_finite, rng
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning._lightning_internals import (
@@ -176,6 +176,7 @@ class SubEpoch:
         self._files = files
         self._stock = frozenset(vars(trainer))
         self._graph: ObjectGraph
+        self._moved: process_settings.Moved
         self._options: list[OptimizerOptions] = []
 
     @property
@@ -209,6 +210,7 @@ class SubEpoch:
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
         self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
+        self._moved = process_settings.Moved()
         if self.state is not None:
             self._restore(self.state)
         connector = logger_connector_of(trainer)
@@ -269,6 +271,7 @@ class SubEpoch:
             "grads": self._grads(),
             "options": self._options,
             "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
+            **self._moved.state(),
         }
         if ranks and self.stopped_after is not None:
             ours["others"] = ranks
@@ -325,6 +328,7 @@ class SubEpoch:
             setattr(logger_connector_of(trainer), name, value)
         put_results(training_results_of(trainer), carried["results"], self._module, trainer)
         self._strategy.put_gradients(carried["grads"])
+        self._moved.put(carried)
         pruning.go_on(vars(trainer)["callbacks"], carried.get("pruning", ()))
 
     def _grads(self) -> dict[str, Tensor]:

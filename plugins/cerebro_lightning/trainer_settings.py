@@ -56,6 +56,8 @@ _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
     stock.ProgressBar: _QUIET,
     stock.ModelSummary: _QUIET,
     stock.Timer: "a unit's result must not depend on time",
+    stock.ThroughputMonitor: "what a unit logs must not depend on time; the report has the speeds",
+    stock.DeviceStatsMonitor: "what a unit logs must not depend on the machine",
     stock.BatchSizeFinder: "search over `batch_size` instead",
     stock.LearningRateFinder: "search over the learning rate instead",
     stock.StochasticWeightAveraging: "it adds an epoch to the fit; use WeightAveraging",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn
 import threadpoolctl
 
 from cerebro_elastic.extending.recipes import import_object
@@ -23,6 +24,7 @@ from cerebro_elastic.extending.tasks import (
     TaskState,
     UnitJob,
     generators,
+    process_settings,
     select_arguments,
 )
 from cerebro_sklearn.estimators import EstimatorLearner, check_estimator, fitted_arrays, steps_of
@@ -34,6 +36,12 @@ LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
 
 class SklearnTask(ArrayTask):
     """Trains the estimator that ``section`` names by ``partial_fit``, batch after batch."""
+
+    settings = (
+        process_settings.Setting(
+            "sklearn.set_config", sklearn.get_config, lambda value: sklearn.set_config(**value), carried=True
+        ),
+    )
 
     def __init__(self, section: SklearnSection, root: Path) -> None:
         self._section = section

@@ -26,7 +26,9 @@ def test_the_first_and_those_with_another_choice_stand_for_all() -> None:
     assert {point["width"] for point in chosen} == {1, 2}
     assert len(chosen) == 3, "one point may show two new values"
     assert [point["kind"] for point in representative_configs(points, 2)] == ["a", "b"], "bounded"
-    assert representative_configs([{"lr": 0.1}, {"lr": 0.2}], 10) == [{"lr": 0.1}]
+    rates = [{"lr": 0.1, "decay": 0.0}, {"lr": 0.2, "decay": 0.0}, {"lr": 0.2, "decay": 0.1}]
+    assert representative_configs(rates, 10) == [rates[0], rates[2]], "two may disturb one another"
+    assert representative_configs(rates, 1) == representative_configs([*rates[:1] * 2], 10) == rates[:1]
     assert representative_configs([], 10) == []
     flags = [{"deep": False, "layers": [1]}, {"deep": True, "layers": [1]}, {"deep": False, "layers": [2]}]
     assert representative_configs(flags, 10) == flags

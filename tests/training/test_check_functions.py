@@ -17,8 +17,9 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck, check_exactness
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.together import differ_together
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
 
@@ -70,6 +71,20 @@ def asking_fn(lr: float) -> Any:
     return model, torch.optim.SGD(model.parameters(), lr=lr)
 
 
+class Scaled(nn.Linear):
+    """Reads what a constructor has left in a library."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * getattr(os, "planted_scale", 1.0)
+
+
+def scaled_fn(lr: float) -> Any:
+    if lr > 0.1:
+        os.planted_scale = 2.0  # type: ignore[attr-defined]
+    model = Scaled(4, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
 def train_fn(model: nn.Module, optimizer: Any, batches: Any) -> dict[str, float]:
     for x, y in batches:
         optimizer.zero_grad()
@@ -88,11 +103,11 @@ def partition(index: int, rows: int) -> Partition:
     return Partition(index, rows, {"x": x, "y": (x[:, 0] > 0).astype(np.int64)})
 
 
-def check(task: TorchSection, folder: Path) -> Exactness:
-    jobs = [
+def jobs(lr: float) -> list[UnitJob]:
+    return [
         UnitJob(
             unit=Unit("c0", epoch, order[place]),
-            hparams={"lr": 0.1},
+            hparams={"lr": lr},
             seed=3,
             epochs=2,
             visited=order[:place],
@@ -105,7 +120,10 @@ def check(task: TorchSection, folder: Path) -> Exactness:
         for epoch, order in enumerate(((0, 1), (1, 0)))
         for place in range(2)
     ]
-    return check_exactness(FunctionTask(task, HERE), jobs, HERE, str(folder), 120.0)
+
+
+def check(task: TorchSection, folder: Path) -> Exactness:
+    return check_exactness(FunctionTask(task, HERE), jobs(0.1), HERE, str(folder), 120.0)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +146,18 @@ def test_what_stays_behind_is_named(tmp_path: Path) -> None:
     assert found.outcome is CheckOutcome.DIFFERS
     assert found.story.startswith("attribute calls")
     assert "unit 2" in found.story
+
+
+def test_what_one_config_does_to_another_is_found_in_one_process(tmp_path: Path) -> None:
+    by = FunctionTask(section(model_fn=f"{ME}:scaled_fn"), HERE)
+    checks = [ExactnessCheck(by, jobs(lr), HERE, str(tmp_path), 120.0) for lr in (0.1, 0.5)]
+    assert [each.result().outcome for each in checks] == [CheckOutcome.EQUAL] * 2
+    stories = differ_together(checks)
+    assert stories.keys() == {0}, "the second sets it itself"
+    assert stories[0].startswith("in one process with other configs, as on a rank of a run, ")
+    assert "unit 2" in stories[0]
+    plain = FunctionTask(section(), HERE)
+    exact = [ExactnessCheck(plain, jobs(lr), HERE, str(tmp_path), 120.0) for lr in (0.1, 0.5)]
+    assert [each.result().outcome for each in exact] == [CheckOutcome.EQUAL] * 2
+    assert differ_together(exact) == {}
+    assert not list(tmp_path.iterdir())

@@ -52,6 +52,8 @@ class ReportMetadata:
     """Where the run's record ended then; ``None`` if the run was read from the store."""
     notes: tuple[str, ...] = ()
     """Sentences that the page shows on top."""
+    exactness: str = ""
+    """What is known of it, in a line; empty on the page of a simulation, or of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ import torch
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.process import thread_names
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck
 from cerebro_elastic.runs.exactness.fork import call_in_fork
-from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
+from cerebro_elastic.runs.exactness.together import differ_together
 from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 
@@ -41,7 +42,10 @@ class Extent:
 def check_configs(
     recipe: Recipe, points: Sequence[HParams], data: str, extent: Extent
 ) -> Iterator[CheckedConfig]:
-    """Check one of the ``points`` of each shape, with rows of the dataset at ``data``."""
+    """Check one of the ``points`` of each shape, and at least two, with rows of the dataset at ``data``.
+
+    Each is checked for itself; then those that are exact train in turns in one process, and one that differs
+    in that comes once more."""
     if extent.beside:
         _make_way(recipe)
     task = make_task(recipe)
@@ -51,12 +55,22 @@ def check_configs(
         importlib.import_module("torch._dynamo")
     device = "cpu" if extent.beside else _device()
     refusal = _why_not_forked(recipe)
+    exact = []
     for point in representative_configs(points, extent.most):
         if refusal is not None:
             yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
             continue
         jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
-        yield CheckedConfig(point, check_exactness(task, jobs, recipe.root, extent.folder, extent.seconds))
+        check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
+        checked = CheckedConfig(point, check.result())
+        if checked.exactness.outcome.good:
+            exact.append((checked, check))
+        yield checked
+    if len(exact) > 1:
+        for at, story in differ_together([check for _, check in exact]).items():
+            checked = exact[at][0]
+            differs = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
+            yield replace(checked, exactness=differs)
 
 
 def _why_not_forked(recipe: Recipe) -> str | None:

@@ -7,13 +7,14 @@ config, is as absent after a hop as it is on another node."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import le
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -46,7 +47,7 @@ class _CheckedTask(SupportsCheck, Protocol):
 
 
 @dataclass
-class _Training:
+class Training:
     """The observations of one training."""
 
     moments: list[Moment] = field(default_factory=list)
@@ -63,77 +64,95 @@ class _Training:
         """All moments, logged rows and metrics."""
         return [*self.moments, *self.logged, *self.metrics]
 
+    @classmethod
+    def of_json(cls, answer: Mapping[str, Any]) -> Self:
+        """What a child has answered."""
+        if answer["error"] is not None:
+            return cls(error=answer["error"])
+        moments, logged, metrics = (
+            [Moment(**moment) for moment in answer[kind]] for kind in ("moments", "logged", "metrics")
+        )
+        return cls(moments, logged, metrics)
+
+
+class ExactnessCheck:
+    """The check of a config by ``jobs``, its units.
+
+    They are trained as units and as one ordinary fit, and compared. A task that has no ordinary fit trains
+    the same units in one process instead, and their states are compared.
+
+    The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
+    most."""
+
+    def __init__(self, task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float) -> None:
+        self.task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
+        self.reference = ORDINARY_FIT if self.task is task else IN_A_ROW
+        self.jobs, self.root, self.folder, self.seconds = jobs, root, folder, seconds
+        self.alone = Training()
+        """Its units, each in a process of its own, once the result is known."""
+        self.varying: Sequence[str] = ()
+        """The names of values that differ each time."""
+
+    def result(self) -> Exactness:
+        """Train, and compare."""
+        began = time.monotonic()
+        with TemporaryDirectory(dir=self.folder) as states:
+            try:
+                result = self._compared(Trainer(self, states, began + self.seconds))
+            except ChildDied as died:
+                result = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
+        return replace(result, seconds=time.monotonic() - began, reference=self.reference)
+
+    def _compared(self, trainer: Trainer) -> Exactness:
+        ordinary, units = trainer.ordinary(), trainer.units()
+        self.alone = units
+        if ordinary.error and units.error:
+            return Exactness(CheckOutcome.FAILED, units.error)
+        if ordinary.error:
+            return Exactness(
+                CheckOutcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
+            )
+        if units.error:
+            return Exactness(CheckOutcome.REFUSED, units.error)
+        seen = Exactness(
+            CheckOutcome.EQUAL,
+            compared=_counts(units.all),
+            logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
+        )
+        differing = differences(ordinary.all, units.all)
+        if not differing:
+            return seen
+        chance = differences(ordinary.all, trainer.ordinary().all)
+        chance += differences(units.all, trainer.units().all)
+        varying = list(dict.fromkeys(difference.name for difference in chance))
+        if is_chance(varying):
+            return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
+        if rest := steady(differing, varying):
+            return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, self.reference))
+        self.varying = varying
+        text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
+        return replace(seen, outcome=CheckOutcome.VARIES, story=text)
+
 
 def check_exactness(
     task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
 ) -> Exactness:
-    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. A task that has
-    no ordinary fit trains the same units in one process instead, and their states are compared.
-
-    The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
-    most."""
-    began = time.monotonic()
-    checked = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
-    reference = ORDINARY_FIT if checked is task else IN_A_ROW
-    with TemporaryDirectory(dir=folder) as states:
-        trainer = _Trainer(checked, jobs, root, states, began + seconds, reference)
-        try:
-            result = _compared(trainer)
-        except ChildDied as died:
-            result = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
-    return replace(result, seconds=time.monotonic() - began, reference=trainer.reference)
+    """The result of an ``ExactnessCheck``."""
+    return ExactnessCheck(task, jobs, root, folder, seconds).result()
 
 
-def _compared(trainer: _Trainer) -> Exactness:
-    ordinary, units = trainer.ordinary(), trainer.units()
-    if ordinary.error and units.error:
-        return Exactness(CheckOutcome.FAILED, units.error)
-    if ordinary.error:
-        return Exactness(
-            CheckOutcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
-        )
-    if units.error:
-        return Exactness(CheckOutcome.REFUSED, units.error)
-    seen = Exactness(
-        CheckOutcome.EQUAL,
-        compared=_counts(units.all),
-        logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
-    )
-    differing = differences(ordinary.all, units.all)
-    if not differing:
-        return seen
-    chance = differences(ordinary.all, trainer.ordinary().all)
-    chance += differences(units.all, trainer.units().all)
-    varying = list(dict.fromkeys(difference.name for difference in chance))
-    if is_chance(varying):
-        return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
-    if rest := steady(differing, varying):
-        return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, trainer.reference))
-    text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
-    return replace(seen, outcome=CheckOutcome.VARIES, story=text)
+class Trainer:
+    """Trains the units of a ``check`` in forked children until the ``deadline``; states hop by checkpoints in
+    ``folder``."""
 
-
-class _Trainer:
-    """Trains ``jobs`` in forked children until the ``deadline``; states hop by checkpoints in ``folder``."""
-
-    def __init__(
-        self,
-        task: _CheckedTask,
-        jobs: Sequence[UnitJob],
-        root: Path,
-        folder: str,
-        deadline: float,
-        reference: str,
-    ) -> None:
-        self.reference = reference
-        self._task = task
-        self._jobs = jobs
-        self._root = root
+    def __init__(self, check: ExactnessCheck, folder: str, deadline: float) -> None:
+        self._task = check.task
+        self._jobs = check.jobs
+        self._root = check.root
         self._folder = folder
         self._deadline = deadline
-        self._saved = 0
 
-    def ordinary(self) -> _Training:
+    def ordinary(self) -> Training:
         """One ordinary fit."""
 
         def fit() -> dict[str, Any]:
@@ -143,52 +162,83 @@ class _Trainer:
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
-        return _training(self._in_child(fit))
+        return Training.of_json(self._in_child(fit))
 
-    def units(self) -> _Training:
+    def units(self) -> Training:
         """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""
-        all_units, head = _Training(), None
+        steps = self.steps()
+        while steps.left:
+            steps.take(self._in_child(steps.train))
+        return steps.training
+
+    def steps(self) -> UnitSteps:
+        """The units, and the parts of the one that is left, to be trained one by one."""
+        return UnitSteps(self._task, list(self._parts()), self._folder, self._root)
+
+    def _parts(self) -> Iterator[tuple[int, int, UnitJob]]:
         split = self._split()
         for number, job in enumerate(self._jobs):
-            skip, stops = 0, [1, None] if number == split else [None]
-            for parts, stop in enumerate(stops):
-                part = replace(job, skip=skip, stop=partial(le, stop) if stop else job.stop)
-                answer = self._in_child(partial(self._part, number, part, parts, head))
-                training = _training(answer)
-                if training.error is not None:
-                    return training
-                all_units.moments += training.moments
-                all_units.logged += training.logged
-                skip, head = stop or 0, CheckpointRef(**answer["head"])
-            all_units.metrics += training.metrics
-            if answer["done"]:
-                break
-        return all_units
+            if number == split:
+                yield number, 0, replace(job, stop=partial(le, 1))
+                yield number, 1, replace(job, skip=1)
+            else:
+                yield number, 0, job
 
     def _split(self) -> int | None:
         """The index of a unit after the first with more than one batch."""
         numbers = (n for n, job in enumerate(self._jobs) if n and job_batches.unit_batches(job) > 1)
         return next(numbers, None) if self._task.splits else None
 
-    def _part(self, number: int, job: UnitJob, parts: int, head: CheckpointRef | None) -> dict[str, Any]:
+    def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return call_in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
+
+
+class UnitSteps:
+    """What is left of a config's units: ``parts`` are their numbers, the number of the part, and the job."""
+
+    def __init__(
+        self, task: _CheckedTask, parts: list[tuple[int, int, UnitJob]], folder: str, root: Path
+    ) -> None:
+        self._task, self._folder, self._root = task, folder, root
+        self._head: CheckpointRef | None = None
+        self.left = parts
+        """The parts that are not trained yet."""
+        self.training = Training()
+        """The parts that are."""
+
+    def train(self) -> dict[str, Any]:
+        """Train the next part in this process; the answer is for ``take``."""
+        number, parts, job = self.left[0]
         witness = _Witness(number, job, parts)
-        state = checkpoint.load(head) if head is not None else None
+        state = checkpoint.load(self._head) if self._head is not None else None
         with self._task.observed(witness):
             result = self._task.train(replace(job, state=state, beat=witness.beat))
-        saved = checkpoint.save(result.state, f"{self._folder}/{self._saved}")
+        saved = checkpoint.save(result.state, f"{self._folder}/{uuid.uuid4().hex}")
         witness.note(result.log, [result.metrics] if job.last and result.whole else [])
         return {**asdict(witness.training), "head": asdict(saved), "done": result.done}
 
-    def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        self._saved += 1
-        return call_in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
+    def train_here(self) -> None:
+        """Train the next part in this process, with all that the parts before have left in it."""
+        self.take(_caught(self.train, self._root))
+
+    def take(self, answer: Mapping[str, Any]) -> None:
+        """Note what the next part has been."""
+        training = Training.of_json(answer)
+        if training.error is not None:
+            self.left, self.training = [], training
+            return
+        self.training.moments += training.moments
+        self.training.logged += training.logged
+        self.training.metrics += training.metrics
+        self._head = CheckpointRef(**answer["head"])
+        self.left = [] if answer["done"] else self.left[1:]
 
 
 class _Witness:
     """Records a training. The places of batches in an ordinary fit do not matter."""
 
     def __init__(self, number: int, job: UnitJob, parts: int = 0) -> None:
-        self.training = _Training()
+        self.training = Training()
         self._job = job
         self._hops, self._parts = number, parts
         self._batches = job_batches.unit_batches(job)
@@ -229,15 +279,6 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
         return work()
     except (Exception, SystemExit) as error:
         return {"error": explain_error(error, root)}
-
-
-def _training(answer: Mapping[str, Any]) -> _Training:
-    if answer["error"] is not None:
-        return _Training(error=answer["error"])
-    moments, logged, metrics = (
-        [Moment(**moment) for moment in answer[kind]] for kind in ("moments", "logged", "metrics")
-    )
-    return _Training(moments, logged, metrics)
 
 
 def _counts(moments: Iterable[Moment]) -> dict[str, int]:

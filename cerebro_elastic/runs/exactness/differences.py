@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from cerebro_elastic.runs.exactness.outcome import ORDINARY_FIT
+from cerebro_elastic.runs.exactness.outcome import ALONE, ORDINARY_FIT
 from cerebro_elastic.words import counted
 
 DIGEST = "#"
@@ -110,6 +110,19 @@ def explain(differences: Sequence[FirstDifference], reference: str = ORDINARY_FI
     first = differences[0]
     seen = f"{_value(first, reference)}, {first.at.place}{_besides(differences[1:])}"
     return f"{seen}.\n{_advice(first.at, first.kind)}"
+
+
+def explain_together(found: str | Sequence[FirstDifference]) -> str:
+    """Explain the error, or the differences, with which a config trains where others are trained, too."""
+    if isinstance(found, str):
+        seen = f"it ends with an error: {found}"
+    else:
+        seen = f"{_value(found[0], ALONE)}, {found[0].at.place}{_besides(found[1:])}"
+    return (
+        f"in one process with other configs, as on a rank of a run, {seen}.\nWhat one config sets or keeps "
+        "in the process reaches another: an attribute of a library's module or object, a cache, a file, or a "
+        "setting that is not undone after a unit. Keep it in what is trained, or have each config set it"
+    )
 
 
 def explain_chance(varying: Sequence[str]) -> str:

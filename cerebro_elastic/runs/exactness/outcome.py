@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -13,10 +13,13 @@ from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.words import counted
 
 ORDINARY_FIT = "one ordinary fit"
 IN_A_ROW = "training in one process"
 """The same units one after the other, for a task that has no ordinary fit."""
+ALONE = "the config alone"
+"""Its units, each in a process of its own."""
 
 
 class CheckOutcome(StrEnum):
@@ -102,6 +105,69 @@ _TEXTS = {
     CheckOutcome.FAILED: "cannot be trained",
     CheckOutcome.UNKNOWN: "not checked",
 }
+
+
+class Verdict(StrEnum):
+    """What is known of a run's exactness."""
+
+    CHECKED = "checked"
+    """The configs that stand for the others equal an ordinary fit."""
+    NOT_CHECKED = "not checked"
+    """No check has had a result."""
+    DIFFERS = "differs"
+    """A config does not equal an ordinary fit, or itself alone; or it is not deterministic."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunExactness:
+    """The check of a run's configs, as far as it came."""
+
+    checked: Sequence[CheckedConfig] = ()
+    """The configs that were checked."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The result in a word."""
+        outcomes = [config.exactness.outcome for config in self.checked]
+        if CheckOutcome.DIFFERS in outcomes or CheckOutcome.NOT_DETERMINISTIC in outcomes:
+            return Verdict.DIFFERS
+        return Verdict.CHECKED if any(outcome.good for outcome in outcomes) else Verdict.NOT_CHECKED
+
+    @property
+    def text(self) -> str:
+        """The result in a line."""
+        good = [config.exactness for config in self.checked if config.exactness.outcome.good]
+        wrong = [c for c in self.checked if not (c.exactness.outcome.good or c.exactness.outcome.bad)]
+        match self.verdict:
+            case Verdict.DIFFERS:
+                names = "; ".join(hparams_text(c.hparams) for c in wrong)
+                return f"differs in {names}: {_first_line(wrong[0])}"
+            case Verdict.CHECKED:
+                return (
+                    f"checked: units of {counted(len(good), 'config')} equal {good[0].reference}, bit for bit"
+                )
+            case Verdict.NOT_CHECKED:
+                why = f": {_first_line(wrong[0])}" if wrong else ""
+                return f"not checked{why} (`cerebro check` does it in seconds)"
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        checked = [config.as_json() for config in self.checked]
+        return {"verdict": self.verdict, "text": self.text, "checked": checked}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> RunExactness:
+        """What ``as_json`` has returned."""
+        return cls([CheckedConfig.of_json(config) for config in value["checked"]])
+
+
+def _first_line(checked: CheckedConfig) -> str:
+    return checked.exactness.story.partition("\n")[0]
+
+
+def latest(checked: Iterable[CheckedConfig]) -> list[CheckedConfig]:
+    """The last result of each config."""
+    return list({json.dumps(dict(config.hparams), sort_keys=True): config for config in checked}.values())
 
 
 def why_untrainable(checked: Sequence[CheckedConfig]) -> str | None:

@@ -28,7 +28,10 @@ Columns: TypeAlias = dict[str, Rows]
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
     """At most ``most`` of the ``points``: the first one, and those that add values that may make another
-    model. These are names, flags and structures, then whole numbers, but no fractions."""
+    model. These are names, flags and structures, then whole numbers, but no fractions.
+
+    If no other adds such a value, the one with the most other values comes second: two configs show whether
+    one disturbs the other."""
     chosen = list(points[:1])
     rest = list(points[1:])
     while rest and len(chosen) < most:
@@ -38,6 +41,11 @@ def representative_configs(points: Sequence[HParams], most: int) -> list[HParams
             break
         chosen.append(best)
         rest.remove(best)
+    others = [point for point in rest if point != points[0]]
+    if len(chosen) == 1 < most and others:
+        chosen.append(
+            max(others, key=lambda point: sum(point[name] != points[0].get(name) for name in point))
+        )
     return chosen
 
 

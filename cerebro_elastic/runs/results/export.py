@@ -26,6 +26,7 @@ from cerebro_elastic.files import redacted, translated
 from cerebro_elastic.process import is_alive
 from cerebro_elastic.reporting.card import card
 from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
+from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
@@ -111,12 +112,14 @@ def export(
     return replace(picked, not_carried=exported.not_carried)
 
 
-def origin_of_export(folder: Path) -> tuple[str, RecordHead | None]:
-    """The config that was exported to ``folder``, and where the record ended then."""
+def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness | None]:
+    """The config that was exported to ``folder``, where the record ended then, and how far the check was;
+    ``None`` in exports of earlier versions."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         head = record.get("record")
-        return str(record["config"]), RecordHead(**head) if head is not None else None
+        exactness = RunExactness.of_json(record["exactness"]) if "exactness" in record else None
+        return str(record["config"]), RecordHead(**head) if head is not None else None, exactness
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc
 
@@ -194,6 +197,7 @@ def _write(
         files=sorted(path.name for path in folder.iterdir()),
         lost=exported.not_carried,
         record=result.head,
+        exactness=result.exactness.text,
         features=manifest.features if manifest is not None else (),
         vocabulary=manifest.vocabulary if manifest is not None else {},
     )
@@ -242,4 +246,5 @@ def _record(
         "visits": [asdict(visit) for visit in picked.visits],
         "not_carried": list(lost),
         "record": asdict(result.head) if result.head is not None else None,
+        "exactness": result.exactness.as_json(),
     }

@@ -79,14 +79,17 @@ def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
     from cerebro_elastic.runs.results.export import export, origin_of_export
 
     try:
-        config, record = origin_of_export(folder)
+        config, record, exactness = origin_of_export(folder)
         place = result.line_of(record.digest) if record is not None else len(result.lines)
         if place is None:
             yield _of_another("export", folder, record)
             return
+        if exactness is None:
+            yield Note(f"{folder} was exported by an earlier version of cerebro-elastic: not compared")
+            return
         with tempfile.TemporaryDirectory(prefix="cerebro-verify-") as scratch:
             new = Path(scratch, "new")
-            export(result.upto(place), new, config)
+            export(result.upto(place, exactness), new, config)
             names = {path.name for exported in (folder, new) for path in exported.iterdir()}
             for name in sorted(names):
                 if _content(folder / name) != _content(new / name):

@@ -17,7 +17,6 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
 from cerebro_elastic.reporting.picture import picture
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.runs.exactness.outcome import known
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.versions import training
 from cerebro_elastic.version import __version__
@@ -30,8 +29,9 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     machine has no such folder. Returns the file or URL."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    notes = [f"check of {config.text}" for config in known(folder) if not config.exactness.outcome.good]
-    return write_page(result.spec, result.events, result.recipe.objective, where, result.head, notes)
+    notes = [f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good]
+    objective, exactness = result.recipe.objective, result.exactness.text
+    return write_page(result.spec, result.events, objective, where, result.head, notes, exactness)
 
 
 def write_page(
@@ -41,9 +41,10 @@ def write_page(
     output: str | Path,
     record: RecordHead | None = None,
     notes: Sequence[str] = (),
+    exactness: str = "",
 ) -> str:
     """Write the report of the run with these events to a file or URL, which is returned. ``record`` is where
-    its record ends; the ``notes`` are shown, too."""
+    its record ends; the ``notes`` are shown, too, and what is known of its ``exactness``."""
     where = str(output)
     manifest = manifest_of(spec)
     metadata = ReportMetadata(
@@ -57,6 +58,7 @@ def write_page(
         dataset=manifest is not None,
         record=record,
         notes=tuple(notes),
+        exactness=exactness,
     )
     page = render(Report(spec, events, objective, manifest, metadata))
     with translated(RunError, f"cannot write the report {where}"):

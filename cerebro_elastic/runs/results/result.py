@@ -23,6 +23,7 @@ from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
 from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
+from cerebro_elastic.runs.exactness.outcome import RunExactness, known
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
@@ -96,12 +97,14 @@ class RunResult:
     def _heads(self) -> Heads:
         return heads(self.lines)
 
-    def upto(self, lines: int) -> RunResult:
-        """The run as it was when its record had ``lines`` lines."""
+    def upto(self, lines: int, exactness: RunExactness | None = None) -> RunResult:
+        """The run as it was when its record had ``lines`` lines, and its check had found ``exactness``; by
+        default what it has found by now."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
         for name in ("leaderboard", "configs", "_heads"):
             vars(earlier).pop(name, None)
+        earlier.exactness = exactness or self.exactness
         return earlier
 
     @property
@@ -152,6 +155,12 @@ class RunResult:
     def configs(self) -> Mapping[str, ConfigResult]:
         """The configs by id."""
         return {row.config: row for row in sorted(self.leaderboard, key=lambda row: row.config)}
+
+    @cached_property
+    def exactness(self) -> RunExactness:
+        """Whether the run's units were found to equal an ordinary fit: what the check beside its start has
+        left in the folder of the machine that has started the run."""
+        return RunExactness(known(self.folder))
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -213,6 +222,7 @@ class RunResult:
 
         metric = self.recipe.objective.metric
         board = html_text(leaderboard_table(self.leaderboard, metric))
+        board += html_text(f"exactness: {self.exactness.text}")
         return board + curves_html(self.leaderboard, metric)
 
     def config(self, config: str) -> ConfigResult:

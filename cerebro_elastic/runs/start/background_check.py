@@ -14,7 +14,13 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome, why_unlogged, why_untrainable
+from cerebro_elastic.runs.exactness.outcome import (
+    CheckedConfig,
+    CheckOutcome,
+    latest,
+    why_unlogged,
+    why_untrainable,
+)
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
@@ -59,6 +65,7 @@ class BackgroundCheck:
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
     ) -> PreflightResult:
         """The preflight. Its process goes on to check configs, unless the recipe switches that off."""
+        self._folder.check.unlink(missing_ok=True)  # it was of other code
         if _policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
@@ -94,7 +101,7 @@ class BackgroundCheck:
             self.conclude(state)
 
     def _take(self, checked: CheckedConfig) -> None:
-        self._checked.append(checked)
+        self._checked = latest([*self._checked, checked])
         write_text(self._folder.check, json.dumps([config.as_json() for config in self._checked]))
         if not checked.exactness.outcome.good and not checked.exactness.outcome.bad:
             self._say(f"check of {checked.text}")

@@ -34,7 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, non_persistent_buffers_of
+from cerebro_elastic.torch_internals import (
+    MODULE_ATTRIBUTES,
+    buffers_of,
+    made_by_compiler,
+    non_persistent_buffers_of,
+)
 from cerebro_elastic.training.objects import value_types
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import fingerprint
@@ -130,7 +135,7 @@ class Encoder:
         ones]}``."""
         plain, other = {}, []
         for name, value in own.items():
-            if name in self._marks:
+            if name in self._marks or made_by_compiler(name):
                 continue
             try:
                 with self._undone():
@@ -312,7 +317,8 @@ class Encoder:
             "defaults": self.tree(function.__defaults__, f"{path}/defaults"),
             "keywords": self.tree(function.__kwdefaults__, f"{path}/keywords"),
             "attributes": self._attributes(
-                {k: v for k, v in vars(function).items() if k != "__wrapped__"}, path
+                {k: v for k, v in vars(function).items() if k != "__wrapped__" and not made_by_compiler(k)},
+                path,
             ),
         }
 
@@ -391,7 +397,11 @@ class Encoder:
 
 def own_attributes(part: nn.Module) -> dict[str, Any]:
     """The attributes that a user's code has set on a plain module."""
-    return {name: value for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES}
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name not in MODULE_ATTRIBUTES and not made_by_compiler(name)
+    }
 
 
 def _cells(function: FunctionType) -> list[Any]:

@@ -20,6 +20,7 @@ from cerebro_elastic.testing import TaskContract
 from cerebro_elastic.testing.task_contract import ROWS, Epoch
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
+from support.same import assert_same
 
 HERE = Path(__file__).parent
 TRACES: list[tuple[int, ...]] = []
@@ -132,6 +133,26 @@ def test_a_step_is_compiled_once_for_a_shape_and_not_for_a_unit_or_a_learning_ra
     assert sorted(TRACES) == [(2, 4), (3, 4)]
     task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 7}, stop=lambda _done: True))
     assert len(TRACES) == 3, "a width is a shape"
+
+
+def doubles_init(key: Any, lr: float, width: int) -> Any:
+    jax.config.update("jax_enable_x64", width == 7)
+    return init(key, lr, width)
+
+
+def test_what_a_config_sets_of_jax_goes_with_it_and_reaches_no_other() -> None:
+    contract = TestFunctions()
+    section = JaxSection(init_fn=f"{__name__}:doubles_init", step_fn=f"{__name__}:step")
+    task = JaxTask(section, HERE)
+    plain = task.train(contract.job(0, None)).state
+    dtypes, state = [], None
+    for number in range(3):
+        job = contract.job(number, state, hparams={"lr": 0.1, "width": 7})
+        state = task.train(job).state
+        dtypes.append(str(state["arrays"]["0.out"].dtype))
+        assert not jax.config.jax_enable_x64
+        assert_same(dict(task.train(contract.job(0, None)).state), dict(plain))
+    assert dtypes == ["float64"] * 3
 
 
 def scheduled_init(key: Any, steps: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.neural_network import MLPClassifier
@@ -52,6 +53,23 @@ def network(alpha: float, layers: list[int] | None = None, momentum: float = 0.9
 
 def regressor(alpha: float) -> SGDRegressor:
     return SGDRegressor(alpha=alpha)
+
+
+def configured(alpha: float) -> SGDRegressor:
+    sklearn.set_config(assume_finite=alpha > 0.1)
+    return SGDRegressor(alpha=alpha)
+
+
+def test_what_a_config_sets_of_scikit_learn_goes_with_it_and_reaches_no_other() -> None:
+    contract, task = (
+        EstimatorContract(),
+        SklearnTask(SklearnSection(estimator=f"{__name__}:configured"), HERE),
+    )
+    state = task.train(contract.job(0, None, hparams={"alpha": 0.5})).state
+    assert not sklearn.get_config()["assume_finite"]
+    assert "settings" not in task.train(contract.job(0, None, hparams={"alpha": 0.01})).state
+    later = task.train(contract.job(1, state, hparams={"alpha": 0.5})).state
+    assert later["settings"]["sklearn.set_config"]["assume_finite"]
 
 
 class EstimatorContract(TaskContract):
