@@ -54,6 +54,16 @@ class BatchMaker:
     """By column, the rows that were opened before, and may be kept."""
 
     @property
+    def functions(self) -> list[Any]:
+        """The user's functions and objects that take part in making a batch in the rank itself."""
+        loader = self.loader
+        if loader.workers:
+            return []
+        own = [loader.transform, loader.collate, *loader.decode.values(), *loader.augment.values()]
+        datasets = [*loader.dataset.make().by_split.values()] if loader.dataset else []
+        return [function for function in [*own, *datasets] if function is not None]
+
+    @property
     def at_once(self) -> int:
         """How many batches are made one right after the other. Only one if the user's code takes part in it:
         that code may draw from the generators that training draws from."""
@@ -124,7 +134,7 @@ class BatchMaker:
     def _opened(self, name: str, index: Index, open_rows: Callable[[Index], list[Any]]) -> list[Any]:
         if name not in self.opened:
             return open_rows(index)
-        return opened(index, open_rows, self.opened[name])
+        return opened(index, open_rows, self.opened[name], self.functions)
 
     def _of_dataset(self, datasets: NumberedDatasets, index: Index) -> list[Any]:
         return datasets.rows(equal_rows(self.partition, ROW, index).tolist())

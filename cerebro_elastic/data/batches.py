@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.batch_maker import BatchMaker, BatchRows
 from cerebro_elastic.data.bucketing import bucketed
+from cerebro_elastic.data.kept_state import Watched
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.made_batches import Batches, DataUse, Made, MadeBatches, Make
-from cerebro_elastic.data.opened_rows import worth_keeping
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.records import MISSING, Records
-from cerebro_elastic.data.seeding import generator_states
 from cerebro_elastic.errors import DamagedData
 
 if TYPE_CHECKING:
@@ -157,23 +155,17 @@ def _here(
     numbers: Iterator[int],
     records: Records | None,
 ) -> Generator[Made, None, None]:
-    """Batches made in this process. Those that drew at random are not kept: training draws from the same
-    generators."""
+    """Batches made in this process. One is not kept if making it drew at random, or changed what the user's
+    functions keep: training draws from the same generators, and that state hops with the config."""
     while records is not None and not records.declined:
         if (number := next(numbers, None)) is None:
             return
-        before, began = generator_states(), time.perf_counter()
-        batch = maker.make(rows_of(number))
-        seconds = time.perf_counter() - began
-        drew = generator_states() != before
-        yield Made(batch, records.put(number, batch, partial(_pays, seconds, drew)))
+        with Watched(maker.functions) as watched:
+            batch = maker.make(rows_of(number))
+        yield Made(batch, records.put(number, batch, watched.pays))
     while together := [maker.taken(rows_of(number)) for number in islice(numbers, maker.at_once)]:
         for batch in together:
             yield Made(maker.transformed(batch), kept=False)
-
-
-def _pays(seconds: float, drew: bool, size: int) -> bool:
-    return not drew and worth_keeping(seconds, size)
 
 
 def _pinned(batch: Any) -> Any:

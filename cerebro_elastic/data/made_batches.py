@@ -91,16 +91,16 @@ class MadeBatches:
     def shared(self, key: object, count: int, epoch: int | None = None) -> Iterator[Shared | None]:
         """Within the block: the ``count`` records of a pass or of a column, equal for all that ask with this
         ``key``. Those of an ``epoch`` give way to those of later epochs; others stay while the run does.
-        ``None`` if the disk has no room even for their index, or if the folder is open to other users: what
-        lies there is unpickled."""
+        ``None`` if the disk has no room even for their index.
+
+        Raises ``RunError`` if the folder is open to other users, since records are unpickled.
+        """
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
         folder = self.root / self.run / f"{'all' if epoch is None else f'{epoch:05d}'}-{name}"
         space = CacheSpace(self.root, self.limit_bytes, partial(_gives_way, epoch=epoch, run=self.run))
         with ExitStack() as opened:
             try:
                 private_folder(self.root)
-                if not _is_private(self.root):
-                    raise PermissionError(self.root)
                 opened.callback(os.close, use(folder))
                 claims = os.open(folder / "claims", os.O_RDWR | os.O_CREAT, 0o600)
                 opened.callback(os.close, claims)
@@ -110,11 +110,6 @@ class MadeBatches:
                 yield None
                 return
             yield shared
-
-
-def _is_private(folder: Path) -> bool:
-    stat = folder.stat()
-    return stat.st_uid == os.geteuid() and not stat.st_mode & 0o077
 
 
 def _gives_way(folder: Path, *, epoch: int | None, run: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from cerebro_elastic.data.made_batches import DataUse, MadeBatches
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.records import MISSING, Records
+from cerebro_elastic.errors import RunError
 
 ROWS, SIZE = 22, 4
 COUNT = -(-ROWS // SIZE)
@@ -36,10 +38,8 @@ class Pair(NamedTuple):
 
 
 def called(name: str) -> None:
-    """Count a call, in whatever process; long enough to be worth keeping."""
-    for _ in range(20):
-        with open(os.environ[CALLS], "a") as file:
-            file.write("")
+    """Count a call, in whatever process; what it makes costs enough to be worth keeping."""
+    hashlib.pbkdf2_hmac("sha1", b"", b"", 4000)
     with open(os.environ[CALLS], "a") as file:
         file.write(f"{name}\n")
 
@@ -70,6 +70,15 @@ def opened_by_chance(value: bytes) -> Any:
 def shifted(value: Any) -> Any:
     called("shifted")
     return value + np.random.rand()
+
+
+SEEN = {"batches": 0}
+
+
+def counting(batch: Any) -> Any:
+    called("counting")
+    SEEN["batches"] += 1
+    return batch
 
 
 class Squares(Dataset[Any]):
@@ -132,31 +141,32 @@ def assert_equal(one: Any, other: Any) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
-BIG = torch.arange(20_000.0).reshape(200, 100)
-VALUES = {
-    "tensor": torch.arange(6.0).reshape(2, 3),
-    "no values": torch.empty(0, 3),
-    "one number": torch.tensor(3),
-    "large": BIG,
-    "part": BIG[3:5],
-    "transposed": BIG[:4].t(),
-    "with gaps": BIG[:, ::2],
-    "expanded": torch.ones(2, 1).expand(2, 5),
-    "channels last": torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last),
-    "bfloat16": torch.rand(3).bfloat16(),
-    "complex": torch.rand(3).to(torch.complex64).conj(),
-    "a parameter": torch.nn.Parameter(torch.ones(2)),
-    "arrays": {"a": np.arange(5), "f": np.asfortranarray(np.ones((3, 4))), "o": [None, "x", b"y", 1.5]},
-    "many": [torch.full((1,), float(i)) for i in range(700)],
-    "a named tuple": Pair(torch.ones(2), 3),
-}
+def values() -> dict[str, Any]:
+    big = torch.arange(20_000.0).reshape(200, 100)
+    return {
+        "tensor": torch.arange(6.0).reshape(2, 3),
+        "no values": torch.empty(0, 3),
+        "one number": torch.tensor(3),
+        "large": big,
+        "part": big[3:5],
+        "transposed": big[:4].t(),
+        "with gaps": big[:, ::2],
+        "expanded": torch.ones(2, 1).expand(2, 5),
+        "channels last": torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "bfloat16": torch.rand(3).bfloat16(),
+        "complex": torch.rand(3).to(torch.complex64).conj(),
+        "a parameter": torch.nn.Parameter(torch.ones(2)),
+        "arrays": {"a": np.arange(5), "f": np.asfortranarray(np.ones((3, 4))), "o": [None, "x", b"y", 1.5]},
+        "many": [torch.full((1,), float(i)) for i in range(700)],
+        "a named tuple": Pair(torch.ones(2), 3),
+    }
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", values())
 def test_a_record_returns_its_value_with_strides_and_in_memory_of_its_own(
     name: str, made: MadeBatches
 ) -> None:
-    value = VALUES[name]
+    value = values()[name]
     with made.shared("key", 3) as shared:
         assert shared is not None
         assert shared.records.put(1, value)
@@ -270,6 +280,14 @@ def test_rows_that_differ_by_phase_or_chance_are_opened_in_each_epoch(
         assert calls("opened") == ROWS
 
 
+def test_what_changes_what_the_users_functions_keep_is_not_shared(made: MadeBatches) -> None:
+    loader = LoaderSettings(SIZE, transform=counting)
+    before = SEEN["batches"]
+    for _ in range(2):
+        assert taken(NUMBERS, loader, made)[1].made == COUNT
+    assert SEEN["batches"] == before + 2 * COUNT
+
+
 def test_a_datasets_rows_are_opened_once(made: MadeBatches, calls: Callable[[str], int]) -> None:
     factory = DatasetFactory("test_made_batches:Squares", Path(__file__).parent, {})
     loader = LoaderSettings(SIZE, dataset=factory)
@@ -356,8 +374,8 @@ def test_batches_that_cannot_be_kept_are_made_each_time(tmp_path: Path, made: Ma
 def test_a_folder_that_others_can_write_to_is_not_used(made: MadeBatches) -> None:
     made.root.mkdir(mode=0o700)
     made.root.chmod(0o770)
-    with made.shared("key", 3) as shared:
-        assert shared is None
+    with pytest.raises(RunError, match="can be written by others"), made.shared("key", 3):
+        pass
 
 
 def test_records_end_where_the_disk_has_no_room(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""What the next call of a user's function in this process may depend on: generators, and what the function
+keeps in attributes, closures and the global variables of its file.
+
+A batch is shared, and a row is opened once, only if making it has left all of that as it was.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from typing import Any, Self
+
+from cerebro_elastic.data.seeding import generator_states
+
+_LARGE = 1 << 20
+"""Arrays of more bytes than this count as data, which no function changes."""
+_FIXED_SECONDS, _BYTES_PER_SECOND = 2e-5, 1e9
+"""What it costs to keep a value and to take it again: so long, and so many bytes per second."""
+_CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
+
+
+class Watched:
+    """Within the block ``values`` values are made by ``functions``. ``pays`` says whether to keep them."""
+
+    def __init__(self, functions: Iterable[Any], values: int = 1) -> None:
+        self._functions = list(functions)
+        self._values = values
+
+    def __enter__(self) -> Self:
+        began = time.perf_counter()
+        self._before = kept_state(self._functions)
+        self._began = time.perf_counter()
+        self._watch_seconds = self._began - began
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds = time.perf_counter() - self._began
+        self._unchanged = kept_state(self._functions) == self._before
+
+    def pays(self, size: int) -> bool:
+        """Whether a value of so many bytes may be kept, and to keep it and take it again costs less than to
+        make it."""
+        watched = _FIXED_SECONDS + 2 * self._watch_seconds / self._values
+        return self._unchanged and self._seconds / self._values > watched + size / _BYTES_PER_SECOND
+
+
+def kept_state(functions: Iterable[Any]) -> tuple[object, ...]:
+    """The state of this process's generators and of ``functions`` (or objects), to be compared."""
+    content = io.BytesIO()
+    pickler = _Pickler(content)
+    for value in _values(functions):
+        pickler.take(value)
+    return (*generator_states(), content.getvalue())
+
+
+def _values(functions: Iterable[Any]) -> Iterator[Any]:
+    files: dict[int, dict[str, Any]] = {}
+    for function in functions:
+        while isinstance(function, partial):
+            yield function.args, function.keywords
+            function = function.func
+        if isinstance(function, MethodType):
+            yield function.__self__
+            function = function.__func__
+        yield from list(getattr(function, "__dict__", {}).values())
+        yield from map(_content, getattr(function, "__closure__", None) or ())
+        names = getattr(function, "__globals__", None)
+        if names is None:  # an object
+            names = vars(sys.modules.get(type(function).__module__, object))
+        files[id(names)] = names
+    for names in files.values():
+        yield from [v for name, v in names.items() if name[:2] != "__" and not isinstance(v, _CODE)]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+class _Pickler(pickle.Pickler):
+    """Writes what may change, and of the rest which object it is."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self._file = file
+
+    def take(self, value: Any) -> None:
+        start = self._file.tell()
+        try:
+            self.dump(value)
+        except Exception:  # what cannot be pickled, such as a lock
+            self._file.seek(start)
+            self._file.truncate()
+            self._file.write(b"%d" % id(value))
+
+    def persistent_id(self, value: Any) -> int | None:
+        """An object that is not written."""
+        large = isinstance(size := getattr(value, "nbytes", None), int) and size > _LARGE
+        return id(value) if large or isinstance(value, _CODE) else None
