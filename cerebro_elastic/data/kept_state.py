@@ -39,8 +39,10 @@ class Watched:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._seconds = time.perf_counter() - self._began
+        ended = time.perf_counter()
+        self._seconds = ended - self._began
         self._unchanged = kept_state(self._functions) == self._before
+        self._watch_seconds = min(self._watch_seconds, time.perf_counter() - ended)  # not what came first
 
     def pays(self, size: int) -> bool:
         """Whether a value of so many bytes may be kept, and to keep it and take it again costs less than to
