@@ -153,7 +153,7 @@ def test_credentials_that_are_refused(
 ) -> None:
     monkeypatch.setenv("CEREBRO_ETCD_USER", "nobody")
     monkeypatch.setenv("CEREBRO_ETCD_PASSWORD", "wrong")
-    said = cerebro("run", "recipe.yaml", "--etcd", f"127.0.0.1:{etcd.port}")
+    said = cerebro("run", "recipe.yaml", "--etcd", etcd.settings.endpoints[0])
     assert said.code == 1
     assert "authentication is not enabled" in said.err
     assert "wrong" not in said.err
@@ -165,7 +165,9 @@ def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro
     with closing(EtcdStore(etcd.settings)) as store:
         Ledger(store, "taken", RunKey.from_env(os.environ)).open_run(spec)
     for words in ([], ["--fresh"]):
-        said = cerebro("run", "recipe.yaml", "--run-id", "taken", "--etcd", f"127.0.0.1:{etcd.port}", *words)
+        said = cerebro(
+            "run", "recipe.yaml", "--run-id", "taken", "--etcd", etcd.settings.endpoints[0], *words
+        )
         assert said.code == 1
         assert "already has a run 'taken'" in said.err
         assert "etcdctl del --prefix /cerebro/taken/" in said.err

@@ -89,7 +89,7 @@ def test_results_and_report_are_made_of_the_etcd_alone(
 def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
     elsewhere: Ledger, etcd: EmbeddedEtcd
 ) -> None:
-    compact(f"127.0.0.1:{etcd.port}", elsewhere.now())
+    compact(etcd.settings.endpoints[0], elsewhere.now())
     result = open_run(elsewhere.keys.run, store=etcd.settings)
     assert [type(event) for event in result.events] == [StateRead]
     assert len(result.best.visits) == 2

@@ -13,13 +13,11 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
-from cerebro_elastic.store.client.versions import check_version, may_diverge
-from cerebro_elastic.store.client.wire import Json, range_json, revision_of
+from cerebro_elastic.store.client.versions import check_version, login_holds, may_diverge
+from cerebro_elastic.store.client.wire import Json, revision_of
 
 _T = TypeVar("_T")
 
-LOGIN = "root"
-"""The user of an etcd that is a run's own; the password follows from the run's key."""
 _MEMBERS = "cluster/member/list"
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
@@ -36,7 +34,6 @@ class Cluster:
         self._current = 0
         self._version: str | None = None
         self._token: str | None = None
-        self._name, self._password = settings.user, settings.password
         self._login_lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -53,9 +50,7 @@ class Cluster:
             check_version(version, str(self), "give another endpoint")
             self._version = version
             self._warn_of_divergence(version)
-            if self.settings.run_key is not None:
-                # Whether it asks for the key's login is to be known before a watch, which gets no answer.
-                self.call("kv/range", range_json(LOGIN))
+            self._warn_of_login(version)
         return self._version
 
     def _warn_of_divergence(self, version: str) -> None:
@@ -68,6 +63,17 @@ class Cluster:
                 stacklevel=3,
             )
 
+    def _warn_of_login(self, version: str) -> None:
+        """Warn of a login that does not keep strangers out, where they may reach it."""
+        settings = self.settings
+        if settings.user is None or settings.trusted or settings.loopback or login_holds(version):
+            return
+        warnings.warn(
+            f"{self}, version {version}: whoever reaches it can switch its login off (GHSA-q8m4-xhhv-38mg); "
+            "upgrade it to 3.6.9, 3.5.28, 3.4.42 or later, or start it with --client-cert-auth",
+            stacklevel=3,
+        )
+
     def _members(self) -> int:
         """How many members the etcd has; 0 if it does not say."""
 
@@ -79,11 +85,6 @@ class Cluster:
         with suppress(Refused):
             return len(self._retried(asked, (NotSent, NoAnswer)).get("members", ()))
         return 0
-
-    @property
-    def logs_in(self) -> bool:
-        """Whether requests bear a login."""
-        return self._name is not None
 
     def call(self, path: str, body: Json) -> dict[str, Any]:
         """The answer to a request that may be repeated: retried over the endpoints within patience."""
@@ -192,7 +193,7 @@ class Cluster:
         try:
             return send(seconds, token)
         except Refused as refusal:
-            if not (self._learns_login(refusal) if token is None else refusal.login_is_over):
+            if token is None or not refusal.login_is_over:
                 raise
         if self._token == token:
             self._token = None
@@ -200,23 +201,15 @@ class Cluster:
 
     def _login(self, endpoint: Endpoint, seconds: float) -> str | None:
         """The token of the present login; ``None`` for etcd without login."""
-        if not self.logs_in:
+        if self.settings.user is None:
             return None
         with self._login_lock:
             if self._token is None:
                 self._token = self._new_token(endpoint, seconds)
             return self._token
 
-    def _learns_login(self, refusal: Refused) -> bool:
-        """Whether the etcd, which turned us away undone, asks for a login, and we have that of the key."""
-        key = self.settings.run_key
-        if key is None or not refusal.asks_for_login:
-            return False
-        self._name, self._password = LOGIN, key.password
-        return True
-
     def _new_token(self, endpoint: Endpoint, seconds: float) -> str:
-        body = {"name": self._name, "password": self._password}
+        body = {"name": self.settings.user, "password": self.settings.password}
         try:
             return str(endpoint.call("auth/authenticate", body, seconds, None)["token"])
         except NoAnswer as exc:
