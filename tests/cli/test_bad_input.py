@@ -97,7 +97,7 @@ COMMANDS = {
     "no endpoint": (["run", "recipe.yaml", "--etcd", "nonsense"], "'nonsense' is not HOST:PORT"),
     "nobody there": (["run", "recipe.yaml", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
     "status of no run": (["status", "nonsense"], "there is no run 'nonsense' in"),
-    "status of nobody": (["status", "nonsense", "--etcd", "127.0.0.1:1"], "Connection refused"),
+    "status of nobody": (["status", "nonsense", "--etcd", "127.0.0.1:1"], "nothing listens at 127.0.0.1:1"),
     "verify no run": (["verify", "nonsense"], "there is no run 'nonsense' in"),
     "replay no run": (["replay", "nonsense", "--config", "best"], "there is no run 'nonsense' in"),
     "join no run": (["join", "nonsense"], "there is no run 'nonsense' in"),

@@ -129,7 +129,10 @@ def test_an_etcd_that_is_not_there(cerebro: Cerebro, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CEREBRO_ETCD_PATIENCE", "0.2")
     said = cerebro("report", "far", "--etcd", "127.0.0.1:1")
     assert said.code == 1
-    assert "Connection refused): check that it runs" in said.err
+    assert (
+        "did not answer for 0.2 s: nothing listens at 127.0.0.1:1: check the port, and that etcd runs"
+        in said.err
+    )
     assert " object at 0x" not in said.err
 
 

@@ -142,10 +142,11 @@ class Cluster:
                 f"compact REVISION` and `etcdctl defrag`, then `etcdctl alarm disarm`; or start it with a "
                 f"larger --quota-backend-bytes and disarm"
             )
+        if isinstance(problem, NotSent):
+            return StoreUnavailable(f"{self} did not answer for {patience}: {problem}")
         return StoreUnavailable(
-            f"{self} did not answer for {patience} ({problem}): check that it runs, that "
-            f"it can be reached from here, that CEREBRO_ETCD_ENDPOINTS names it, and that it is to be "
-            f"spoken to {self.settings.encryption}"
+            f"{self} did not answer for {patience} ({problem}): check that this is etcd's port for clients, "
+            f"and that it is to be spoken to {self.settings.encryption}"
         )
 
     def close(self) -> None:

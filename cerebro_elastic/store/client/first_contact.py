@@ -18,7 +18,7 @@ def key_for_tls(address: str, settings: StoreSettings, seconds: float) -> RunKey
     etcd of the run's own (``certificate.py``). Raises ``NotSent`` if no server can be reached."""
     if settings.run_key is None or settings.tls or socket_path(address) is not None:
         return None
-    return settings.run_key if _shakes_hands(*host_port(address), seconds) else None
+    return settings.run_key if _shakes_hands(address, seconds) else None
 
 
 def explain_silence(address: str, settings: StoreSettings, seconds: float) -> None:
@@ -26,7 +26,7 @@ def explain_silence(address: str, settings: StoreSettings, seconds: float) -> No
     and ``NotSent`` if it has gone."""
     if settings.run_key is not None or settings.tls or socket_path(address) is not None:
         return
-    if _shakes_hands(*host_port(address), seconds):
+    if _shakes_hands(address, seconds):
         raise StoreRefused(
             f"etcd at {address} does not accept a connection without TLS: for the run's own etcd, name by "
             "CEREBRO_RUN_KEY_FILE a copy of the run's key, the file `key` beside its data; for another etcd "
@@ -34,15 +34,15 @@ def explain_silence(address: str, settings: StoreSettings, seconds: float) -> No
         )
 
 
-def _shakes_hands(host: str, port: int, seconds: float) -> bool:
+def _shakes_hands(address: str, seconds: float) -> bool:
     # The server is not trusted by this: its certificate is checked when the connections are made.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host, port), min(CONNECT_SECONDS, seconds)) as connection:
+        with socket.create_connection(host_port(address), min(CONNECT_SECONDS, seconds)) as connection:
             return _greets(context, connection)
     except OSError as exc:
-        raise NotSent(unreachable(host, port, exc)) from exc
+        raise NotSent(unreachable(address, exc)) from exc
 
 
 def _greets(context: ssl.SSLContext, connection: socket.socket) -> bool:
@@ -58,14 +58,13 @@ def _greets(context: ssl.SSLContext, connection: socket.socket) -> bool:
     return True
 
 
-def unreachable(host: str, port: int, problem: OSError) -> str:
-    """In words why nobody can be reached at ``host:port``, and what to check."""
-    where = f"{host}:{port}"
+def unreachable(address: str, problem: BaseException) -> str:
+    """In words why no server can be reached at ``address``, and what to check."""
     match problem:
         case socket.gaierror():
-            return f"the name {host!r} is not known here ({problem.strerror}): check the name"
-        case ConnectionRefusedError():
-            return f"nothing listens at {where}: check the port, and that etcd runs"
+            return f"the name in {address} is not known here ({problem.strerror}): check it"
+        case ConnectionRefusedError() | FileNotFoundError():
+            return f"nothing listens at {address}: check the port, and that etcd runs"
         case TimeoutError():
-            return f"no machine answers at {where}: check the address, and that no firewall is in between"
-    return f"cannot connect to {where}: {problem.strerror or problem}"
+            return f"no machine answers at {address}: check the address, and that no firewall is in between"
+    return f"cannot connect to {address}: {getattr(problem, 'strerror', None) or problem}"

@@ -26,6 +26,7 @@ from urllib3.exceptions import (
     HTTPError,
     NewConnectionError,
     ProtocolError,
+    ReadTimeoutError,
 )
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
@@ -40,7 +41,12 @@ from cerebro_elastic.store.client.etcd_errors import (
     from_status,
     tls_refused,
 )
-from cerebro_elastic.store.client.first_contact import CONNECT_SECONDS, explain_silence, key_for_tls
+from cerebro_elastic.store.client.first_contact import (
+    CONNECT_SECONDS,
+    explain_silence,
+    key_for_tls,
+    unreachable,
+)
 from cerebro_elastic.store.client.unix_socket import UnixSocketPool
 from cerebro_elastic.store.client.wire import Json
 
@@ -132,7 +138,7 @@ class GatewayEndpoint:
             if not self._answered:
                 self._forget(connections)
                 self._explain(exc, seconds)
-            raise from_exception(exc, str(self), self._settings) from exc
+            raise from_exception(exc, self._address, self._settings) from exc
         self._answered = True
         return response
 
@@ -215,18 +221,29 @@ def from_response(status: int, body: bytes, server: str) -> Problem:
     return from_status(f"HTTP {status} {excerpt} (no answer of an etcd)", code, server)
 
 
-def from_exception(exc: HTTPError, server: str, settings: StoreSettings) -> NotSent | NoAnswer | StoreRefused:
+def from_exception(
+    exc: HTTPError, address: str, settings: StoreSettings
+) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
-    cause: BaseException | None = exc
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
+    causes = list(_causes(exc))
+    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     # An end of file inside TLS is a lost connection, as it is without.
-    if cause is not None and not isinstance(cause, ssl.SSLEOFError):
-        return tls_refused(server, settings, str(cause))
-    message = _ITSELF.sub("", str(exc))
+    if tls is not None and not isinstance(tls, ssl.SSLEOFError):
+        return tls_refused(f"etcd at {address}", settings, str(tls))
     if isinstance(exc, NewConnectionError | ConnectTimeoutError | ClosedPoolError):
-        return NotSent(f"cannot connect: {message}")
-    return NoAnswer(message)
+        problem = next((cause for cause in causes if isinstance(cause, OSError)), exc)
+        return NotSent(unreachable(address, problem))
+    if isinstance(exc, ReadTimeoutError):
+        return NoAnswer("what listens there is silent")
+    if any(isinstance(cause, RemoteDisconnected) for cause in causes):
+        return NoAnswer("what listens there ended the connection without an answer")
+    return NoAnswer(_ITSELF.sub("", str(exc)))
+
+
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__
 
 
 def _pool(address: str, settings: StoreSettings, seconds: float) -> HTTPConnectionPool:

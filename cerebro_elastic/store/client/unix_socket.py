@@ -29,7 +29,7 @@ class _Connection(HTTPConnection):  # type: ignore[misc]
         except OSError as exc:
             made.close()
             # What urllib3 raises where nothing was sent.
-            raise NewConnectionError(self, exc.strerror or str(exc)) from exc
+            raise NewConnectionError(self, str(exc)) from exc
         self.sock = made
 
 
