@@ -18,14 +18,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
 import cerebro_elastic
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.endpoint import Endpoint, open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.keys import Keys
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "digits_torch.yaml"
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Measured:
 
 def measure(epochs: int, scratch: Path) -> Measured:
     with EmbeddedEtcd(scratch / "etcd") as etcd, closing(EtcdStore(etcd.settings)) as store:
-        url = f"http://{etcd.settings.endpoints[0]}/v3"
-        empty = used(url)
+        (server,) = open_endpoints(etcd.settings)
+        empty = used(server)
         result = cerebro_elastic.run(
             RECIPE, epochs=epochs, home=scratch, run_id="measured", store=etcd.settings
         )
@@ -50,22 +50,16 @@ def measure(epochs: int, scratch: Path) -> Measured:
         snapshot = store.range(names.prefix)
         for item in snapshot.items:
             keys[names.split(item.key)[0]] += len(item.key.encode()) + len(item.value)
-        database = used(url) - empty
-        post(url, "kv/compaction", {"revision": snapshot.revision, "physical": True})
-        post(url, "maintenance/defragment", {})
+        database = used(server) - empty
+        server.call("kv/compaction", {"revision": snapshot.revision, "physical": True}, _SECONDS, None)
+        server.call("maintenance/defragment", {}, _SECONDS, None)
         units = sum(len(row.visits) for row in result.leaderboard)
-        return Measured(units, snapshot.revision, keys, database, used(url) - empty)
+        return Measured(units, snapshot.revision, keys, database, used(server) - empty)
 
 
-def used(url: str) -> int:
+def used(server: Endpoint) -> int:
     """Bytes of the database that hold something."""
-    return int(post(url, "maintenance/status", {})["dbSizeInUse"])
-
-
-def post(url: str, path: str, body: dict[str, object]) -> dict[str, str]:
-    answer = requests.post(f"{url}/{path}", json=body, timeout=60)
-    answer.raise_for_status()
-    return dict(answer.json())
+    return int(server.call("maintenance/status", {}, _SECONDS, None)["dbSizeInUse"])
 
 
 def main() -> None:

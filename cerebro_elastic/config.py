@@ -21,6 +21,7 @@ GRACE = 10.0
 """The default for the seconds that a node has to leave."""
 
 _ENV = "CEREBRO_ETCD_"
+_UNIX = "unix:"
 DRIVERS = ("gateway", "grpc")
 """The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
@@ -36,21 +37,22 @@ class StoreSettings:
     """
 
     endpoints: tuple[str, ...]
-    """The servers of one etcd as ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn."""
+    """The servers of one etcd as ``HOST:PORT`` (IPv6: ``[::1]:2379``) or ``unix:/SOCKET``, tried in turn."""
     driver: str = "gateway"
     """One of ``DRIVERS``."""
     ca: Path | None = None
     """PEM file of the authorities to trust, for TLS; ``None``: the usual ones."""
     cert: Path | None = None
-    """PEM file of our certificate. TLS is used if ``ca`` or ``cert`` is given."""
+    """PEM file of our certificate. TLS is used if ``ca`` or ``cert`` is given, and with an etcd of the run's
+    own (``store/client/certificate.py``)."""
     key: Path | None = None
     """PEM file of the certificate's key."""
     user: str | None = None
-    """The login's user; ``None``: no login, or that of the ``run_key`` if etcd asks for one."""
+    """The login's user; ``None``: no login."""
     password: str | None = field(default=None, repr=False)
     """The login's password."""
     run_key: RunKey | None = field(default=None, repr=False)
-    """The key of the run in this store; it signs the run's values."""
+    """The key of the run in this store; it signs the run's values, and opens an etcd of the run's own."""
     patience: float = 10.0
     """Seconds for which an operation is repeated before the store counts as unavailable."""
 
@@ -58,7 +60,7 @@ class StoreSettings:
         if not self.endpoints:
             raise StoreError("no etcd endpoint is given: give at least one HOST:PORT, such as 127.0.0.1:2379")
         for endpoint in self.endpoints:
-            host_port(endpoint)
+            check_endpoint(endpoint)
         if self.driver not in DRIVERS:
             raise StoreError(
                 f"etcd driver {self.driver!r} is not known: {did_you_mean(self.driver, DRIVERS)}; "
@@ -88,7 +90,7 @@ class StoreSettings:
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Whether connections are encrypted with the files that are given."""
         return self.ca is not None or self.cert is not None
 
     @property
@@ -100,14 +102,17 @@ class StoreSettings:
 
     @property
     def trusted(self) -> bool:
-        """Whether etcd itself keeps strangers from writing: clients have a certificate, or a login that
-        nobody can read on the network."""
-        return self.cert is not None or (self.user is not None and (self.tls or self.loopback))
+        """Whether etcd itself keeps strangers from writing: clients have a certificate. A login does not: a
+        stranger can switch it off in etcds up to 3.4.41, 3.5.27 and 3.6.8 (GHSA-q8m4-xhhv-38mg)."""
+        return self.cert is not None
 
     @property
     def loopback(self) -> bool:
         """Whether only this machine can be reached by these endpoints."""
-        return all(is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
+        return all(
+            socket_path(endpoint) is not None or is_loopback(host_port(endpoint)[0])
+            for endpoint in self.endpoints
+        )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
@@ -152,6 +157,22 @@ class StoreSettings:
         }
         ours = {_ENV + name: str(value) for name, value in values.items() if value is not None}
         return {**ours, **(self.run_key.to_env() if self.run_key else {})}
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise ``StoreError`` unless it is ``HOST:PORT``, or ``unix:`` and the absolute path of a socket."""
+    if socket_path(endpoint) is None:
+        host_port(endpoint)
+
+
+def socket_path(endpoint: str) -> str | None:
+    """The path of the Unix socket; ``None`` for another endpoint."""
+    return endpoint.removeprefix(_UNIX) if endpoint.startswith(f"{_UNIX}/") else None
+
+
+def socket_endpoint(path: Path) -> str:
+    """The endpoint of the Unix socket at the absolute ``path``."""
+    return f"{_UNIX}{path}"
 
 
 def host_port(endpoint: str) -> tuple[str, int]:

@@ -97,15 +97,15 @@ def etcd(
     run: Annotated[str, typer.Argument(help="The id of the run that the etcd serves.")],
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 2379,
     listen: Annotated[
-        str, typer.Option(help="This machine's address for clients; 0.0.0.0 admits other machines.")
+        str, typer.Option(help="This machine's address or name for clients; 0.0.0.0 for all its addresses.")
     ] = "127.0.0.1",
     home: Home = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Serve an etcd for the hosts of one run, until they have ended.
 
-    The command makes the run's key, and clients must present it. The connections are not encrypted: use it on
-    one machine or in a trusted network. To survive the loss of a machine, use an etcd of three members.
+    The command makes the run's key. Clients need it, and connections are encrypted. To survive the loss of a
+    machine, use an etcd of three members.
 
     Example: cerebro etcd digits --listen 0.0.0.0
     """

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 
 from cerebro_elastic import registry
-from cerebro_elastic.config import host_port
+from cerebro_elastic.config import check_endpoint
 from cerebro_elastic.errors import StoreError, did_you_mean
 from cerebro_elastic.words import byte_count
 
@@ -164,7 +164,7 @@ def _endpoints(value: object) -> object:
     """``HOST:PORT``, several separated by commas."""
     try:
         for endpoint in str(value).split(","):
-            host_port(endpoint.strip())
+            check_endpoint(endpoint.strip())
     except StoreError as exc:
         raise ValueError(str(exc)) from exc
     return value

@@ -151,4 +151,4 @@ def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def at_etcd(etcd: EmbeddedEtcd) -> list[str]:
-    return ["--etcd", f"127.0.0.1:{etcd.port}"]
+    return ["--etcd", etcd.settings.endpoints[0]]

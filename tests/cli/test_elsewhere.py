@@ -89,7 +89,7 @@ def test_results_and_report_are_made_of_the_etcd_alone(
 def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
     elsewhere: Ledger, etcd: EmbeddedEtcd
 ) -> None:
-    compact(f"127.0.0.1:{etcd.port}", elsewhere.now())
+    compact(etcd.settings.endpoints[0], elsewhere.now())
     result = open_run(elsewhere.keys.run, store=etcd.settings)
     assert [type(event) for event in result.events] == [StateRead]
     assert len(result.best.visits) == 2
@@ -129,7 +129,10 @@ def test_an_etcd_that_is_not_there(cerebro: Cerebro, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CEREBRO_ETCD_PATIENCE", "0.2")
     said = cerebro("report", "far", "--etcd", "127.0.0.1:1")
     assert said.code == 1
-    assert "Connection refused): check that it runs" in said.err
+    assert (
+        "did not answer for 0.2 s: nothing listens at 127.0.0.1:1: check the port, and that etcd runs"
+        in said.err
+    )
     assert " object at 0x" not in said.err
 
 

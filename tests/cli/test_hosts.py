@@ -53,7 +53,7 @@ def opened(etcd: EmbeddedEtcd, project: Path, store_prefix: str) -> Iterator[Led
 
 
 def words_for(ledger: Ledger, etcd: EmbeddedEtcd, *more: str) -> list[str]:
-    return ["host", "recipe.yaml", "--run-id", ledger.keys.run, "--etcd", f"127.0.0.1:{etcd.port}", *more]
+    return ["host", "recipe.yaml", "--run-id", ledger.keys.run, "--etcd", etcd.settings.endpoints[0], *more]
 
 
 def test_no_recipe_on_this_machine(cerebro: Cerebro) -> None:
@@ -103,7 +103,7 @@ def test_a_folder_with_another_run_of_the_id(
     (folder / "lock").touch()
     (folder / "spec.json").touch()
     (folder / "history.jsonl").touch()
-    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", f"127.0.0.1:{etcd.port}")
+    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", etcd.settings.endpoints[0])
     assert said.code == 1
     assert f"holds a run {run!r} that the etcd at hand does not know" in said.err
     assert (folder / "history.jsonl").exists()
@@ -117,7 +117,7 @@ def test_a_folder_with_an_unfinished_run_of_this_machine(
     (folder / "etcd").mkdir(parents=True)
     (folder / "lock").touch()
     (folder / "history.jsonl").touch()
-    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", f"127.0.0.1:{etcd.port}")
+    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", etcd.settings.endpoints[0])
     assert said.code == 1
     assert f"`cerebro run RECIPE --run-id {run}` goes on with it" in said.err
     assert "choose another --run-id (by torchx: --run_id)" in said.err
@@ -150,7 +150,7 @@ def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
         other.listen()
         said = cerebro("etcd", "a-run", "--port", str(other.getsockname()[1]))
     assert said.code == 1
-    assert "for etcd cannot be taken" in said.err
+    assert "cannot be taken for etcd (Address already in use): stop what uses it" in said.err
 
 
 @pytest.mark.parametrize(

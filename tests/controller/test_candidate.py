@@ -4,7 +4,6 @@ in the candidate's pauses."""
 from __future__ import annotations
 
 import shutil
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -269,11 +268,8 @@ def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedEtcd]:
-    """One that can be stopped and started again on its port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with EmbeddedEtcd(tmp_path / "etcd" / "data", port) as server:
+    """One that can be stopped and started again where it was."""
+    with EmbeddedEtcd(tmp_path / "etcd" / "data") as server:
         yield server
 
 

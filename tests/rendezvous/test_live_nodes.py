@@ -102,8 +102,8 @@ class Stage:
         self.leader = leader
 
     def begin_etcd(self) -> None:
-        """Over the same data, on the same port."""
-        self.etcd = EmbeddedEtcd(self.etcd.data_dir, self.etcd.port)
+        """Over the same data, where it was."""
+        self.etcd = EmbeddedEtcd(self.etcd.data_dir)
         self.etcd.__enter__()
 
     def end_etcd(self) -> None:

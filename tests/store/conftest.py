@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from cerebro_elastic.config import DRIVERS, StoreSettings
+from cerebro_elastic.config import DRIVERS, StoreSettings, host_port, socket_path
 from cerebro_elastic.store.client.etcd import EtcdStore
 
 _PACKAGES = {"gateway": "urllib3", "grpc": "etcd3"}
@@ -33,13 +33,13 @@ def connect(driver: str) -> Callable[[StoreSettings], EtcdStore]:
 
 
 class Proxy:
-    """Passes connections on to ``target`` on loopback; speaks TLS to clients if it has a ``context``.
+    """Passes connections on to the endpoint ``target``; speaks TLS to clients if it has a ``context``.
 
     While ``swallow`` is set, no answer comes through; while ``cut`` is set, a connection ends when
     its answer begins.
     """
 
-    def __init__(self, target: int, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, target: str, context: ssl.SSLContext | None = None) -> None:
         self.swallow = False
         self.cut = False
         self._target = target
@@ -85,7 +85,7 @@ class Proxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answers, requests = await asyncio.open_connection("127.0.0.1", self._target)
+            answers, requests = await _opened(self._target)
         except OSError:
             writer.close()
             return
@@ -108,12 +108,19 @@ class Proxy:
             sink.close()
 
 
+async def _opened(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    path = socket_path(endpoint)
+    if path is not None:
+        return await asyncio.open_unix_connection(path)
+    return await asyncio.open_connection(*host_port(endpoint))
+
+
 @pytest.fixture
 def proxy() -> Iterator[Callable[..., Proxy]]:
     """Makes a ``Proxy``, which lasts as long as the test."""
     with ExitStack() as stack:
 
-        def make(target: int, context: ssl.SSLContext | None = None) -> Proxy:
+        def make(target: str, context: ssl.SSLContext | None = None) -> Proxy:
             made = Proxy(target, context)
             stack.callback(made.close)
             return made

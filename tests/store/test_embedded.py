@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -46,6 +45,15 @@ def pid_of(server: EmbeddedEtcd) -> int | None:
         return None
 
 
+def ports_of(pid: int) -> set[str]:
+    """The addresses on which a process listens, as the kernel writes them."""
+    inodes = {os.readlink(path)[8:-1] for path in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [
+        row.split() for name in ("tcp", "tcp6") for row in Path("/proc/net", name).read_text().splitlines()
+    ]
+    return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
 def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
@@ -58,13 +66,11 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
-    ports = []
     for expected in (None, b"1"):
         with EmbeddedEtcd(tmp_path / "run" / "data") as server, closing(EtcdStore(server.settings)) as store:
             item = store.get("/x")
             assert (item and item.value) == expected
             put(store, "/x", b"1")
-            ports.append(server.port)
             pid = server.pid
         assert not is_alive(pid)
         assert "not running" in repr(server)
@@ -73,19 +79,48 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
 
 
 def test_two_at_the_same_time(tmp_path: Path) -> None:
-    with EmbeddedEtcd(tmp_path / "a" / "data") as one, EmbeddedEtcd(tmp_path / "b" / "data") as two:
-        assert one.port != two.port
-        with closing(EtcdStore(one.settings)) as store, closing(EtcdStore(two.settings)) as other:
-            put(store, "/x")
-            assert other.get("/x") is None
+    with (
+        EmbeddedEtcd(tmp_path / "a") as one,
+        EmbeddedEtcd(tmp_path / "b") as two,
+        closing(EtcdStore(one.settings)) as store,
+        closing(EtcdStore(two.settings)) as other,
+    ):
+        put(store, "/x")
+        assert other.get("/x") is None
 
 
-def test_it_stays_on_loopback(etcd: EmbeddedEtcd) -> None:
-    assert etcd.settings.endpoints == (f"127.0.0.1:{etcd.port}",)
-    command = Path(f"/proc/{etcd.pid}/cmdline").read_text().split("\0")
-    urls = [part for part in command if part.startswith("http")]
-    assert len(urls) == 4
-    assert all(url.startswith("http://127.0.0.1:") for url in urls)
+def test_only_this_user_reaches_it(tmp_path: Path) -> None:
+    """It opens no port. Its sockets are private, also in a folder that was opened to all."""
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    before = os.umask(0)
+    try:
+        with EmbeddedEtcd(data) as server:
+            assert ports_of(server.pid) == set()
+            sockets = [path for path in data.iterdir() if path.is_socket()]
+            assert len(sockets) == 2
+            assert {path.stat().st_mode & 0o777 for path in sockets} == {0o700}
+    finally:
+        os.umask(before)
+    assert [path.name for path in data.iterdir()] == ["member"]
+
+
+@pytest.mark.parametrize("name", ["a" * 120, "a, b"], ids=["long", "comma"])
+def test_where_no_socket_can_be_it_has_one_elsewhere(tmp_path: Path, name: str) -> None:
+    with EmbeddedEtcd(tmp_path / name / "data") as server, closing(EtcdStore(server.settings)) as store:
+        put(store, "/x", b"1")
+        folder = Path(server.settings.endpoints[0].removeprefix("unix:")).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+
+
+def test_without_any_place_for_a_socket_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cerebro_elastic.store.client.unix_socket._can_have", lambda *_: False)
+    with pytest.raises(StoreError, match=r"no Unix socket in .*data.*: set TMPDIR to a folder"):
+        EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
@@ -108,10 +143,10 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-def test_a_killed_one_is_started_again_on_its_port_and_data(tmp_path: Path) -> None:
+def test_a_killed_one_is_started_again_on_its_data(tmp_path: Path) -> None:
     with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
         put(store, "/x", b"1")
-        lease, port, pid = store.grant(30), server.port, server.pid
+        lease, pid = store.grant(30), server.pid
         with store.watch("/x", 1) as watch:
             for value in (b"1", b"2", b"3"):
                 batch = watch.next(SOON)
@@ -122,7 +157,6 @@ def test_a_killed_one_is_started_again_on_its_port_and_data(tmp_path: Path) -> N
                 pid = server.pid
                 put(store, "/x", str(int(value) + 1).encode())
         assert store.keep(lease) > 0
-        assert server.port == port
     assert not is_alive(pid)
 
 
@@ -143,27 +177,6 @@ def test_one_that_cannot_be_started_again_is_tried_again(
 
 def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
     assert os.getpgid(etcd.pid) != os.getpgid(0)
-
-
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(StoreError, match=f"port {port} for etcd cannot be taken.*in use.*give another"):
-            EmbeddedEtcd(tmp_path / "data", port=port).__enter__()
-
-
-def test_a_lost_race_for_a_port_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etcd: EmbeddedEtcd
-) -> None:
-    """The first port that is found free has been taken by another etcd when ours comes to it."""
-    ports = iter([etcd.port])
-    chosen = "cerebro_elastic.store.client.embedded._free_port"
-    real = EmbeddedEtcd.__init__.__globals__["_free_port"]
-    monkeypatch.setattr(chosen, lambda: next(ports, None) or real())
-    with EmbeddedEtcd(tmp_path / "data") as server:
-        assert server.port != etcd.port
 
 
 def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
@@ -214,14 +227,17 @@ def test_data_of_a_later_etcd_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_etcd_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ubuntu 22.04's, for one, has no API that we know."""
     old = (
-        "import http.server, json, sys\n"
+        "import http.server, json, socketserver, sys\n"
         "class Handler(http.server.BaseHTTPRequestHandler):\n"
         "    def do_GET(self):\n"
         "        self.send_response(200)\n"
         "        self.end_headers()\n"
         '        self.wfile.write(b\'{"health": "true", "etcdserver": "3.3.25"}\')\n'
-        "port = sys.argv[sys.argv.index('--listen-client-urls') + 1].rpartition(':')[2]\n"
-        "http.server.HTTPServer(('127.0.0.1', int(port)), Handler).serve_forever()\n"
+        "class Server(socketserver.UnixStreamServer):\n"
+        "    def get_request(self):\n"
+        "        return super().get_request()[0], ('', 0)\n"
+        "url = sys.argv[sys.argv.index('--listen-client-urls') + 1]\n"
+        "Server(url.removeprefix('unix://'), Handler).serve_forever()\n"
     )
     (tmp_path / "old.py").write_text(old)
     script = f'exec {sys.executable} -I -S {tmp_path / "old.py"} "$@"'

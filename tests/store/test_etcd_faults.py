@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
@@ -23,7 +22,7 @@ from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
-from support.etcd_cluster import EtcdCluster
+from support.etcd_cluster import EtcdCluster, exchange
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]
@@ -76,7 +75,7 @@ def test_kill_and_restart_under_a_watch(connect: Connect, tmp_path: Path, store_
 def test_a_watch_outlives_cut_connections(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
-    way = proxy(etcd.port)
+    way = proxy(etcd.settings.endpoints[0])
     start = put(direct, store_prefix + "x", b"0")
     with closing(connect(way.settings())) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
@@ -91,7 +90,7 @@ def test_a_watch_outlives_cut_connections(
 def test_a_watch_finds_out_that_its_stream_is_deaf(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
-    way = proxy(etcd.port)
+    way = proxy(etcd.settings.endpoints[0])
     start = put(direct, store_prefix + "x", b"0")
     with closing(connect(way.settings(patience=1.0))) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
@@ -105,7 +104,7 @@ def test_a_watch_finds_out_that_its_stream_is_deaf(
 def test_a_watch_gives_up_after_patience(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
-    way = proxy(etcd.port)
+    way = proxy(etcd.settings.endpoints[0])
     start = put(direct, store_prefix + "x", b"0")
     with closing(connect(way.settings(patience=0.4))) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
@@ -119,7 +118,7 @@ def test_a_watch_gives_up_after_patience(
 def test_a_read_is_repeated(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
-    way = proxy(etcd.port)
+    way = proxy(etcd.settings.endpoints[0])
     revision = put(direct, store_prefix + "x")
     with closing(connect(way.settings())) as store, ThreadPoolExecutor(1) as pool:
         store.version()
@@ -140,7 +139,7 @@ def test_an_unanswered_txn_is_unknown_and_sent_once(
     store_prefix: str,
     dropped: bool,
 ) -> None:
-    way = proxy(etcd.port)
+    way = proxy(etcd.settings.endpoints[0])
     with ExitStack() as stack:
         store = stack.enter_context(closing(connect(way.settings(patience=1.0))))
         store.version()
@@ -198,7 +197,7 @@ def test_dead_endpoints_are_passed_over(connect: Connect, etcd: EmbeddedEtcd, st
 def test_a_watch_goes_on_at_another_endpoint(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
-    ways = [proxy(etcd.port), proxy(etcd.port)]
+    ways = [proxy(etcd.settings.endpoints[0]), proxy(etcd.settings.endpoints[0])]
     start = put(direct, store_prefix + "x")
     settings = StoreSettings(endpoints=tuple(way.endpoint for way in ways))
     with closing(connect(settings)) as store, store.watch(store_prefix, start) as watch:
@@ -248,14 +247,14 @@ def cancelling(target: str) -> Iterator[StoreSettings]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.forward(requests.get(f"http://{target}{self.path}", timeout=SOON).content)
+            self.forward(exchange(target, self.path, None)[1])
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path.endswith("/watch"):
                 self.forward(b'{"result": {"created": true, "canceled": true, "cancel_reason": "for fun"}}\n')
             else:
-                self.forward(requests.post(f"http://{target}{self.path}", data=body, timeout=SOON).content)
+                self.forward(exchange(target, self.path, body)[1])
 
         def forward(self, answer: bytes) -> None:
             self.send_response(200)
@@ -316,9 +315,9 @@ def answering(body: str) -> Iterator[int]:
         ('{"etcdserver": "3.4.22"}', r"version 3\.4\.22: at least 3\.4\.23"),
         ('{"etcdserver": "3.4"}', r"version 3\.4: at least 3\.4\.23"),
         ('{"etcdserver": "new"}', "'new': check that it is an etcd"),
-        ('{"version": 7}', "tells no etcd version"),
+        ('{"version": 7}', "names no etcd version"),
         ("<html>welcome</html>", "not in JSON"),
-        ("[1]", r"answered \[1\]"),
+        ("[1]", r"answered /version by \[1\]"),
     ],
 )
 def test_a_server_that_will_not_do_is_refused(body: str, told: str) -> None:
@@ -349,6 +348,22 @@ def test_versions_that_may_lose_data_are_warned_of(version: str, warned: bool) -
             with closing(EtcdStore(StoreSettings(endpoints=(f"{host}:{port}",)))) as store:
                 assert store.version() == version
     assert ["make the members of a cluster differ" in str(each.message) for each in caught] == [True] * warned
+
+
+@pytest.mark.parametrize("version", ["3.4.23", "3.4.42", "3.5.1", "3.5.28", "3.6.8", "3.6.9", "3.7.0"])
+def test_a_login_that_strangers_can_switch_off_is_warned_of(version: str) -> None:
+    with (
+        answering(f'{{"etcdserver": "{version}", "token": "x"}}') as port,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        # Any other address than loopback is reached by strangers.
+        for host in ("0.0.0.0", "127.0.0.1"):
+            settings = StoreSettings(endpoints=(f"{host}:{port}",), user="ann", password="s3cret")
+            with closing(EtcdStore(settings)) as store:
+                assert store.version() == version
+    warned = ["can switch its login off" in str(each.message) for each in caught]
+    assert warned.count(True) == (version in {"3.4.23", "3.5.1", "3.6.8"})
 
 
 def test_a_request_beyond_what_the_server_reads_says_what_to_do(direct: EtcdStore, store_prefix: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.wire import Json, range_json
 from cerebro_elastic.testing.store_contract import expect, put
@@ -27,11 +27,9 @@ Connect = Callable[[StoreSettings], EtcdStore]
 
 def ask(settings: StoreSettings, path: str, body: Json, token: str | None = None) -> dict[str, Any]:
     """What etcd answers to one who manages users."""
-    url, headers = f"http://{settings.endpoints[0]}/v3/auth/{path}", {"Authorization": token} if token else {}
-    response = requests.post(url, json=body, headers=headers, timeout=10)
-    response.raise_for_status()
-    answer: dict[str, Any] = response.json()
-    return answer
+    (etcd,) = open_endpoints(settings)
+    with closing(etcd):
+        return etcd.call(f"auth/{path}", body, 10.0, token)
 
 
 def demand_login(settings: StoreSettings) -> None:

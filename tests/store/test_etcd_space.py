@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreFull, TxnUnknown
@@ -18,7 +17,7 @@ from cerebro_elastic.store.client.base import Delete, Put, Store, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
-from support.etcd_cluster import EtcdCluster, make_room
+from support.etcd_cluster import EtcdCluster, exchange, make_room
 
 Connect = Callable[[StoreSettings], EtcdStore]
 QUOTA = 2 << 20
@@ -92,20 +91,20 @@ def late_alarm(target: str) -> Iterator[StoreSettings]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.forward(requests.get(f"http://{target}{self.path}", timeout=SOON))
+            self.forward(*exchange(target, self.path, None))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = requests.post(f"http://{target}{self.path}", data=body, timeout=SOON)
+            status, content = exchange(target, self.path, body)
             if self.path.endswith("/txn"):
-                answer.status_code = 429
-                answer._content = b'{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}'
-            self.forward(answer)
+                status = 429
+                content = b'{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}'
+            self.forward(status, content)
 
-        def forward(self, answer: requests.Response) -> None:
-            self.send_response(answer.status_code)
+        def forward(self, status: int, content: bytes) -> None:
+            self.send_response(status)
             self.end_headers()
-            self.wfile.write(answer.content)
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Keep quiet."""

@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def test_every_kind_of_request_over_tls(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files, store_prefix: str
 ) -> None:
-    way = proxy(etcd.port, files.server)
+    way = proxy(etcd.settings.endpoints[0], files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, cert=files.cert, key=files.key)
     with closing(connect(settings)) as store:
         revision = put(store, store_prefix + "x", b"1")
@@ -71,7 +71,7 @@ def test_every_kind_of_request_over_tls(
 def test_an_untrusted_server_is_refused(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
-    way = proxy(etcd.port, files.server)
+    way = proxy(etcd.settings.endpoints[0], files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.other_ca, cert=files.cert, key=files.key)
     with closing(connect(settings)) as store, pytest.raises(StoreRefused, match="CEREBRO_ETCD_CA"):
         store.get("/x")
@@ -83,7 +83,7 @@ def test_an_untrusted_server_is_refused(
 def test_a_missing_client_certificate_is_told(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
-    way = proxy(etcd.port, files.server)
+    way = proxy(etcd.settings.endpoints[0], files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, patience=0.2)
     with (
         closing(connect(settings)) as store,
@@ -92,8 +92,11 @@ def test_a_missing_client_certificate_is_told(
         store.get("/x")
 
 
-def test_tls_to_a_server_without_is_told(connect: Connect, etcd: EmbeddedEtcd, files: Files) -> None:
-    settings = StoreSettings(endpoints=etcd.settings.endpoints, ca=files.ca, patience=0.2)
+def test_tls_to_a_server_without_is_told(
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
+) -> None:
+    way = proxy(etcd.settings.endpoints[0])
+    settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, patience=0.2)
     with closing(connect(settings)) as store, pytest.raises(StoreError, match="TLS"):
         store.get("/x")
 
@@ -101,6 +104,6 @@ def test_tls_to_a_server_without_is_told(connect: Connect, etcd: EmbeddedEtcd, f
 def test_a_server_with_tls_without_it_is_told(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
-    settings = proxy(etcd.port, files.server).settings(patience=0.2)
+    settings = proxy(etcd.settings.endpoints[0], files.server).settings(patience=0.2)
     with closing(connect(settings)) as store, pytest.raises(StoreError, match="without TLS"):
         store.get("/x")

@@ -6,17 +6,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import requests
+from urllib3 import HTTPConnectionPool
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreError
+from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, stop
+from cerebro_elastic.store.client.unix_socket import UnixSocketPool
 from cerebro_elastic.store.client.versions import may_diverge
 
 # A leader is missed after half a second, and still not each time when a machine is busy.
@@ -158,7 +161,7 @@ def _wait_healthy(member: Member) -> None:
 
 def _revision(member: Member) -> int:
     """How far the member itself is."""
-    answer = _ask(member.endpoint, "kv/range", {"key": "AA==", "serializable": True})
+    answer = ask(member.endpoint, "kv/range", {"key": "AA==", "serializable": True})
     return int(answer["header"]["revision"])
 
 
@@ -172,20 +175,29 @@ def _free_ports(count: int) -> list[int]:
 
 def compact(endpoint: str, revision: int) -> None:
     """Make etcd forget the changes before ``revision``; returns when it has."""
-    _ask(endpoint, "kv/compaction", {"revision": str(revision), "physical": True})
+    ask(endpoint, "kv/compaction", {"revision": str(revision), "physical": True})
 
 
 def make_room(endpoint: str, revision: int) -> None:
     """What frees an etcd of one member that is full: forget the changes before ``revision``, give the space
     back, and end the alarm."""
     compact(endpoint, revision)
-    _ask(endpoint, "maintenance/defragment", {})
-    for alarm in _ask(endpoint, "maintenance/alarm", {"action": "GET"}).get("alarms", ()):
-        _ask(endpoint, "maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+    ask(endpoint, "maintenance/defragment", {})
+    for alarm in ask(endpoint, "maintenance/alarm", {"action": "GET"}).get("alarms", ()):
+        ask(endpoint, "maintenance/alarm", {"action": "DEACTIVATE", **alarm})
 
 
-def _ask(endpoint: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    response = requests.post(f"http://{endpoint}/v3/{path}", json=body, timeout=10)
-    response.raise_for_status()
-    answer: dict[str, Any] = response.json()
-    return answer
+def exchange(endpoint: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    """The status and content of the answer of the etcd at ``endpoint`` to an HTTP request."""
+    socket_file = socket_path(endpoint)
+    pool = UnixSocketPool(socket_file) if socket_file else HTTPConnectionPool(*host_port(endpoint))
+    with pool:
+        answer = pool.urlopen("GET" if body is None else "POST", path, body, retries=False, timeout=10.0)
+        return answer.status, answer.data
+
+
+def ask(endpoint: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What the etcd at ``endpoint`` answers."""
+    (etcd,) = open_endpoints(StoreSettings(endpoints=(endpoint,)))
+    with closing(etcd):
+        return etcd.call(path, body, 60.0, None)

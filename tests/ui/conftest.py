@@ -58,4 +58,4 @@ def run(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[LiveRun]:
 
 @pytest.fixture
 def places(etcd: EmbeddedEtcd, tmp_path: Path) -> Places:
-    return Places(tmp_path, store_at(f"127.0.0.1:{etcd.port}"))
+    return Places(tmp_path, store_at(etcd.settings.endpoints[0]))

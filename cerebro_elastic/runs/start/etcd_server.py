@@ -15,10 +15,13 @@ from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.ledger.record import Record
 
 _LINGER = 15.0
 """Seconds without any host after which the server ends, if the run has not ended or had ended before."""
+_SILENT = 60.0
+"""Seconds after the run's end for which the server waits for hosts that have fallen silent."""
 _POLL = 0.5
 
 
@@ -33,12 +36,11 @@ def serve(
     """Serve an etcd on ``listen:port`` until all machines that take part in ``run`` have ended.
 
     The data are in ``<home>/<run>.etcd``, where the same command finds them again. Whoever has the run's key,
-    which lies beside the data, may read and write. Nothing is encrypted on the way: use it on one machine, or
-    in a network that you trust.
+    which lies beside the data, may read and write. The connections are encrypted.
 
     Raises:
         RunError: ``run`` is no id, or all machines are gone and the run has not ended.
-        StoreError: etcd cannot be started.
+        StoreError: etcd cannot be started, or this machine cannot listen there.
     """
     watcher = watcher or Watcher()
     refuse_recipe(run)
@@ -46,11 +48,12 @@ def serve(
     folder = etcd_folder(run, home)
     private_folder(folder)
     key = RunKey.from_env(os.environ) or RunKey.kept(folder / "key")
+    where = Listen(listen, port)
     with (
-        EmbeddedEtcd(folder / "data", port, listen, key) as etcd,
+        EmbeddedEtcd(folder / "data", key, where) as etcd,
         closing(EtcdStore(etcd.settings)) as store,
     ):
-        watcher.say(f"etcd {store.version()} for run {run!r} serves on {listen}:{port}")
+        watcher.say(f"etcd {store.version()} for run {run!r} serves on {where}")
         if key.file is not None:
             watcher.say(
                 f"hosts that do not see {key.file} need the key: "
@@ -71,15 +74,16 @@ def _until_alone(record: Record) -> bool:
     The machines of a run that had ended before may have come and gone before the first look. Hosts may have
     the record of a run of another etcd, and report its end."""
     begun = record.now()
-    alone, end_reported = 0.0, False
+    alone, over, end_reported = 0.0, 0.0, False
     while True:
         end_reported = end_reported or _end_reported(record)
         # Machines may come and go between two looks.
         been, ended = record.now() > begun, record.ended() or (end_reported and record.spec() is None)
-        if alone >= (_POLL if been and ended else _LINGER):
+        if alone >= (_POLL if been and ended else _LINGER) or over >= _SILENT:
             return ended
         time.sleep(_POLL)
         alone = alone + _POLL if (been or ended) and not in_use(record) else 0.0
+        over = over + _POLL if been and ended else 0.0
 
 
 def _end_reported(record: Record) -> bool:

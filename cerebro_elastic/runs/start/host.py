@@ -9,8 +9,8 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,10 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
+from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.lock import lock
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.keys import Keys
@@ -48,8 +48,6 @@ ENDED = (
     "torchx: --run_id)"
 )
 """What is said of an ended ``run``."""
-_LEASE_SECONDS = 60.0
-"""Of a host's presence: long, because a host that was busy or suspended for a while is still one."""
 _REPORT_SECONDS = 10.0
 """How long the report of a host that the run has ended stays in etcd."""
 _BRIEF_PATIENCE = 60.0
@@ -110,7 +108,7 @@ def host(
     # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
-    with closing(patient), _present(Record(patient, folder.run)), imports or SharedImports() as imports:
+    with closing(patient), present(Record(patient, folder.run)), imports or SharedImports() as imports:
         _open(patient, store, folder, checked, watcher, imports)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
@@ -130,15 +128,6 @@ def _etcd_of(recipe: Recipe) -> str:
             "in the recipe"
         )
     return recipe.etcd
-
-
-@contextmanager
-def _present(record: Record) -> Iterator[None]:
-    """Register as one of the run's hosts for the block: an etcd that serves one run ends when it has none."""
-    with LeaseKeeper(record.store, _LEASE_SECONDS) as keeper:
-        presence = json.dumps({"host": socket.gethostname()}).encode()
-        record.store.txn([], [Put(record.keys.hosts + uuid.uuid4().hex, presence, keeper.lease)])
-        yield
 
 
 def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:

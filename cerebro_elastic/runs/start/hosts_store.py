@@ -26,6 +26,7 @@ from cerebro_elastic.runs.start.host import check_same
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
@@ -50,8 +51,9 @@ def store_for_hosts(
         yield settings
         return
     listen = here if ip_address(here).is_loopback else "0.0.0.0"
-    with EmbeddedEtcd(folder / "data", _port(folder), listen, _key(folder)) as server:
-        yield replace(server.settings, endpoints=(f"{here}:{server.port}",))
+    port = _port(folder)
+    with EmbeddedEtcd(folder / "data", _key(folder), Listen(listen, port)) as server:
+        yield replace(server.settings, endpoints=(str(Listen(here, port)),))
 
 
 @contextmanager

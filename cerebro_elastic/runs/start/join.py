@@ -6,7 +6,7 @@ import re
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,8 @@ from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.runs.start.presence import present
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 
@@ -76,7 +78,8 @@ def join(
     """
     watcher = watcher or Watcher()
     run_id, settings = locate(run, home, store)
-    return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
+    with closing(EtcdStore(settings)) as etcd, present(Record(etcd, run_id)):
+        return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
 
 
 def node_names(nodes: int, name: str | None = None) -> list[str]:

@@ -41,6 +41,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     recheck,
     write_spec,
 )
+from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -167,6 +168,8 @@ class Launch:
         with ExitStack() as stack:
             stack.enter_context(publish_endpoint(folder, settings))
             record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            if self.store is not None:
+                stack.enter_context(present(record))
             if key is not None and key.file == folder.new_key:
                 settings = replace(settings, run_key=_sign(folder, record, journal))
             if spec.extensions:

@@ -8,6 +8,7 @@ fork: open the store in the process that uses it, after any fork.
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.client.etcd_errors import TLS_ADVICE, NoAnswer, NotSent, Problem, from_status
+from cerebro_elastic.store.client.etcd_errors import NoAnswer, NotSent, Problem, from_status, tls_refused
+from cerebro_elastic.store.client.first_contact import explain_silence, key_for_tls
 from cerebro_elastic.store.client.wire import Json
 
 _CALLS = {
@@ -55,8 +57,12 @@ class ChannelEndpoint:
     """An ``Endpoint``."""
 
     def __init__(self, address: str, settings: StoreSettings) -> None:
+        self._address = address
         self._settings = settings
-        self._channel = _channel(address, settings)
+        self._channel: grpc.Channel | None = None
+        self._closed = False
+        self._answered = False
+        """Whether it has ever answered. Until then the server there may become another one."""
 
     def __str__(self) -> str:
         return f"etcd at {', '.join(self._settings.endpoints)}"
@@ -65,17 +71,21 @@ class ChannelEndpoint:
         return str(self.call("maintenance/status", {}, seconds, token)["version"])
 
     def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
-        invoke = self._channel.unary_unary(*_typed(path))
+        invoke = self._connected(seconds).unary_unary(*_typed(path))
         try:
             answer = invoke(_message(path, body), timeout=seconds, metadata=_metadata(token))
         except (grpc.RpcError, ValueError) as exc:
+            if not self._answered:
+                self._forget()
+                explain_silence(self._address, self._settings, seconds)
             raise self.translated(exc) from exc
+        self._answered = True
         return _json(answer)
 
     def stream(self, path: str, body: Json, seconds: float, token: str | None) -> ChannelStream:
         # A member that is cut off from its leader then ends the stream instead of falling silent.
         metadata = [*_metadata(token), ("hasleader", "true")]
-        invoke = self._channel.unary_stream(*_typed(path))
+        invoke = self._connected(seconds).unary_stream(*_typed(path))
         try:
             # It lasts for ``seconds`` at most: gRPC cannot distinguish a quiet etcd from one that hangs.
             call = invoke(_message(path, body), timeout=seconds, metadata=metadata)
@@ -85,7 +95,23 @@ class ChannelEndpoint:
         return ChannelStream(call, first, self)
 
     def close(self) -> None:
-        self._channel.close()
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+
+    def _forget(self) -> None:
+        """Begin anew with the next request."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _connected(self, seconds: float) -> grpc.Channel:
+        """The channel: with TLS, if the settings or the server want it."""
+        if self._closed:
+            raise NotSent("the channel is closed")
+        if self._channel is None:
+            self._channel = _channel(self._address, self._settings, seconds)
+        return self._channel
 
     def translated(self, exc: Exception) -> Problem | StoreRefused:
         """What a failed exchange means for the request."""
@@ -95,9 +121,7 @@ class ChannelEndpoint:
             return NoAnswer("the stream ended at once")
         code, details = exc.code().value[0], exc.details() or ""
         if "SSL_ERROR_SSL" in details:
-            return StoreRefused(
-                f"{self} does not accept the connection {self._settings.encryption} ({details}): {TLS_ADVICE}"
-            )
+            return tls_refused(str(self), self._settings, details)
         if exc.code() is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NOT_CONNECTED):
             return NotSent(f"cannot connect: {details}")
         return from_status(details, code, str(self))
@@ -125,13 +149,24 @@ class ChannelStream:
         self._call.cancel()
 
 
-def _channel(address: str, settings: StoreSettings) -> grpc.Channel:
-    if not settings.tls:
-        return grpc.insecure_channel(address, _OPTIONS)
-    credentials = grpc.ssl_channel_credentials(
-        _bytes(settings.ca), _bytes(settings.key), _bytes(settings.cert)
-    )
-    return grpc.secure_channel(address, credentials, _OPTIONS)
+def _channel(address: str, settings: StoreSettings, seconds: float) -> grpc.Channel:
+    if settings.tls:
+        credentials = grpc.ssl_channel_credentials(
+            _bytes(settings.ca), _bytes(settings.key), _bytes(settings.cert)
+        )
+        return grpc.secure_channel(address, credentials, _OPTIONS)
+    key = key_for_tls(address, settings, seconds)
+    if key is not None:
+        from cerebro_elastic.store.client.certificate import NAME, CertificateFiles
+
+        with tempfile.TemporaryDirectory(prefix="cerebro-tls-") as folder:
+            files = CertificateFiles.write(key, Path(folder))
+            credentials = grpc.ssl_channel_credentials(
+                _bytes(files.authority), _bytes(files.private_key), _bytes(files.certificate)
+            )
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", NAME)]
+        return grpc.secure_channel(address, credentials, options)
+    return grpc.insecure_channel(address, _OPTIONS)
 
 
 def _bytes(file: Path | None) -> bytes | None:

@@ -15,13 +15,11 @@ from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
-from cerebro_elastic.store.client.versions import check_version, may_diverge
-from cerebro_elastic.store.client.wire import Json, range_json, revision_of
+from cerebro_elastic.store.client.versions import check_version, login_holds, may_diverge
+from cerebro_elastic.store.client.wire import Json, revision_of
 
 _T = TypeVar("_T")
 
-LOGIN = "root"
-"""The user of an etcd that is a run's own; the password follows from the run's key."""
 _MEMBERS = "cluster/member/list"
 _LEAVING_PATIENCE, _LEAST_PATIENCE = 1.0, 0.5
 """Seconds, in a process that is to leave: before its deadline, and behind it."""
@@ -40,7 +38,6 @@ class Cluster:
         self._current = 0
         self._version: str | None = None
         self._token: str | None = None
-        self._name, self._password = settings.user, settings.password
         self._login_lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -57,9 +54,7 @@ class Cluster:
             check_version(version, str(self), "give another endpoint")
             self._version = version
             self._warn_of_divergence(version)
-            if self.settings.run_key is not None:
-                # Whether it asks for the key's login is to be known before a watch, which gets no answer.
-                self.call("kv/range", range_json(LOGIN))
+            self._warn_of_login(version)
         return self._version
 
     def _warn_of_divergence(self, version: str) -> None:
@@ -72,6 +67,17 @@ class Cluster:
                 stacklevel=3,
             )
 
+    def _warn_of_login(self, version: str) -> None:
+        """Warn of a login that does not keep strangers out, where they may reach it."""
+        settings = self.settings
+        if settings.user is None or settings.trusted or settings.loopback or login_holds(version):
+            return
+        warnings.warn(
+            f"{self}, version {version}: whoever reaches it can switch its login off (GHSA-q8m4-xhhv-38mg); "
+            "upgrade it to 3.6.9, 3.5.28, 3.4.42 or later, or start it with --client-cert-auth",
+            stacklevel=3,
+        )
+
     def _members(self) -> int:
         """How many members the etcd has; 0 if it does not say."""
 
@@ -83,11 +89,6 @@ class Cluster:
         with suppress(Refused):
             return len(self._retried(asked, (NotSent, NoAnswer)).get("members", ()))
         return 0
-
-    @property
-    def logs_in(self) -> bool:
-        """Whether requests bear a login."""
-        return self._name is not None
 
     @property
     def patience(self) -> float:
@@ -154,10 +155,11 @@ class Cluster:
                 f"compact REVISION` and `etcdctl defrag`, then `etcdctl alarm disarm`; or start it with a "
                 f"larger --quota-backend-bytes and disarm"
             )
+        if isinstance(problem, NotSent):
+            return StoreUnavailable(f"{self} did not answer for {patience}: {problem}")
         return StoreUnavailable(
-            f"{self} did not answer for {patience} ({problem}): check that it runs, that "
-            f"it can be reached from here, that CEREBRO_ETCD_ENDPOINTS names it, and that it is to be "
-            f"spoken to {self.settings.encryption}"
+            f"{self} did not answer for {patience} ({problem}): check that this is etcd's port for clients, "
+            f"and that it is to be spoken to {self.settings.encryption}"
         )
 
     def close(self) -> None:
@@ -205,7 +207,7 @@ class Cluster:
         try:
             return send(seconds, token)
         except Refused as refusal:
-            if not (self._learns_login(refusal) if token is None else refusal.login_is_over):
+            if token is None or not refusal.login_is_over:
                 raise
         if self._token == token:
             self._token = None
@@ -213,23 +215,15 @@ class Cluster:
 
     def _login(self, endpoint: Endpoint, seconds: float) -> str | None:
         """The token of the present login; ``None`` for etcd without login."""
-        if not self.logs_in:
+        if self.settings.user is None:
             return None
         with self._login_lock:
             if self._token is None:
                 self._token = self._new_token(endpoint, seconds)
             return self._token
 
-    def _learns_login(self, refusal: Refused) -> bool:
-        """Whether the etcd, which turned us away undone, asks for a login, and we have that of the key."""
-        key = self.settings.run_key
-        if key is None or not refusal.asks_for_login:
-            return False
-        self._name, self._password = LOGIN, key.password
-        return True
-
     def _new_token(self, endpoint: Endpoint, seconds: float) -> str:
-        body = {"name": self._name, "password": self._password}
+        body = {"name": self.settings.user, "password": self.settings.password}
         try:
             return str(endpoint.call("auth/authenticate", body, seconds, None)["token"])
         except NoAnswer as exc:

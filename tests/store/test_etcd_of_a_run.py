@@ -1,0 +1,182 @@
+"""An etcd of a run's own keeps out whoever has no key of the run, also by requests that need no login."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreError, StoreRefused
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.endpoint import open_endpoints
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.listen import Listen
+from cerebro_elastic.testing.store_contract import expect, put
+
+KEY, ANOTHER = RunKey(b"k" * 32), RunKey(b"a" * 32)
+ALARM = json.dumps({"action": "ACTIVATE", "alarm": "NOSPACE"})
+Connect = Callable[[StoreSettings], EtcdStore]
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _answer(stranger: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
+    stranger.request("POST", path, ALARM)
+    return stranger.getresponse()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreSettings]:
+    """An etcd with the key that listens on a port, and how those with the key reach it there."""
+    where = Listen("127.0.0.1", free_port())
+    with EmbeddedEtcd(tmp_path_factory.mktemp("served") / "data", KEY, where):
+        yield StoreSettings(endpoints=(str(where),), run_key=KEY)
+
+
+def test_every_kind_of_request_with_the_key_alone(connect: Connect, served: StoreSettings) -> None:
+    with closing(connect(served)) as store:
+        lease = store.grant(30)
+        revision = put(store, "/x", b"1", lease)
+        with store.watch("/x", revision) as watch:
+            assert expect(watch).revision == revision
+        assert store.keep(lease) == 30
+        assert store.range("/x").items[0].value == b"1"
+        store.revoke(lease)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize(
+    "path", ["/v3/maintenance/alarm", "/v3/cluster/member/list", "/v3/kv/range", "/metrics"]
+)
+def test_a_stranger_gets_no_answer(served: StoreSettings, path: str, encrypted: bool) -> None:
+    """The alarm is the request by which a stranger can switch off an etcd's login."""
+    host, _, port = served.endpoints[0].partition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    stranger = (
+        http.client.HTTPSConnection(host, int(port), context=context, timeout=10)
+        if encrypted
+        else http.client.HTTPConnection(host, int(port), timeout=10)
+    )
+    with closing(stranger), pytest.raises((OSError, http.client.HTTPException)):
+        _answer(stranger, path)
+    (etcd,) = open_endpoints(served)
+    with closing(etcd):
+        assert etcd.call("maintenance/alarm", {"action": "GET"}, 10.0, None).get("alarms", []) == []
+
+
+def test_another_key_and_none_are_refused_at_once(connect: Connect, served: StoreSettings) -> None:
+    with (
+        closing(connect(replace(served, run_key=ANOTHER))) as store,
+        pytest.raises(
+            StoreRefused, match=r"certificate that the run's key did not make.*take the file `key`"
+        ),
+    ):
+        store.get("/x")
+    with (
+        closing(connect(replace(served, run_key=None))) as store,
+        pytest.raises(
+            StoreRefused, match="without TLS: for the run's own etcd, name by CEREBRO_RUN_KEY_FILE"
+        ),
+    ):
+        store.get("/x")
+
+
+def test_a_server_without_the_key_is_not_believed(served: StoreSettings, tmp_path: Path) -> None:
+    """Nor is one that shows a certificate of another run."""
+    where = Listen("127.0.0.1", free_port())
+    with (
+        EmbeddedEtcd(tmp_path / "data", ANOTHER, where),
+        closing(EtcdStore(replace(served, endpoints=(str(where),)))) as store,
+        pytest.raises(StoreRefused, match="certificate that the run's key did not make"),
+    ):
+        store.get("/x")
+
+
+@pytest.mark.parametrize(
+    ("listen", "reached"),
+    [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("::1", "[::1]")],
+)
+def test_it_listens_where_it_is_asked_to(tmp_path: Path, listen: str, reached: str) -> None:
+    try:
+        port = free_port("::1" if ":" in listen else "127.0.0.1")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with EmbeddedEtcd(tmp_path / "data", KEY, Listen(listen, port)):
+        settings = StoreSettings(endpoints=(f"{reached}:{port}",), run_key=KEY)
+        with closing(EtcdStore(settings)) as store:
+            put(store, "/x")
+
+
+@pytest.mark.parametrize(
+    ("listen", "message"),
+    [
+        ("192.0.2.1", r"port \d+ of 192.0.2.1 .*: it is no address of this machine"),
+        ("no-such-name.invalid", "on 'no-such-name.invalid', which is neither an address nor a known name"),
+        (
+            "127.0.0.1:2379",
+            "which is neither an address nor a known name .* the port is an option of its own",
+        ),
+        ("a..b", "neither an address nor a known name"),
+    ],
+)
+def test_where_it_cannot_listen_it_says_why(tmp_path: Path, listen: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        EmbeddedEtcd(tmp_path / "data", KEY, Listen(listen, free_port())).__enter__()
+
+
+def test_a_name_that_leads_to_this_machine_alone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian writes a machine's own name to /etc/hosts: others would wait in vain."""
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **more: real("127.0.1.1", *rest, **more))
+    with pytest.raises(
+        StoreError, match=r"'my-machine' leads to 127\.0\.1\.1, which no other machine reaches"
+    ):
+        EmbeddedEtcd(tmp_path / "data", KEY, Listen("my-machine", free_port())).__enter__()
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            StoreError, match=f"port {port} .*in use.*stop what uses it, or give another port"
+        ):
+            EmbeddedEtcd(tmp_path / "data", KEY, Listen("127.0.0.1", port)).__enter__()
+
+
+def test_a_run_that_a_former_version_began_has_no_login_any_more(tmp_path: Path) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+        put(store, "/x", b"1")
+        (etcd,) = open_endpoints(server.settings)
+        with closing(etcd):
+            for path, body in (
+                ("user/add", {"name": "root", "password": KEY.password}),
+                ("user/grant", {"user": "root", "role": "root"}),
+                ("enable", {}),
+            ):
+                etcd.call(f"auth/{path}", body, 10.0, None)
+        with pytest.raises(StoreRefused):
+            store.get("/x")
+    with pytest.raises(StoreError, match="login of another key than the one here"):
+        EmbeddedEtcd(tmp_path / "data", ANOTHER).__enter__()
+    with EmbeddedEtcd(tmp_path / "data", KEY) as server, closing(EtcdStore(server.settings)) as store:
+        item = store.get("/x")
+        assert item is not None
+        assert item.value == b"1"
