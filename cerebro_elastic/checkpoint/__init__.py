@@ -1,12 +1,13 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
+from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.storage import (
     Staged,
     complete,
     is_divided,
     load,
+    manifests,
     origin,
-    origins,
     put_back,
     remove,
     restore,
@@ -18,13 +19,14 @@ from cerebro_elastic.checkpoint.storage import (
 from cerebro_elastic.checkpoint.tensors import Part
 
 __all__ = [
+    "Manifest",
     "Part",
     "Staged",
     "complete",
     "is_divided",
     "load",
+    "manifests",
     "origin",
-    "origins",
     "put_back",
     "remove",
     "restore",

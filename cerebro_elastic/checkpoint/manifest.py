@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
@@ -21,6 +21,16 @@ from cerebro_elastic.files import Content, Place
 VERSION = 1
 ADVICE = "restore it from a copy, or start another run"
 _ORIGIN = "origin"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says of its checkpoint."""
+
+    digest: str
+    """The checkpoint's digest."""
+    origin: Origin | None
+    """Where the state comes from, if the manifest says so."""
 
 
 def text(contents: Mapping[str, Content], origin: Origin | None) -> bytes:
@@ -56,13 +66,23 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Cont
     return {name: Content(**what) for name, what in manifest["files"].items()}
 
 
-def origin(written: bytes, place: Place) -> Origin | None:
-    """The origin of the state, if the manifest ``written`` at ``place`` has it."""
-    document = _parsed(written).get(_ORIGIN)
+def read(written: bytes, place: Place) -> Manifest:
+    """What the manifest ``written`` at ``place`` says. Raises ``DamagedCheckpoint`` if it is not as it was
+    written, in its origin or elsewhere."""
+    document = _parsed(written)
+    if not document or compact(document) != written:
+        raise DamagedCheckpoint(f"{place} is no manifest as this program writes it; {ADVICE}")
+    stated = document.pop(_ORIGIN, None)
+    digest = hashlib.sha256(compact(document)).hexdigest()
+    if stated is None:
+        return Manifest(digest, None)
     try:
-        return None if document is None else decode(json.dumps(document), Origin)
+        origin = decode(json.dumps(stated), Origin)
     except UnreadableValue as exc:
         raise DamagedCheckpoint(f"{place} is damaged: {exc}; {ADVICE}") from exc
+    if _canonical(encode(origin)) != _canonical(json.dumps(stated)):
+        raise DamagedCheckpoint(f"{place} is damaged: its origin is not as it was written; {ADVICE}")
+    return Manifest(digest, origin)
 
 
 def compact(value: Any) -> bytes:
@@ -72,6 +92,11 @@ def compact(value: Any) -> bytes:
 
 def _of(contents: Mapping[str, Content]) -> dict[str, Any]:
     return {"version": VERSION, "files": {name: asdict(what) for name, what in contents.items()}}
+
+
+def _canonical(text: str) -> str:
+    """The same for equal JSON: a whole number may be written with a point or without."""
+    return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
 
 
 def _parsed(written: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint import manifest, tensors, tree
+from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -194,20 +195,25 @@ def verify(ref: CheckpointRef) -> None:
 def origin(ref: CheckpointRef) -> Origin | None:
     """Where the state of ``ref`` comes from, if its manifest has that. Raises as ``load``."""
     with _reading(ref) as folder:
-        return manifest.origin(read(folder / MANIFEST), folder / MANIFEST)
+        return manifest.read(read(folder / MANIFEST), folder / MANIFEST).origin
 
 
-def origins(url: str) -> Iterator[tuple[str, Origin | None]]:
-    """All checkpoints below the folder ``url`` whose manifests can be read, also those that no record names:
-    their path in that folder, and where they come from."""
+def manifests(url: str) -> Iterator[tuple[str, Manifest | DamagedCheckpoint]]:
+    """All checkpoints below the folder ``url``, also those that no record names: their path in that folder,
+    and what their manifests say, or why they are not as they were written."""
     with translated(CheckpointError, f"cannot read the checkpoints in {url}"):
         root = locate(url)
         for path in sorted(sizes(root)):
             place = replace(root, path=path)
             if path.endswith(f"/{MANIFEST}"):
-                with suppress(FileNotFoundError, DamagedCheckpoint):
-                    name = path.removeprefix(root.path).removesuffix(MANIFEST).strip("/")
-                    yield name, manifest.origin(read(place), place)
+                name = path.removeprefix(root.path).removesuffix(MANIFEST).strip("/")
+                try:
+                    found: Manifest | DamagedCheckpoint = manifest.read(read(place), place)
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+                except DamagedCheckpoint as damage:
+                    found = damage
+                yield name, found
 
 
 def remove(ref: CheckpointRef) -> None:

@@ -13,7 +13,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import reduce
 from itertools import pairwise
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,18 +25,21 @@ from recorded_run import record
 from typer.testing import CliRunner
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint.manifest import compact
+from cerebro_elastic.checkpoint.manifest import read as read_manifest
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
+from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
+from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.output_checks import check_curves, check_report
-from cerebro_elastic.runs.results.record_checks import check_origins, check_spec
+from cerebro_elastic.runs.results.record_checks import check_manifests, check_spec
 from cerebro_elastic.runs.results.replay import compare_results, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
@@ -319,17 +324,24 @@ class TestWhatWasMadeOfIt:
                 continue
             assert found, path
 
-    def test_each_value_that_a_checkpoint_says_of_its_origin(self, run: RunResult) -> None:
-        known = dict(checkpoint.origins(f"{run.spec.storage}/checkpoints"))
-        name, origin = next((name, origin) for name, origin in known.items() if origin is not None)
-        document = json.loads(encode(origin))
-        for path in leaves(document):
-            if path[0] in ("kind", "v"):
-                continue
-            forged = decode(text_of(changed(document, path)), Origin)
-            found = violations(check_origins(run.spec, run.events, {**known, name: forged}))
-            stories = list(record_chain.checkpoints(run.lines, [forged], grows=False))
-            assert found or stories, path
+    def test_bytes_and_values_of_a_checkpoints_manifest(self, run: RunResult) -> None:
+        """Without the head of the record it looks as one that was made again after damage: a note says so."""
+        file = min((run.folder.path / "checkpoints").glob("c0000/*/manifest.json"))
+        name, written = f"c0000/{file.parent.name}", file.read_bytes()
+        assert not accused(run, name, written)
+        for at in range(0, len(written), 11):  # prime to all that repeats
+            assert accused(run, name, written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :]), written[
+                at:
+            ]
+        document = json.loads(written)
+        paths = list(leaves(document))
+        for path in paths:
+            assert accused(run, name, compact(changed(document, path))), path
+        for path in {whole[:end] for whole in paths for end in range(1, len(whole) + 1)}:
+            lacks = compact(without(document, path))
+            assert accused(run, name, lacks) or path == ("origin", "record"), path
+            assert accused(run, name, compact(without(document, path, as_name="other"))), path
+            assert accused(run, name, compact(replaced(document, path, []))), path
 
     def test_checkpoints_that_were_exchanged(self, folder: RunFolder) -> None:
         one, two = sorted((folder.path / "checkpoints" / "c0000").iterdir())[-2:]
@@ -471,5 +483,32 @@ def violations(findings: Iterator[Any]) -> list[Violation]:
 
 
 def known_origins(folder: RunFolder) -> list[Origin]:
-    found = checkpoint.origins(f"{folder.path}/checkpoints")
-    return [origin for _, origin in found if origin is not None]
+    manifests = [manifest for _, manifest in checkpoint.manifests(f"{folder.path}/checkpoints")]
+    return [m.origin for m in manifests if isinstance(m, checkpoint.Manifest) and m.origin is not None]
+
+
+def accused(run: RunResult, name: str, written: bytes) -> bool:
+    """Whether a manifest is found to be changed that holds this."""
+    try:
+        found: checkpoint.Manifest | DamagedCheckpoint = read_manifest(written, locate(name))
+    except DamagedCheckpoint as damage:
+        found = damage
+    origins = [found.origin] if isinstance(found, checkpoint.Manifest) and found.origin is not None else []
+    stories = list(record_chain.checkpoints(run.lines, origins, grows=False))
+    return bool(stories or violations(check_manifests(run.spec, run.events, {name: found})))
+
+
+def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    document = copy.deepcopy(document)
+    reduce(getitem, path[:-1], document)[path[-1]] = value
+    return document
+
+
+def without(document: Any, path: tuple[Any, ...], as_name: str = "") -> Any:
+    """Without what is at ``path``, or with another name for it."""
+    document = copy.deepcopy(document)
+    holder = reduce(getitem, path[:-1], document)
+    value = holder.pop(path[-1])
+    if as_name:
+        holder[as_name] = value
+    return document

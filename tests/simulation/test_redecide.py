@@ -76,7 +76,8 @@ def eventful(seed: int) -> tuple[World, list[int]]:
     """A run in which others write between a decision and its events, and the lengths of its history at which
     machines have joined."""
     rng = random.Random(seed)
-    world = World(Plan("r", rng.randint(1, 3), 3, max_nodes=3, tries=3), 4, POLICY, search=RestlessSearch)
+    plan = Plan("r", rng.randint(1, 3), 3, max_nodes=3, tries=3)
+    world = World(plan, 4, POLICY, search=RestlessSearch, heads=True)
     world.elect()
     joined = []
     for _ in range(70):

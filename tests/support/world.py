@@ -98,9 +98,11 @@ class World:
         store: Callable[[Clock], Store] = MemoryStore,
         patience: float = 0.0,
         forgets: bool = False,
+        heads: bool = False,
     ) -> None:
-        """Nodes whose caches are limited (``forgets``) drop partitions, and say so."""
-        self.forgets = forgets
+        """Nodes whose caches are limited (``forgets``) drop partitions, and say so. With ``heads``, assignments
+        bear what their leader had read."""
+        self.forgets, self.heads = forgets, heads
         self.clock = HandClock()
         self.store = store(self.clock)
         self.ledger = Ledger(self.store, plan.run, unreadable=lambda _error: None)
@@ -140,7 +142,7 @@ class World:
             self.search,
             name=name,
             history=self.trace,
-            head=lambda: RecordHead(controller.state.revision, "digest"),
+            head=lambda: RecordHead(controller.state.revision, "digest") if self.heads else None,
         )
         controller.__enter__()
         self.controllers.append(controller)

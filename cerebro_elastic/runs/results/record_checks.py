@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.trace import in_words
@@ -28,18 +28,24 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.extensions import specs_of
-from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
+from cerebro_elastic.core.model.origin import basis_of, origin_of
 from cerebro_elastic.core.model.run import Basis, Plan, Spec
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
 from cerebro_elastic.files import content, locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import batches_in, plan_of
 from cerebro_elastic.words import counted
+
+if TYPE_CHECKING:
+    from cerebro_elastic import checkpoint
+
+Manifests: TypeAlias = "Mapping[str, checkpoint.Manifest | DamagedCheckpoint]"
+"""Of the checkpoints at rest, by their names: what their manifests say, or why they are not as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +219,9 @@ def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
         yield Note(f"{counted(unknown, 'file')} of logged rows cannot be checked: of an earlier version")
 
 
-def check_origins(
-    spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None]
-) -> Iterator[Violation | Note]:
-    """Check the origins that the checkpoints at rest bear against the visits that wrote them. ``origins`` has
-    them by the checkpoints' names. A checkpoint whose assignment has a head must bear one."""
+def check_manifests(spec: Spec, events: Sequence[Event], manifests: Manifests) -> Iterator[Violation | Note]:
+    """Check the manifests of the checkpoints at rest: each is as it was written, and has the digest and the
+    origin of the visit that wrote the checkpoint. A checkpoint whose assignment has a head must bear one."""
     state, visits = gather(events)
     assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
     silent = made_again = 0
@@ -228,9 +232,14 @@ def check_origins(
         name = visit.output.url.removeprefix(prefix)
         if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
             yield Violation("checkpoints", f"{visit.output.url} of {in_words(visit.unit)} is not in {prefix}")
-        if visit.unit.phase is Phase.EVALUATE or name not in origins:
+        manifest = manifests.get(name)
+        if visit.unit.phase is Phase.EVALUATE or manifest is None or isinstance(manifest, DamagedCheckpoint):
             continue
-        origin = origins[name]
+        if manifest.digest != visit.output.digest:
+            yield Violation(
+                "checkpoints", f"{visit.output.url} is not the one that {in_words(visit.unit)} wrote"
+            )
+        origin = manifest.origin
         if origin is None:
             silent += 1
             if visit.attempt in assigned:
@@ -246,6 +255,9 @@ def check_origins(
             yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
         what = f"what {visit.output.url} says of {in_words(visit.unit)} and what is on record"
         yield from _differ("checkpoints", what, origin, expected)
+    for damage in manifests.values():
+        if isinstance(damage, DamagedCheckpoint):
+            yield Violation("checkpoints", str(damage))
     if silent:
         what = counted(silent, "checkpoint")
         yield Note(f"{what} without a word of where it comes from, as earlier versions wrote them")

@@ -14,12 +14,12 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
     CheckpointError,
+    DamagedCheckpoint,
     IllegalEvent,
     MissingExtra,
     RecipeError,
@@ -32,7 +32,7 @@ from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
-from cerebro_elastic.runs.results.record_checks import Note
+from cerebro_elastic.runs.results.record_checks import Manifests, Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.runs.versions import deciding
@@ -109,22 +109,23 @@ def _findings(
     yield from check(
         events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref))
     )
-    origins = _origins(spec)
+    manifests = _manifests(spec)
+    origins = [m.origin for m in manifests.values() if not isinstance(m, DamagedCheckpoint)]
     chained = any(line.digest is not None for line in result.lines)
     noted = record_chain.has_heads(events) or any(
-        o is not None and o.record is not None for o in origins.values()
+        origin is not None and origin.record is not None for origin in origins
     )
     yield from _chain(result, head, chained=chained, noted=noted)
     if impossible:
         return  # a history that cannot be leads nowhere
-    yield from _heads(result, origins)
+    yield from _heads(result, manifests)
     yield from _best_readable(result)
     manifest = manifest_of(spec)
     yield from record_checks.check_history(events)
     yield from record_checks.check_spec(spec, result.recipe, events)
     yield from record_checks.check_data(spec, result.recipe, manifest, events)
     yield from record_checks.check_rows(events)
-    yield from record_checks.check_origins(spec, events, origins)
+    yield from record_checks.check_manifests(spec, events, manifests)
     if not result.from_store:
         yield from output_checks.check_curves(result)
         yield from output_checks.check_report(result)
@@ -163,7 +164,7 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
             yield Note(f"it goes on from the head {head[:16]}: line {place} of {len(result.lines)}")
 
 
-def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[Violation | Note]:
+def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note]:
     """If the store went back, only the visits' checkpoints: others bear tokens of attempts that it forgot."""
     wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
@@ -172,12 +173,13 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
             f"{', '.join(uncovered)} of the record: no head that was noted later in it covers them, for "
             "another machine led then, or the state was read afresh"
         )
-    known = [origin for origin in origins.values() if origin is not None]
     if record_chain.rewound(result.events):
         visits = chain.from_iterable(gather(result.events)[1].values())
         urls = {visit.output.url for visit in visits}
         prefix = f"{result.spec.storage}/checkpoints/"
-        known = [origin for name, origin in origins.items() if origin and prefix + name in urls]
+        manifests = {name: found for name, found in manifests.items() if prefix + name in urls}
+    whole = (found for found in manifests.values() if not isinstance(found, DamagedCheckpoint))
+    known = [found.origin for found in whole if found.origin is not None]
     late = any(origin.attempt > result.events[-1].revision for origin in known)
     grows = late and len(result.now().events) > len(result.events)
     yield from (
@@ -233,10 +235,10 @@ def _foldable(events: Sequence[Event]) -> Iterator[Violation]:
             return
 
 
-def _origins(spec: Spec) -> dict[str, Origin | None]:
+def _manifests(spec: Spec) -> Manifests:
     from cerebro_elastic import checkpoint
 
-    return dict(checkpoint.origins(f"{spec.storage}/checkpoints"))
+    return dict(checkpoint.manifests(f"{spec.storage}/checkpoints"))
 
 
 def _readable(ref: CheckpointRef) -> bool:
