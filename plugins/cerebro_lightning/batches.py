@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
 from cerebro_lightning.data_module import data_module
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.validation_loaders import ValidationLoader, validation_loaders
+
+LoaderKind = TypeVar("LoaderKind", bound="EpochLoader")
 
 
 class Rows:
@@ -51,6 +55,30 @@ class EpochLoader:
         return self._batches()
 
 
+class UnitLoader(EpochLoader):
+    """Yields the unit's part of the epoch to the training loop, and to nobody else."""
+
+    _open = False
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, the training loop takes its iterator."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._open:
+            raise TaskError(
+                "the module or a callback walks through the training batches itself "
+                "(trainer.train_dataloader), but a unit has those of one partition, not of the epoch: add "
+                "up in training_step what it needs, or compute it before the run and give it in task.args"
+            )
+        return super().__iter__()
+
+
 class Batches:
     """The batches of ``job``; on several ranks this one's part of each, which ``strategy`` is told."""
 
@@ -58,12 +86,11 @@ class Batches:
         self._job = job
         self._several = strategy if isinstance(strategy, DistributedStrategy) else None
 
-    def training(self) -> EpochLoader:
+    def training(self) -> UnitLoader:
         """As long as the epoch. A profile ends before it."""
         profile = self._job.unit.phase is Phase.PROFILE
-        return self._loader(
-            job_batches.epoch_batches(self._job) + profile, self._training, sum(self._job.rows)
-        )
+        length = job_batches.epoch_batches(self._job) + profile
+        return self._loader(UnitLoader, length, self._training, sum(self._job.rows))
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
         """The data module's own loaders, or all validation partitions in their natural order; none if the
@@ -77,12 +104,13 @@ class Batches:
         if not job.validation:
             return None
         length = sum(1 for _ in job_batches.batch_rows(job, job.validation))
-        return self._loader(length, self._validation, sum(part.rows for part in job.validation))
+        rows = sum(part.rows for part in job.validation)
+        return self._loader(EpochLoader, length, self._validation, rows)
 
-    def _loader(self, length: int, batches: Callable[[], Iterator[Any]], rows: int) -> EpochLoader:
-        return EpochLoader(
-            length, batches, rows=rows, batch_size=job_batches.loader_settings(self._job).batch_size
-        )
+    def _loader(
+        self, kind: type[LoaderKind], length: int, batches: Callable[[], Iterator[Any]], rows: int
+    ) -> LoaderKind:
+        return kind(length, batches, rows=rows, batch_size=job_batches.loader_settings(self._job).batch_size)
 
     def _training(self) -> Iterator[Any]:
         job = self._job
