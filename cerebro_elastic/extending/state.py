@@ -13,6 +13,7 @@ from cerebro_elastic.torch_internals import (
     non_persistent_buffers_of,
     parameters_of,
 )
+from cerebro_elastic.training.objects.checksum import checksum
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
 from cerebro_elastic.training.objects.object_graph import (
@@ -24,9 +25,10 @@ from cerebro_elastic.training.objects.object_graph import (
     tensor_roots,
 )
 from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import fingerprint
 from cerebro_elastic.training.objects.trees import cloned, trees_equal
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import is_users
+from cerebro_elastic.training.objects.value_types import is_generator, is_users
 from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
 from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
 
@@ -44,11 +46,14 @@ __all__ = [
     "UserFiles",
     "buffers_of",
     "check_groups",
+    "checksum",
     "cloned",
     "finalize_lazy_modules",
+    "fingerprint",
     "flatten",
     "hand_over",
     "hooks",
+    "is_generator",
     "is_users",
     "known_of_model",
     "load_values",

@@ -14,10 +14,14 @@ from torch import Tensor, _tensor_str, nn
 from torch.nn.modules import module as of_modules
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
+from torch.optim import Optimizer
 from torch.optim import optimizer as of_optimizers
 
 CALL_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of a module's hooks that run when it is called or differentiated; a parameter has the last."""
+
+PARAMETER_HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""The tables of a parameter's hooks."""
 
 HOOK_TABLES = (
     *CALL_HOOK_TABLES,
@@ -28,6 +32,16 @@ HOOK_TABLES = (
     "_post_accumulate_grad_hooks",
 )
 """All tables of hooks that a module or a parameter may have."""
+
+OPTIMIZER_HOOK_TABLES = (
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)
+"""The tables of hooks that an optimizer may have."""
 
 RECURRENT_ATTRIBUTES = frozenset(("_flat_weights", "_flat_weight_refs"))
 """What recurrent modules make of their parameters."""
@@ -45,8 +59,8 @@ _LAZY_HOOK = "LazyModuleMixin._infer_parameters"
 _LAZY_HOOK_HANDLES = ("_initialize_hook", "_load_hook")
 
 
-def hooks_of(owner: nn.Module | Tensor, table: str) -> dict[int, Any]:
-    """The hooks in one of the ``HOOK_TABLES``; empty if the owner has none of them."""
+def hooks_of(owner: nn.Module | Tensor | Optimizer, table: str) -> dict[int, Any]:
+    """The hooks in one of these tables; empty if the owner has none of them."""
     hooks: dict[int, Any] = getattr(owner, table, None) or {}
     return hooks
 

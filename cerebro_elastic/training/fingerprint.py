@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.Size, torch.device)
 _LONGEST = 60
@@ -92,6 +93,8 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _tensor(tensor: Tensor) -> str:
+    if is_lazy(tensor):  # it has no shape yet
+        return "uninitialized"
     shown = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     try:
         plain = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()

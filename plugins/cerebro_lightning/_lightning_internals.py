@@ -169,6 +169,17 @@ def forget_epoch_value(result: ResultMetric) -> None:
     result._computed = None
 
 
+def dtype_after_reset(result: ResultMetric) -> torch.dtype | None:
+    """The dtype in which an epoch is added up; ``None`` for what a torchmetrics object computes."""
+    default = result._defaults.get("value")
+    return default.dtype if isinstance(default, torch.Tensor) else None
+
+
+def set_dtype_after_reset(result: ResultMetric, dtype: torch.dtype) -> None:
+    """Set it."""
+    result._defaults["value"] = torch.as_tensor(result._defaults["value"]).to(dtype)
+
+
 def after_closure(precision: pl.plugins.Precision, module: pl.LightningModule, optimizer: Any) -> None:
     """What follows the backward pass before the optimizer's step: hooks and clipping."""
     precision._after_closure(module, optimizer)

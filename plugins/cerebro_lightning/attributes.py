@@ -86,7 +86,7 @@ def graph(
         GraphRoot(f"scheduler {number}", scheduler, vars, type(scheduler).__name__)
         for number, scheduler in enumerate(schedulers)
     ]
-    roots += [GraphRoot("trainer", trainer, of_trainer, "trainer"), hooks(module)]
+    roots += [GraphRoot("trainer", trainer, of_trainer, "trainer"), hooks(module, optimizers)]
     if strategy.whole:
         roots += tensor_roots(module)
     return ObjectGraph(roots, known, files, strategy.marks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
 from cerebro_lightning.data_module import data_module
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.validation_loaders import ValidationLoader, validation_loaders
-
 
 class Rows:
     """What a loader has of a dataset: its size, for losses that weigh by it."""
@@ -51,6 +52,30 @@ class EpochLoader:
         return self._batches()
 
 
+class UnitLoader(EpochLoader):
+    """Yields the unit's part of the epoch to the training loop, and to nobody else."""
+
+    _open = False
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, the training loop takes its iterator."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._open:
+            raise TaskError(
+                "the module or a callback walks through the training batches itself "
+                "(trainer.train_dataloader), but a unit has those of one partition, not of the epoch: add "
+                "up in training_step what it needs, or compute it before the run and give it in task.args"
+            )
+        return super().__iter__()
+
+
 class Batches:
     """The batches of ``job``; on several ranks this one's part of each, which ``strategy`` is told."""
 
@@ -58,10 +83,10 @@ class Batches:
         self._job = job
         self._several = strategy if isinstance(strategy, DistributedStrategy) else None
 
-    def training(self) -> EpochLoader:
+    def training(self) -> UnitLoader:
         """As long as the epoch. A profile ends before it."""
         profile = self._job.unit.phase is Phase.PROFILE
-        return EpochLoader(
+        return UnitLoader(
             job_batches.epoch_batches(self._job) + profile,
             self._training,
             rows=sum(self._job.rows),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,12 +16,18 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import DataError, TaskError
+from cerebro_elastic.extending.state import fingerprint, is_generator
 from cerebro_elastic.extending.tasks import UnitJob
 
 
 def data_module(job: UnitJob) -> Any:
     """The data module whose rows the job trains on; ``None`` if they come from elsewhere."""
     return job.loader.dataset.make().module if job.loader.dataset is not None else None
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_MOST_ITEMS = 5000
+"""Of a container: one with more holds rows."""
 
 
 @contextmanager
@@ -39,10 +46,16 @@ def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, 
     if validation is not None:
         vars(present)["val_dataloader"] = lambda: validation
     before = dict(vars(present))
+    inside = {name: _inside(value) for name, value in before.items()}
     yield {"datamodule": present}
-    before["trainer"] = present.trainer
-    own = {name: value for name, value in vars(present).items() if not name.startswith("_")}
-    changed = [name for name, value in own.items() if not _same(before.get(name, _nothing), value)]
+    own = {
+        name: value for name, value in vars(present).items() if not name.startswith("_") and name != "trainer"
+    }
+    changed = [
+        name
+        for name, value in own.items()
+        if not _same(before.get(name, _nothing), value) or _inside(value) != inside.get(name)
+    ]
     if changed and not is_overridden("state_dict", module):
         raise TaskError(
             f"{type(module).__name__} changed its {', '.join(changed)} while it trained, and the next unit "
@@ -55,8 +68,26 @@ def _nothing(stage: str | None = None) -> None:
 
 
 def _same(before: Any, after: Any) -> bool:
-    plain = (bool, int, float, str, bytes, type(None))
-    return before is after or (isinstance(before, plain) and type(before) is type(after) and before == after)
+    return before is after or (isinstance(before, _PLAIN) and type(before) is type(after) and before == after)
+
+
+def _inside(value: Any) -> Any:
+    """What a container holds, or where a random generator stands. It does not look into other objects, such
+    as datasets: what they keep for later changes no row."""
+    if is_generator(value):
+        return fingerprint(value, {})
+    return _copied(value, iter(range(_MOST_ITEMS)))
+
+
+def _copied(value: Any, left: Iterator[int]) -> Any:
+    if isinstance(value, Mapping):
+        return [
+            (_copied(key, left), _copied(item, left))
+            for (key, item), _ in zip(value.items(), left, strict=False)
+        ]
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return [_copied(item, left) for item, _ in zip(value, left, strict=False)]
+    return value if isinstance(value, _PLAIN) else id(value)
 
 
 def has_loader(module: type[pl.LightningModule]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NoReturn, Protocol
 
 import lightning.pytorch as pl
@@ -23,6 +25,8 @@ class LoopedUnit(Protocol):
 
     batches_left: int
     """How many batches it has yet to train."""
+    taking: Callable[[], AbstractContextManager[None]]
+    """Inside it the loops take the iterators of the training batches."""
     stopped_after: int | None
     """How many of the partition's batches are trained, if it was asked to stop."""
 
@@ -53,6 +57,10 @@ class UnitFitLoop(FitLoop):
         self.epoch_loop = UnitEpochLoop(unit, trainer)
         self._unit = unit
 
+    def setup_data(self) -> None:
+        with self._unit.taking():
+            super().setup_data()
+
     def on_run_start(self) -> None:
         super().on_run_start()
         self._unit.enter()
@@ -80,6 +88,10 @@ class UnitEpochLoop(SignalFreeEpochLoop):
     def reset(self) -> None:
         if self._unit.first:
             super().reset()
+
+    def on_run_start(self, data_fetcher: DataFetcher) -> None:
+        with self._unit.taking():
+            super().on_run_start(data_fetcher)
 
     def advance(self, data_fetcher: DataFetcher) -> None:
         if self._unit.batches_left == 0:

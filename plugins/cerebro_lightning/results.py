@@ -17,6 +17,8 @@ from cerebro_lightning._lightning_internals import (
     ResultMetadata,
     ResultMetric,
     ResultSync,
+    dtype_after_reset,
+    set_dtype_after_reset,
 )
 
 _METADATA = [field.name for field in fields(ResultMetadata) if field.name not in ("reduce_fx", METADATA_SYNC)]
@@ -35,6 +37,7 @@ def results_tree(results: ResultCollection) -> Tree:
             "metadata": {name: getattr(result.meta, name) for name in _METADATA},
             "reduction": next(n for n, function in _REDUCTIONS.items() if function is result.meta.reduce_fx),
             "rank_zero_only": result.meta.sync.rank_zero_only,
+            "dtype": dtype_after_reset(result),
         }
         for key, result in results.items()
     }
@@ -57,6 +60,8 @@ def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> Resu
     metadata = ResultMetadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
     metadata.sync = ResultSync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
     result = ResultMetric(metadata, tree["is_tensor"])
+    if (dtype := tree.get("dtype")) is not None:
+        set_dtype_after_reset(result, dtype)
     for name in RESULT_STATE:
         if name in tree:
             setattr(result, name, tree[name])

@@ -20,7 +20,8 @@ tests guard what they do.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import lightning
@@ -49,7 +50,7 @@ from cerebro_elastic.extending.state import (
 )
 from cerebro_elastic.extending.tasks import TaskState, process_settings
 from cerebro_elastic.extending.torch_tasks import OptimizerOptions, constructor_options, not_finite, rng
-from cerebro_lightning import metrics, pruning
+from cerebro_lightning import left_out, metrics, pruning
 from cerebro_lightning._lightning_internals import (
     CONNECTOR_STATE,
     accumulates,
@@ -94,7 +95,7 @@ _REBUILT = (
 )
 """What a stock checkpoint keeps and a unit gets from elsewhere."""
 
-_ELSEWHERE = {"attributes", "files", "objects", "others", "rng", "structure"}
+_ELSEWHERE = {"attributes", "files", "left out", "objects", "others", "rng", "structure"}
 """What of ours is put back on its own."""
 
 _BARE: Tree = {"plain": {}, "other": []}
@@ -177,6 +178,8 @@ class SubEpoch:
         self._stock = frozenset(vars(trainer))
         self._graph: ObjectGraph
         self._moved: process_settings.Moved
+        self.taking: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._left_out: left_out.LeftOut
         self._options: list[OptimizerOptions] = []
 
     @property
@@ -189,9 +192,12 @@ class SubEpoch:
         """Whether the epoch's last batch has been taken."""
         return self.last and self.batches_left == 0
 
-    def fit(self, loaders: Mapping[str, Any]) -> None:
-        """Train on the ``loaders``, as ``Trainer.fit`` takes them. Raises ``TaskError`` for what cannot be
-        done exactly."""
+    def fit(
+        self, loaders: Mapping[str, Any], taking: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """Train on the ``loaders``, as ``Trainer.fit`` takes them. The loop takes its iterators inside
+        ``taking``. Raises ``TaskError`` for what cannot be done exactly."""
+        self.taking = taking
         self._mute(self.state is not None)
         self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
         set_signal_connector(self._trainer, NoSignals(self._trainer))
@@ -209,6 +215,7 @@ class SubEpoch:
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
+        self._left_out = left_out.LeftOut(self._module, callbacks)
         self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
         self._moved = process_settings.Moved()
         if self.state is not None:
@@ -289,6 +296,9 @@ class SubEpoch:
             "files": files,
             "rng": generators,
         }
+        weights = state.get("current_model_state", state["state_dict"])  # of averaged ones, the trained
+        if self._strategy.whole and (found := self._left_out.of(self._module, weights)):
+            state[OURS]["left out"] = found
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
@@ -306,6 +316,8 @@ class SubEpoch:
             for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
         ]
         restore_stock_checkpoint(trainer, saved)
+        for tensors in ours.get("left out", {}).values():
+            left_out.put(self._module, tensors)
         if self._inherits:
             set_own_options(trainer, ours["options"], self._options)
         self._restore_ours(ours)
@@ -366,6 +378,7 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
         rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
+    left_out.put(module, state[OURS].get("left out", {}).get(left_out.MISSING, {}))
     finalize_lazy_modules(module)
     built = Encoder(known_of_model(module, ()), strict=False)
     built.module(module, own_attributes, MODULE)

@@ -131,8 +131,9 @@ class LightningTask:
                 seed=job_batches.rank_seed(job),
             )
             batches = Batches(job, strategy)
-            with attached(data_module(job), batches.training(), batches.validation(module)) as loaders:
-                unit.fit(loaders)
+            training = batches.training()
+            with attached(data_module(job), training, batches.validation(module)) as loaders:
+                unit.fit(loaders, training.opened)
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
@@ -119,3 +120,81 @@ def test_what_is_gone_is_carried_and_undone(module: ModuleType, tmp_path: Path, 
 def test_a_unit_that_changes_nothing_carries_nothing(module: ModuleType, tmp_path: Path) -> None:
     code = "COUNT = 1; NAME = 'first'; join = join; class_of_nets = None; del class_of_nets"
     assert unit(UserFiles(tmp_path), module, code) == {}
+
+
+STREAM = "(i for i in range(9))"
+LEFT_BEHIND = {
+    "a generator": (f"S = {STREAM}", "next(S)", "S of the file their_file, a generator, has changed"),
+    "an array of objects": (
+        "A = np.array([1, None])",
+        "A[0] = 2",
+        "A of the file their_file, a ndarray, has",
+    ),
+    "a large array": ("A = np.zeros(9_000_000)", "A[3] = 1", "A of the file their_file, a ndarray, has"),
+    "of a class": (
+        f"class R:\n    s = {STREAM}",
+        "next(R.s)",
+        r"s of the class their_file\.R, a generator, has",
+    ),
+    "made at its first use": ("S = None", f"S = {STREAM}", "S of the file .* was set to a generator"),
+    "another in its place": ("A = np.array(['a'])", "A = np.array(['b'])", "A of .* was set to a ndarray"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_BEHIND)
+def test_what_can_be_neither_carried_nor_put_back_is_refused_for_all_configs(
+    module: ModuleType, tmp_path: Path, case: str
+) -> None:
+    made, change, message = LEFT_BEHIND[case]
+    files = their_file(module, tmp_path, made)
+    unit(files, module, "pass")
+    with pytest.raises(TaskError, match=message):
+        unit(files, module, change)
+    with pytest.raises(TaskError, match=message):
+        unit(files, module, "pass")
+
+
+def test_what_nothing_would_show_is_refused_before_training(module: ModuleType, tmp_path: Path) -> None:
+    files = their_file(module, tmp_path, "import queue\nQUEUE = queue.SimpleQueue()")
+    with pytest.raises(TaskError, match=r"QUEUE of the file their_file is a .*SimpleQueue: whether"):
+        unit(files, module, "pass")
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "shown"),
+    [
+        ("import multiprocessing\nV = multiprocessing.Value('i', 0)", "V.value = 3", "V.value"),
+        ("import threading\nV = threading.Event()", "V.set()", "V.is_set()"),
+        ("V = set(range(100, 120))", "V.pop()", "[V.pop(), *V]"),
+        ("V = np.random.default_rng(3)", "V.spawn(1)", "V.bit_generator.seed_seq.n_children_spawned"),
+        ("L = []; V = L.append", "V(1)", "L"),
+    ],
+)
+def test_what_keeps_a_value_hops_and_is_put_back(
+    module: ModuleType, tmp_path: Path, made: str, change: str, shown: str
+) -> None:
+    files = their_file(module, tmp_path, made)
+    for _ in range(2):
+        with files.borrowed():
+            at_setup = index_of(files)
+            exec(change, vars(module))
+            carried = files.changed(Encoder(at_setup=at_setup, strict=False))
+        with files.borrowed():
+            go_on(files, carried)
+            after = repr(eval(shown, vars(module)))
+        with files.borrowed():
+            assert repr(eval(shown, vars(module))) != after
+
+
+def test_what_is_made_at_its_first_use_and_stays_is_no_harm(module: ModuleType, tmp_path: Path) -> None:
+    files = their_file(module, tmp_path, "TEXTS = None")
+    for _ in range(2):
+        assert unit(files, module, "TEXTS = np.array(['a']) if TEXTS is None else TEXTS") == {}
+    with pytest.raises(TaskError, match="TEXTS of the file their_file, a ndarray, has"):
+        unit(files, module, "TEXTS[0] = 'b'")
+
+
+def their_file(module: ModuleType, folder: Path, made: str) -> UserFiles:
+    """The file as if it had been imported with ``made`` in it."""
+    exec(f"import numpy as np\n{made}", vars(module))
+    return UserFiles(folder)

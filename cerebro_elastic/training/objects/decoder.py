@@ -10,15 +10,16 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from types import CellType, FunctionType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.torch_internals import buffers_of
-from cerebro_elastic.training.objects import shared_memory, value_types
+from cerebro_elastic.training.objects import sets, shared_memory, value_types
 from cerebro_elastic.training.objects.encoder import TAG, NotSerializable, Tree, own_attributes
+from cerebro_elastic.training.objects.keepers import keeper_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.value_types import (
     CELL,
@@ -28,6 +29,7 @@ from cerebro_elastic.training.objects.value_types import (
     METHOD,
     ON_ACCELERATOR,
     OPAQUE,
+    ORDERED,
     PLACED,
     REDUCED,
     SAME,
@@ -45,6 +47,7 @@ class Decoder:
         known: Objects by the names that the encoder had for them.
         classes: The classes that instances can be made of, by their full names.
         marks: Names of attributes to leave alone.
+        as_new: Whether the objects become what they were when they were made.
     """
 
     def __init__(
@@ -54,8 +57,11 @@ class Decoder:
         known: Mapping[str, Any] | None = None,
         classes: Mapping[str, type] | None = None,
         marks: frozenset[str] = frozenset(),
+        *,
+        as_new: bool = False,
     ) -> None:
         self._at_setup = at_setup
+        self._as_new = as_new
         self._device = device
         self._known = known or {}
         self._classes = classes or {}
@@ -70,6 +76,8 @@ class Decoder:
             return self._plain(tree, path, path)
         if type(tree) is tuple:
             return tuple(self.value(item, f"{path}/{at}") for at, item in enumerate(tree))
+        if type(tree) is frozenset:
+            return self._frozen(self._at_setup.objects.get(path), tree)
         return tree
 
     def module(
@@ -128,9 +136,31 @@ class Decoder:
             items = [self.value(item, f"{path}/{at}") for at, item in enumerate(tree)]
         else:
             items = tree
-        present.clear()
-        (present.extend if isinstance(tree, list) else present.update)(items)
+        if isinstance(present, set):
+            sets.refill(present, items, as_new=self._as_new)
+        else:
+            present.clear()
+            (present.extend if isinstance(tree, list) else present.update)(items)
         return present
+
+    def _ordered_set(self, present: Any, tree: Tree, path: str) -> Any:
+        items, fills = tree["value"], type(present) is set
+        kept: Any = present if fills else set()
+        if tree.get("frozen"):
+            kept = self._frozen(present, frozenset(items))
+        else:
+            self._decoded[path] = kept
+            sets.refill(kept, items, as_new=self._as_new)
+        if list(kept) != items:
+            raise NotSerializable(
+                "was a set in an order that depends on what it has held before (the keys of a dict, and a "
+                "list, keep their own)"
+            )
+        return self._finish(path, kept)
+
+    def _frozen(self, present: Any, value: frozenset[Any]) -> frozenset[Any]:
+        """``present`` if it is equal: it has its order."""
+        return present if type(present) is frozenset and present == value else value
 
     def _into(self, present: Any, value: Any) -> Any:
         """``value``, written into the memory of ``present`` if it fits."""
@@ -156,6 +186,8 @@ class Decoder:
         if kind == PLACED:
             return self._plain(content, path, born)
         present: Any = None if born is None else self._at_setup.objects.get(born)
+        if kind == ORDERED:
+            return self._ordered_set(present, tree, path)
         if kind == VIEW:
             return self._finish(path, self._viewed(present, content))
         if kind == ON_ACCELERATOR:
@@ -163,7 +195,9 @@ class Decoder:
         if kind == LEAF_TENSOR:
             is_leaf = isinstance(present, Tensor) and present.is_leaf and present.requires_grad
             value = self._into(present, content.to(present.device)) if is_leaf else content.to(self._device)
-            return self._finish(path, value.requires_grad_())
+            self._finish(path, value.requires_grad_())
+            self._beside(value, tree, path)
+            return value
         if kind == METHOD:
             return self._finish(path, self._method(content, tree["name"], path))
         if kind == REDUCED:
@@ -171,6 +205,10 @@ class Decoder:
         if kind in (FUNCTION, CELL, OPAQUE):
             return self._finish(path, self._callable(kind, present, content, path))
         return self._instance(kind, present, tree, path)
+
+    def _beside(self, tensor: Tensor, tree: Tree, path: str) -> None:
+        tensor.grad = self.value(tree["grad"], f"{path}/grad") if "grad" in tree else None
+        self._attributes(tree.get("hooks", {}), f"{path}/hooks")
 
     def _by_name(self, name: str) -> Any:
         if name not in self._known:
@@ -249,9 +287,9 @@ class Decoder:
         if isinstance(present, torch.device):
             return present  # where a config trains is no part of its state
         if isinstance(present, Enum):
-            return self._finish(path, type(present)[content])
+            return self._finish(path, _member(type(present), content))
         if isinstance(present, type) and issubclass(present, Enum):
-            return self._finish(path, present[content])
+            return self._finish(path, _member(present, content))
         kind_of = present if isinstance(present, type) else type(present)
         if issubclass(kind_of, tuple | frozenset):
             return self._finish(path, self._immutable(kind_of, content, path))
@@ -259,9 +297,14 @@ class Decoder:
         if isinstance(present, nn.Parameter):
             present.data = content.to(present.device)
             present.requires_grad = tree.get("trained", present.requires_grad)
+            self._beside(present, tree, path)
         elif isinstance(present, nn.Module):
             present.load_state_dict(content["state"])
             self.module(present, content, own_attributes, path)
+            grads = content.get("grads", {})
+            for name, parameter in present.named_parameters():
+                parameter.grad = self.value(grads[name], f"{path}/grads/{name}") if name in grads else None
+            self._attributes(content.get("hooks", {}), f"{path}/hooks")
         elif type(present) in value_types.BUFFERS:
             value_types.BUFFERS[type(present)][1](present, content)
         elif isinstance(present, functools.partial):
@@ -269,28 +312,30 @@ class Decoder:
             present.__setstate__((*parts, vars(present)))  # type: ignore[attr-defined]
         elif isinstance(present, queue.Queue):
             present.queue = self.value(content, f"{path}/queue")
-        elif isinstance(present, dict | list | set | deque | WeakKeyDictionary):
+        elif isinstance(present, (dict, list, set, deque, *_WEAK)):
             self._container(present, tree, path)
-        elif not self._generator(present, content, path):
-            self._object(present, content, path)
+        elif (generator := value_types.generator_kind(present)) is not None:
+            generator.put(present, self.value(content, f"{path}/state"))
+            if value_types.is_users(type(present)):
+                attributes = self._attributes(tree.get("attributes", {}), path)
+                value_types.set_attributes_of_generator(present, attributes)
+        elif (keeper := keeper_of(present)) is not None:
+            keeper.write(present, self.value(content, f"{path}/kept"))
+        else:
+            self._object(present, tree, path)
         return present
 
-    def _object(self, present: Any, content: Tree, path: str) -> None:
+    def _object(self, present: Any, tree: Tree, path: str) -> None:
         if value_types.carries_itself(present):
-            present.load_state_dict(self._attributes(content, f"{path}/state"))
+            present.load_state_dict(self._attributes(tree["value"], f"{path}/state"))
+            left_out = self._attributes(tree.get("attributes", {}), path)
+            value_types.set_attributes(present, {**value_types.attributes_of(present), **left_out})
         else:
-            value_types.set_attributes(present, self._attributes(content, path))
-
-    def _generator(self, present: Any, content: Tree, path: str) -> bool:
-        for kind, (_, _, put) in value_types.GENERATORS.items():
-            if isinstance(present, kind):
-                put(present, self.value(content, f"{path}/state"))
-                return True
-        return False
+            value_types.set_attributes(present, self._attributes(tree["value"], path))
 
     def _container(self, present: Any, tree: Tree, path: str) -> None:
         content = tree["value"]
-        if isinstance(present, dict | WeakKeyDictionary):
+        if isinstance(present, _DICTS):
             pairs = [
                 (
                     self.value(key, f"{path}/key {at}"),
@@ -304,8 +349,11 @@ class Decoder:
                 base.__setitem__(present, key, item)
         else:
             items = [self.value(item, f"{path}/{at}") for at, item in enumerate(content)]
-            present.clear()
-            (present.update if isinstance(present, set) else present.extend)(items)
+            if isinstance(present, set):
+                sets.refill(present, items, as_new=self._as_new)
+            else:
+                present.clear()
+                (present.update if isinstance(present, WeakSet) else present.extend)(items)
         if "attributes" in tree:
             value_types.set_attributes(present, self._attributes(tree["attributes"], path))
 
@@ -324,9 +372,8 @@ class Decoder:
             return container
         if kind in value_types.MADE_BUFFERS:
             return value_types.MADE_BUFFERS[kind](tree["value"])
-        for generator, (make, _, _) in value_types.GENERATORS.items():
-            if kind == name_of(generator):
-                return make()
+        if (generator := value_types.GENERATOR_NAMES.get(kind)) is not None:
+            return generator.make(tree["value"])
         if kind in _MADE_OF:
             return _MADE_OF[kind](tree["value"])
         defined = self._classes.get(kind)
@@ -335,13 +382,19 @@ class Decoder:
         return defined if issubclass(defined, Enum | tuple) else defined.__new__(defined)
 
 
-_DICTS = (OrderedDict, dict, WeakKeyDictionary)
+_DICTS = (OrderedDict, dict, WeakKeyDictionary, WeakValueDictionary)
+_WEAK = (WeakKeyDictionary, WeakValueDictionary, WeakSet)
 
 _MADE_OF: dict[str, Callable[[Any], Any]] = {
     name_of(torch.device): torch.device,
     name_of(nn.Parameter): nn.Parameter,
     name_of(frozenset): lambda _: frozenset,
 }
+
+
+def _member(kind: type[Enum], content: Any) -> Enum:
+    """A member by its name; of a ``Flag``, which may have several, by its value."""
+    return kind[content] if isinstance(content, str) else kind(content)
 
 
 def _is_tagged(tree: Tree) -> bool:

@@ -24,10 +24,10 @@ import types
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
+from enum import Enum, Flag
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 import torch
@@ -40,15 +40,19 @@ from cerebro_elastic.torch_internals import (
     made_by_compiler,
     non_persistent_buffers_of,
 )
-from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects import sets, value_types
+from cerebro_elastic.training.objects.hook_tables import hooks_that_keep
+from cerebro_elastic.training.objects.keepers import keeper_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import fingerprint
 from cerebro_elastic.training.objects.shared_memory import MemoryIndex
+from cerebro_elastic.training.objects.trees import trees_equal
 from cerebro_elastic.training.objects.value_types import (
     KNOWN,
     LEAF_TENSOR,
     ON_ACCELERATOR,
     OPAQUE,
+    ORDERED,
     PLACED,
     SAME,
     VIEW,
@@ -58,6 +62,8 @@ from cerebro_elastic.training.objects.value_types import (
 Tree: TypeAlias = Any
 
 TAG = "cerebro.kind"
+IN_FILES = ("file ", "class ")
+"""How the paths of what the user's files keep begin."""
 
 
 class NotSerializable(Exception):
@@ -105,7 +111,9 @@ class Encoder:
         if kind is tuple:
             return self._immutable(value, path, tuple(self._items(value, path)))
         if kind is frozenset and all(map(_is_key, value)):
-            return value
+            items = list(value)
+            tree = {TAG: ORDERED, "value": items, "frozen": True} if sets.has_order(items) else value
+            return self._immutable(value, path, tree)
         if isinstance(value, Enum | torch.device) or kind in value_types.VALUE_TYPES:
             return self._immutable(value, path, self._standard(value, path))
         if isinstance(value, tuple) and kind is not tuple:
@@ -117,6 +125,13 @@ class Encoder:
         if (first := self.index.paths.get(id(value))) is not None:
             return {TAG: SAME, "value": first}
         return self._object(value, path)
+
+    def take_fingerprints(self, paths: Iterable[str]) -> None:
+        """Of the opaque objects at these paths. To be called after the walk, which then knows all objects
+        that are carried: a fingerprint does not look into them."""
+        carried = {**self.index.paths, **self._known}
+        for path in paths:
+            self.index.opaque[path] = fingerprint(self.index.objects[path], carried)
 
     def meets_at(self, paths: Mapping[int, str | None]) -> bool:
         """Whether this walk would meet the objects of these ids at these paths, and so did the one at set-up:
@@ -222,7 +237,9 @@ class Encoder:
             return self._items(value, path)
         if kind in (set, frozenset):
             items = list(value)  # a set of weak references may shrink meanwhile
-            return set(items) if all(map(_is_key, items)) else self._set(value, path)
+            if not all(map(_is_key, items)):
+                return self._set(value, path)
+            return {TAG: ORDERED, "value": items} if sets.has_order(items) else set(items)
         if kind is dict:
             if TAG not in value and all(map(_is_key, value)):
                 return {key: self.tree(item, f"{path}/{key}") for key, item in value.items()}
@@ -240,10 +257,23 @@ class Encoder:
             return view
         tensor = value.detach()
         if isinstance(value, nn.Parameter):
-            return {**self._tagged(type(value), tensor), "trained": value.requires_grad}
+            return {
+                **self._tagged(type(value), tensor),
+                "trained": value.requires_grad,
+                **self._beside(value, path),
+            }
         if value.requires_grad and value.is_leaf:
-            return {TAG: LEAF_TENSOR, "value": tensor}
+            return {TAG: LEAF_TENSOR, "value": tensor, **self._beside(value, path)}
         return tensor if tensor.device.type == "cpu" else {TAG: ON_ACCELERATOR, "value": tensor}
+
+    def _beside(self, tensor: Tensor, path: str) -> dict[str, Tree]:
+        """The gradient of a tensor outside the model, and what its hooks keep."""
+        beside = {}
+        if tensor.grad is not None:
+            beside["grad"] = self.tree(tensor.grad, f"{path}/grad")
+        if hooks := hooks_that_keep([("", tensor)]):
+            beside["hooks"] = self._attributes(hooks, f"{path}/hooks")
+        return beside
 
     def _viewed(self, value: Any, path: str) -> Tree | None:
         """The tree of a view; ``None`` if the value is the first with its memory."""
@@ -257,12 +287,16 @@ class Encoder:
         """The tree of enums, devices, and objects of the standard library and numpy."""
         kind = type(value)
         if isinstance(value, Enum):
-            return self._tagged(kind, value.name)
+            return self._tagged(kind, value.value if isinstance(value, Flag) else value.name)
         if isinstance(value, torch.device):
             return self._tagged(kind, str(value))
-        for generator, (_, get, _) in value_types.GENERATORS.items():
-            if isinstance(value, generator):
-                return self._tagged(kind, self.tree(get(value), f"{path}/state"))
+        if (generator := value_types.generator_kind(value)) is not None:
+            tree = self._tagged(kind, self.tree(generator.get(value), f"{path}/state"))
+            if attributes := value_types.attributes_of_generator(value):
+                tree["attributes"] = self._attributes(attributes, path)
+            return tree
+        if (keeper := keeper_of(value)) is not None:
+            return self._tagged(kind, self.tree(keeper.read(value), f"{path}/kept"))
         if kind in value_types.BUFFERS:
             return self._tagged(kind, value_types.BUFFERS[kind][0](value))
         if isinstance(value, dict | list | set | frozenset | tuple | deque):
@@ -271,6 +305,11 @@ class Encoder:
             return self._tagged(kind, self.tree(value.queue, f"{path}/queue"))
         if isinstance(value, WeakKeyDictionary) and all(id(key) in self._known for key in value):
             return self._tagged(kind, self._pairs(value, path))
+        if isinstance(value, WeakValueDictionary | WeakSet) and not path.startswith(IN_FILES):
+            items = list(value.values() if isinstance(value, WeakValueDictionary) else value)
+            if all(id(item) in self._known for item in items):
+                kept = self._items(items, path) if isinstance(value, WeakSet) else self._pairs(value, path)
+                return self._tagged(kind, kept)
         if (parts := value_types.reduced(value)) is not None:
             name = f"{parts[0].__module__}.{parts[0].__qualname__}"
             if name in value_types.ITERATORS or parts[0] is kind:
@@ -327,10 +366,12 @@ class Encoder:
         if isinstance(value, type | FunctionType):
             return None
         if isinstance(value, nn.Module):
-            state = {"state": dict(value.state_dict())}
-            return self._tagged(kind, state | self.module(value, own_attributes, path))
+            return self._tagged(kind, self._part(value, path))
         if value_types.carries_itself(value):
-            return self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
+            tree = self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
+            if value_types.is_users(kind) and (left_out := self._left_out(value, tree["value"], path)):
+                tree["attributes"] = left_out
+            return tree
         if not value_types.is_simple(kind) or kind.__module__ in value_types.CONSTANT:
             return None
         attributes = value_types.attributes_of(value)
@@ -344,6 +385,32 @@ class Encoder:
             return self._tagged(kind, self._whole(attributes, path))
         except NotSerializable:
             return None
+
+    def _left_out(self, value: Any, state: Tree, path: str) -> dict[str, Tree]:
+        """The trees of the attributes that the state dict of ``value`` leaves out. Its class answers for
+        those that have none."""
+        left_out: dict[str, Tree] = {}
+        for name, item in value_types.attributes_of(value).items():
+            lost = len(self.lost)
+            try:
+                tree = self._whole({name: item}, path)[name]
+            except NotSerializable:
+                continue
+            if len(self.lost) > lost:
+                del self.lost[lost:]
+            elif not any(trees_equal(tree, kept) for kept in state.values()):
+                left_out[name] = tree
+        return left_out
+
+    def _part(self, module: nn.Module, path: str) -> dict[str, Tree]:
+        """The tree of a module that is no part of the model: with its gradients and what its hooks keep."""
+        tree = {"state": dict(module.state_dict()), **self.module(module, own_attributes, path)}
+        grads = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+        if grads:
+            tree["grads"] = self._attributes(grads, f"{path}/grads")
+        if hooks := hooks_that_keep([*module.named_modules(), *module.named_parameters()]):
+            tree["hooks"] = self._attributes(hooks, f"{path}/hooks")
+        return tree
 
     def _whole(self, values: dict[str, Any], path: str) -> Tree:
         """All values, or ``NotSerializable``: a part of a library's object may mean nothing by itself."""
@@ -391,7 +458,7 @@ class Encoder:
     def _opaque(self, value: Any, path: str) -> Tree:
         if self._strict:
             raise NotSerializable(name_of(type(value)))
-        self.index.opaque[path] = fingerprint(value, self._known)
+        self.index.opaque[path] = None
         return {TAG: OPAQUE, "value": name_of(type(value))}
 
 

@@ -14,15 +14,15 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.optimizer_state import inner_optimizers
 from cerebro_elastic.training._torch_internals import (
-    HOOK_TABLES,
     OPTIMIZER_ATTRIBUTES,
     TENSOR_ATTRIBUTES,
-    hooks_of,
 )
 from cerebro_elastic.training.objects import value_types
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree, own_attributes
+from cerebro_elastic.training.objects.hook_tables import hooks_that_keep
 from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import Unseen
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.objects.user_files import UserFiles
 
@@ -72,6 +72,7 @@ class ObjectGraph:
         self._bare: set[str] = set()
         self._classes = files.classes
         self._at_setup = self._walk()[0].index
+        self._refuse_unseen(self._at_setup)
         born = {type(value) for value in self._at_setup.objects.values() if isinstance(value, Enum | tuple)}
         self._classes |= {value_types.name_of(kind): kind for kind in born}
 
@@ -98,7 +99,13 @@ class ObjectGraph:
                     f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
                     "last unit; make the object in the constructor or in setup(), or keep plain values"
                 ) from None
-        self._files.restore(decoder, files)
+        try:
+            self._files.restore(decoder, files)
+        except NotSerializable as exc:
+            raise TaskError(
+                f"a variable of the files {exc}: it cannot be given back what it held after the last unit; "
+                "make the object when the file is imported, or keep plain values"
+            ) from None
 
     def carry(
         self, *, changes_allowed: bool = False, new: Collection[str] = ()
@@ -130,12 +137,16 @@ class ObjectGraph:
             else encoder.attributes(self._own(root), root.name)
             for root in self._roots
         }
+        opaque = list(encoder.index.opaque)
         if at_setup is None:
             self._bare = {name for name, tree in trees.items() if tree == _NOTHING}
             self._files.index(encoder)
+            encoder.take_fingerprints(opaque)
             return encoder, trees, {}
         kept = {name: tree for name, tree in trees.items() if tree != _NOTHING or name not in self._bare}
-        return encoder, kept, self._files.changed(encoder)
+        files = self._files.changed(encoder)
+        encoder.take_fingerprints(opaque)
+        return encoder, kept, files
 
     def _own(self, root: GraphRoot) -> dict[str, Any]:
         return {name: value for name, value in root.own(root.owner).items() if name not in self._marks}
@@ -159,6 +170,20 @@ class ObjectGraph:
                     "another node: keep what changes in plain values, tensors or objects of classes of your "
                     "own, or give its class state_dict and load_state_dict"
                 )
+        self._files.refuse_lost(encoder)
+
+    def _refuse_unseen(self, index: ObjectIndex) -> None:
+        """Raise ``TaskError`` for an object whose changes nothing would show."""
+        for path, shown in index.opaque.items():
+            root, name = self._named(path)
+            if root is not None and isinstance(shown, Unseen):
+                kind = value_types.name_of(type(index.objects[path]))
+                raise TaskError(
+                    f"{root.label}.{name} is a {kind}: whether training changes it cannot be seen "
+                    f"({shown.why}), so it cannot hop. Keep plain values, tensors or objects of classes of "
+                    "your own; or, if it does not matter to training, keep it in an object whose class has "
+                    "state_dict and load_state_dict without it"
+                )
 
     def _named(self, path: str) -> tuple[GraphRoot | None, str]:
         """The root that ``path`` begins at, and the rest as a user writes it; none for files."""
@@ -178,7 +203,7 @@ def graph_of_parts(
     roots = [
         GraphRoot("model", model, own_attributes, type(model).__name__, buffers=False),
         optimizer_root(0, optimizer),
-        hooks(model),
+        hooks(model, [optimizer]),
         *tensor_roots(model),
     ]
     known: dict[str, object] = {}
@@ -188,19 +213,16 @@ def graph_of_parts(
     return ObjectGraph(roots, lambda: {**known_of_model(model, [optimizer]), **known}, files)
 
 
-def hooks(model: nn.Module) -> GraphRoot:
-    """The state of the hooks that a model's modules and parameters have at set-up."""
-    tables = [
-        (f"{name}.{table}".lstrip("."), part, table)
-        for name, part in (*model.named_modules(), *model.named_parameters())
-        for table in HOOK_TABLES
-        if hooks_of(part, table)
+def hooks(model: nn.Module, optimizers: Sequence[Optimizer] = ()) -> GraphRoot:
+    """The state of the hooks that a model's modules and parameters, and its optimizers, have at set-up."""
+    owners = [
+        *model.named_modules(),
+        *model.named_parameters(),
+        *((f"optimizer {number}", optimizer) for number, optimizer in enumerate(optimizers)),
     ]
-
-    def own(_: object) -> dict[str, Any]:
-        return {name: tuple(filter(_keeps, hooks_of(part, table).values())) for name, part, table in tables}
-
-    return GraphRoot("hooks", None, own, "hooks", fixed=True)
+    keeping = {name.rpartition(".")[0] for name in hooks_that_keep(owners)}
+    owners = [(name, owner) for name, owner in owners if name in keeping]
+    return GraphRoot("hooks", None, lambda _: hooks_that_keep(owners), "hooks", fixed=True)
 
 
 def tensor_roots(model: nn.Module) -> Iterator[GraphRoot]:
@@ -250,10 +272,3 @@ def _tensor_own(tensor: Tensor) -> dict[str, Any]:
 
 def _optimizer_own(optimizer: Optimizer) -> dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if name not in OPTIMIZER_ATTRIBUTES}
-
-
-def _keeps(hook: Any) -> bool:
-    """Whether a hook is the user's: torch's own are made again with their owners."""
-    function = getattr(hook, "__func__", hook)
-    function = getattr(function, "func", function)  # of a partial
-    return value_types.is_users(function) or value_types.is_users(type(function))

@@ -2,73 +2,106 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
+import gc
 import hashlib
 import io
+import mmap
 import pickle
-from collections.abc import Mapping
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
-from typing import Any
+import sqlite3
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Mapping, MappingView
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch import Tensor, nn
 
 from cerebro_elastic.torch_internals import version_of
+from cerebro_elastic.training.objects import keepers, value_types
+from cerebro_elastic.training.objects.checksum import checksum
 
-_MOST_BYTES = 4 << 20
-_MOST_OBJECTS = 20_000
-_CHANGE_AT_WILL = {
-    "_thread", "abc", "functools", "inspect", "logging", "re", "threading", "typing", "weakref",
-    "huggingface_hub", "lightning", "matplotlib", "rich", "tokenizers", "torch", "torchmetrics", "tqdm",
-    "transformers", "wandb",
-}  # fmt: skip
-"""Packages whose objects display, prepare inputs or lock: their changes do not affect training."""
+_LARGE_BYTES = 4096
+"""The pickle of a larger array would be a copy of it: its checksum stands for it."""
+
+_HARMLESS = frozenset((
+    "abc", "asyncio", "concurrent", "inspect", "logging", "re", "selectors", "socket", "ssl", "subprocess",
+    "traceback", "typing", "warnings",
+    "azure", "boto3", "botocore", "click", "clearml", "comet_ml", "fsspec", "google", "grpc",
+    "h5py", "huggingface_hub", "lightning", "lightning_fabric", "lightning_utilities", "lmdb", "matplotlib",
+    "mlflow", "neptune", "pytorch_lightning", "requests", "rich", "s3fs", "sqlalchemy", "tensorboard",
+    "tensorboardX", "tokenizers", "torch", "torchmetrics", "tqdm", "transformers", "triton", "typer",
+    "urllib3", "wandb", "zarr",
+))  # fmt: skip
+"""Packages whose objects display, log, prepare inputs or reach other machines: their changes do not affect
+training."""
+
+_HARMLESS_MODULES = frozenset(("multiprocessing.context", "multiprocessing.pool", "multiprocessing.process"))
+
+_WATCHED_MODULES = ("torch.utils.data",)
+"""Parts of such packages whose objects do affect it."""
+
+_HARMLESS_TYPES = (
+    type, ModuleType, property, classmethod, staticmethod, functools.cached_property,
+    types.CodeType, types.FrameType, types.TracebackType, types.GenericAlias, types.UnionType,
+    types.MemberDescriptorType, types.GetSetDescriptorType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.EllipsisType,
+    types.NotImplementedType, type(threading.Lock()), type(threading.RLock()), threading.Thread,
+    type(functools.lru_cache(len)), np.ufunc, np.dtype, type(np.sum),
+)  # fmt: skip
+
+_SUSPENDED = {
+    types.GeneratorType: "gi_frame",
+    types.CoroutineType: "cr_frame",
+    types.AsyncGeneratorType: "ag_frame",
+}
 
 
-def fingerprint(value: Any, known: Mapping[int, str]) -> str | None:
-    """A text that stays equal, as a rule, while ``value`` does not change in place; ``None`` if none can be
-    made. It does not look into ``known`` objects, given by id."""
-    if isinstance(value, GeneratorType):
-        return _frame("gi", value)
-    if isinstance(value, CoroutineType):
-        return _frame("cr", value)
-    if isinstance(value, AsyncGeneratorType):
-        return _frame("ag", value)
-    if isinstance(value, io.IOBase):
-        return _position(value)
-    package = type(value).__module__.partition(".")[0]
-    if isinstance(value, type | FunctionType | ModuleType) or package in _CHANGE_AT_WILL:
+@dataclass(frozen=True)
+class Unseen:
+    """In place of a fingerprint: the object may change, and nothing would show it."""
+
+    why: str
+
+
+Fingerprint: TypeAlias = str | Unseen | None
+"""A text that stays equal, as a rule, while an object does not change in place; ``None`` for an object whose
+changes do not affect training."""
+
+
+def is_harmless(value: Any) -> bool:
+    """Whether ``value`` does not change, or no change of it affects training."""
+    if isinstance(value, FunctionType):
+        return not (value_types.is_users(value) and value_types.has_state(value))
+    if isinstance(value, BuiltinFunctionType):
+        return value.__self__ is None or isinstance(value.__self__, ModuleType | type)
+    if isinstance(value, _HARMLESS_TYPES):
+        return True
+    if isinstance(value, Tensor | nn.Module):
+        return False
+    module = type(value).__module__
+    if module in _HARMLESS_MODULES:
+        return True
+    return module.partition(".")[0] in _HARMLESS and not module.startswith(_WATCHED_MODULES)
+
+
+def fingerprint(value: Any, known: Mapping[int, str]) -> Fingerprint:
+    """The fingerprint of ``value``. It does not look into other objects that are ``known``, given by id."""
+    if is_harmless(value):
         return None
-    return _pickled(value, known)
-
-
-def _frame(prefix: str, generator: Any) -> str:
-    frame = getattr(generator, f"{prefix}_frame")
-    return "ended" if frame is None else f"{frame.f_lasti} {sorted(map(_short, frame.f_locals.items()))}"
-
-
-def _short(item: tuple[str, Any]) -> str:
-    name, value = item
-    return f"{name}={value!r}" if isinstance(value, int | float | str) else name
-
-
-def _position(file: io.IOBase) -> str | None:
-    try:
-        return "closed" if file.closed else str(file.tell())
-    except (OSError, ValueError):  # it has none
-        return None
-
-
-def _pickled(value: Any, known: Mapping[int, str]) -> str | None:
     sink = _Sink()
     try:
-        _Pickler(sink, known).dump(value)
-    except Exception:  # what cannot be pickled, or is too large
-        return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python is about to take __reduce__ from its iterators
+            _Pickler(sink, value, known).dump(value)
+    except Exception as exc:  # whatever a library's object raises when it is to be pickled
+        return Unseen(str(exc) or type(exc).__name__)
     return sink.digest.hexdigest()
-
-
-class _TooLarge(Exception):
-    """The value gets no fingerprint."""
 
 
 class _Sink:
@@ -76,33 +109,133 @@ class _Sink:
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=16)
-        self._left = _MOST_BYTES
 
     def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
-            raise _TooLarge
         self.digest.update(data)
-        return size
+        return memoryview(data).nbytes
 
 
 class _Pickler(pickle.Pickler):
     """Only reads: nothing is ever unpickled."""
 
-    def __init__(self, sink: _Sink, known: Mapping[int, str]) -> None:
+    def __init__(self, sink: _Sink, root: Any, known: Mapping[int, str]) -> None:
         super().__init__(sink, protocol=4)
-        self._known = known
-        self._left = _MOST_OBJECTS
+        self._root, self._known = root, known
 
     def persistent_id(self, value: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise _TooLarge
         if isinstance(value, Tensor):
             return "tensor", id(value), version_of(value)
-        if isinstance(value, np.ndarray) and value.nbytes > _MOST_BYTES:
-            return "array", id(value)
-        if id(value) in self._known or isinstance(value, nn.Module):
+        if isinstance(value, np.ndarray) and value.nbytes > _LARGE_BYTES and not value.dtype.hasobject:
+            return "array", id(value), _checksum_of(value)
+        if (id(value) in self._known and value is not self._root) or isinstance(value, nn.Module):
             return "known", id(value)
         return None
+
+    def reducer_override(self, value: Any) -> Any:
+        if value is _stands_for:
+            return NotImplemented
+        parts = _parts(value)
+        return parts if parts is NotImplemented else (_stands_for, (_name(value),), parts)
+
+
+def _stands_for(kind: str) -> None:
+    """Named by the pickles in place of what makes an object."""
+
+
+def _name(value: Any) -> str:
+    named = value if isinstance(value, type | FunctionType) else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _parts(value: Any) -> Any:
+    """What stands in a pickle for what ``value`` holds; ``NotImplemented`` if its own pickle does."""
+    if isinstance(value, FunctionType) and not is_harmless(value):
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, vars(value)]
+    if (keeper := keepers.keeper_of(value)) is not None:
+        return [keeper.read(value)]
+    for kind, read in _READ:
+        if isinstance(value, kind):
+            return read(value)
+    if (generator := value_types.generator_kind(value)) is not None:
+        state = generator.get(value)
+        plain = state.tolist() if isinstance(state, Tensor) else state
+        return [plain, value_types.attributes_of_generator(value)]
+    if type(value).__module__.startswith("multiprocessing."):
+        return _shared(value)
+    return [] if is_harmless(value) else NotImplemented
+
+
+def _checksum_of(array: np.ndarray[Any, Any]) -> str:
+    """Of an array that nobody can write to nothing is read: a map of a file may be larger than memory."""
+    return "" if isinstance(array, np.memmap) and array.mode == "r" else checksum(array)
+
+
+def _suspended(value: Any) -> list[Any]:
+    """Where a generator stands, and what it holds. Nothing asks its frame for its variables: that would
+    change what it holds."""
+    frame = getattr(value, _SUSPENDED[type(value)])
+    if frame is None:
+        return ["ended"]
+    return [
+        frame.f_lasti,
+        *(item for item in gc.get_referents(value) if not isinstance(item, types.FrameType)),
+    ]
+
+
+def _position(file: io.IOBase) -> list[Any]:
+    try:
+        return ["closed" if file.closed else file.tell()]
+    except (OSError, ValueError):  # it has none
+        return []
+
+
+def _in_map(value: mmap.mmap) -> list[Any]:
+    with memoryview(value) as view:
+        content = "" if view.readonly else checksum(np.frombuffer(view, np.uint8))
+    return [value.tell(), content]
+
+
+def _in_database(connection: sqlite3.Connection) -> list[Any]:
+    try:
+        names = [row[1] for row in connection.execute("PRAGMA database_list")]
+        contents = [hashlib.blake2b(connection.serialize(name=name)).digest() for name in names]
+    except sqlite3.ProgrammingError:
+        return ["closed"]
+    return [connection.total_changes, connection.in_transaction, *contents]
+
+
+def _in_view(view: memoryview) -> list[Any]:
+    try:
+        return [view.tobytes()]
+    except ValueError:  # it is released
+        return []
+
+
+def _in_cell(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # it is empty
+        return []
+
+
+def _shared(value: Any) -> Any:
+    """What an object of multiprocessing holds; ``TypeError`` if it cannot be read."""
+    if hasattr(value, "get_value"):
+        return [value.get_value()]
+    if type(value).__name__ in ("Lock", "RLock"):
+        return []
+    raise TypeError("what it holds cannot be read")
+
+
+_READ: tuple[tuple[Any, Any], ...] = (
+    (tuple(_SUSPENDED), _suspended),
+    (io.IOBase, _position),
+    (mmap.mmap, _in_map),
+    (sqlite3.Connection, _in_database),
+    (memoryview, _in_view),
+    (CellType, _in_cell),
+    (contextvars.ContextVar, lambda _: []),  # it has no value
+    ((types.MappingProxyType, MappingView), gc.get_referents),
+    (weakref.ref, lambda value: [id(value())]),
+)
+"""How to read what has no pickle."""

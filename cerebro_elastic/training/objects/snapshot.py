@@ -21,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.keepers import keeper_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import is_harmless
 
 _Read: TypeAlias = Callable[[Any], list[Any]]
 _MOST_OBJECTS = 5_000
@@ -38,7 +40,7 @@ class Snapshot:
 
     Raises:
         CannotWatch: It reaches an object that can change and still refer to the same ones: a tensor, an
-            array, a random generator, an iterator, or one with a ``state_dict``.
+            array, a random generator, an iterator, one with a ``state_dict``, or one of a type written in C.
     """
 
     def __init__(self, value: Any, index: ObjectIndex) -> None:
@@ -78,7 +80,7 @@ def _reader(value: Any) -> _Read:
     kind = type(value)
     if kind in _READERS:
         return _READERS[kind]
-    if isinstance(value, Enum | type) or kind in _FIXED or kind.__module__ in value_types.CONSTANT:
+    if isinstance(value, Enum | type) or kind in _FIXED:
         return _nothing
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return _nothing
@@ -87,9 +89,14 @@ def _reader(value: Any) -> _Read:
         or hasattr(kind, "__next__")
         or kind in value_types.VALUE_TYPES
         or value_types.carries_itself(value)
+        or keeper_of(value) is not None
     ):
         raise CannotWatch
-    return _of_instance if value_types.is_simple(kind) else _nothing
+    if is_harmless(value) or kind.__module__ in value_types.CONSTANT:
+        return _nothing
+    if not value_types.is_simple(kind):
+        raise CannotWatch
+    return _of_instance
 
 
 def _nothing(_: Any) -> list[Any]:

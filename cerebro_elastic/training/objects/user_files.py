@@ -22,17 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_library, is_own
-from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects import value_types, watched
 from cerebro_elastic.training.objects.decoder import Decoder
-from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
+from cerebro_elastic.training.objects.encoder import IN_FILES, TAG, Encoder, Tree
 from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import Fingerprint
 from cerebro_elastic.training.objects.snapshot import CannotWatch, Snapshot
 from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
 from cerebro_elastic.training.objects.value_types import FUNCTION, KNOWN, OPAQUE, SAME, VIEW
 
 _LARGEST = 64 << 20
-"""In bytes: a variable that is larger is taken to be constant."""
+"""In bytes: a variable that is larger is not carried, so it must stay as it is."""
 _CPU = torch.device("cpu")
 _NOWHERE = object()
 
@@ -118,6 +120,12 @@ class _Pristine:
     """The objects that it kept."""
     arrays: Sequence[Any]
     """The tensors and arrays among them."""
+    watched: dict[str, tuple[Any, Fingerprint]]
+    """By path: what cannot be carried, with its fingerprint. It may only stay as it is."""
+    rebound: dict[str, Any]
+    """By path: what a variable was bound to in the unit that can be neither carried nor put back."""
+    spoiled: list[str]
+    """What has changed of that, for errors: every later unit of this process would begin with it."""
 
 
 _PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
@@ -137,10 +145,13 @@ class UserFiles:
     def borrowed(self) -> Iterator[None]:
         """The block is a unit. A file that it imports itself is not tracked in it."""
         self._files = self._imported.files()
+        spoiled = sum(len(file.spoiled) for file in self._files)
         try:
             yield
         finally:
             self._put_back()
+        if sum(len(file.spoiled) for file in self._files) > spoiled:
+            self._refuse_spoiled()
 
     @property
     def classes(self) -> dict[str, type]:
@@ -161,7 +172,7 @@ class UserFiles:
         gone."""
         changed: dict[str, Tree] = {}
         self.shared = any(
-            not encoder.index.paths.get(id(value), "file ").startswith(("file ", "class "))
+            not encoder.index.paths.get(id(value), "file ").startswith(IN_FILES)
             for file in self._files
             for value in file.arrays
         )
@@ -173,8 +184,11 @@ class UserFiles:
         return changed
 
     def index(self, encoder: Encoder) -> None:
-        """Have ``encoder`` meet all objects of the files."""
+        """Have ``encoder`` meet all objects of the files. Raises ``TaskError`` if one cannot be watched, or
+        is not as it was imported."""
+        self._refuse_spoiled()
         for file in self._files:
+            watched.refuse_unseen(file.watched)
             for owner in file.owners:
                 own = owner.own(file.fixed[owner.name])
                 _encoded(encoder, owner, own, file.variables[owner.name])
@@ -187,10 +201,24 @@ class UserFiles:
             if owner.name in changed:
                 decoder.variables(owner.thing, changed[owner.name], owner.name)
 
+    def refuse_lost(self, encoder: Encoder) -> None:
+        """Raise ``TaskError`` for an object in a variable that the next unit could not make."""
+        for path, value in encoder.lost:
+            if path.startswith(IN_FILES) and path.count("/") > 1:
+                raise TaskError(
+                    f"{watched.described(path)} was set to a {type(value).__qualname__} during training, "
+                    f"which cannot hop to another node: {watched.REMEDY}"
+                )
+
     def _put_back(self) -> None:
         encoder = Encoder(strict=False)
         for file in self._files:
             _put_back(file, encoder)
+
+    def _refuse_spoiled(self) -> None:
+        for file in self._files:
+            for story in file.spoiled:
+                raise TaskError(story)
 
 
 class _Imported:
@@ -249,7 +277,24 @@ def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
     functions = {f"{o.name}/{name}": value for o in owners for name, value in o.plain_functions().items()}
     known = encoder.index.objects.values()
     arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
-    return _Pristine(owners, variables, fixed, functions, encoder.index, arrays)
+    opaque = [path for path in encoder.index.opaque if path.startswith(tuple(f"{o.name}/" for o in owners))]
+    large = [
+        f"{owner}/{name}"
+        for owner, of_owner in variables.items()
+        for name, variable in of_owner.items()
+        if size_in_bytes(variable.tree) > _LARGEST
+    ]
+    return _Pristine(
+        owners,
+        variables,
+        fixed,
+        functions,
+        encoder.index,
+        arrays,
+        watched.watch({path: encoder.index.objects[path] for path in (*opaque, *large)}, encoder.index.paths),
+        {},
+        [],
+    )
 
 
 def _variable(encoder: Encoder, owner: Owner, name: str, value: Any) -> _Variable:
@@ -319,7 +364,10 @@ def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, A
         if not bound and isinstance(own[name], FunctionType):
             continue  # it was patched, as torch does with the step of an optimizer's class
         was = before[name].tree if name in before else _NOWHERE
-        if not _is_constant(tree) and not trees_equal(tree, was):
+        if _is_constant(tree):
+            if not bound:
+                pristine.rebound[f"{owner.name}/{name}"] = own[name]
+        elif not trees_equal(tree, was):
             changed[name] = tree
     gone = [
         n for n in before.keys() - own.keys() if n not in fixed or bound_now.get(n, _NOWHERE) is not fixed[n]
@@ -332,7 +380,7 @@ def _is_constant(tree: Tree) -> bool:
 
 
 def _put_back(pristine: _Pristine, encoder: Encoder) -> None:
-    decoder = Decoder(pristine.index, _CPU)
+    decoder = Decoder(pristine.index, _CPU, as_new=True)
     for owner in pristine.owners:
         before = pristine.variables[owner.name]
         changed = _changes(encoder, owner, pristine)
@@ -342,3 +390,8 @@ def _put_back(pristine: _Pristine, encoder: Encoder) -> None:
             "gone": [name for name in changed["plain"] if name not in before],
         }
         decoder.variables(owner.thing, back, owner.name)
+    carried = pristine.index.paths
+    stories = watched.changes(pristine.watched, carried)
+    stories += watched.rebindings(pristine.watched, pristine.rebound, carried)
+    pristine.spoiled.extend(stories)
+    pristine.rebound.clear()

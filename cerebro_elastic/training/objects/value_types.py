@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 KNOWN, SAME, VIEW, PLACED, OPAQUE = "known", "same", "view", "placed", "opaque"
 FUNCTION, METHOD, CELL, REDUCED = "function", "method", "cell", "reduced"
+ORDERED = "set in its order"
 ON_ACCELERATOR = "tensor on an accelerator"
 LEAF_TENSOR = "tensor that requires grad"
 
@@ -125,21 +126,96 @@ def set_attributes(value: object, attributes: Mapping[str, Any]) -> None:
             vars(value)[name] = item
 
 
-def _set_numpy(generator: np.random.Generator, state: Any) -> None:
-    generator.bit_generator.state = state
+def _bits_of(generator: Any) -> Any:
+    return getattr(generator, "bit_generator", generator)
 
 
-GENERATORS: dict[type, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    torch.Generator: (torch.Generator, torch.Generator.get_state, torch.Generator.set_state),
-    np.random.Generator: (np.random.default_rng, lambda g: g.bit_generator.state, _set_numpy),
-    np.random.RandomState: (
-        np.random.RandomState,
-        np.random.RandomState.get_state,
-        np.random.RandomState.set_state,
+def _get_numpy(generator: Any) -> dict[str, Any]:
+    """Of its seeds, too: ``spawn`` makes generators by them, and counts those that it has made."""
+    bits = _bits_of(generator)
+    seeds = {"seeds": bits.seed_seq.state} if type(bits.seed_seq) is np.random.SeedSequence else {}
+    return {**bits.state, **seeds}
+
+
+def _set_numpy(generator: Any, state: Mapping[str, Any]) -> None:
+    bits = _bits_of(generator)
+    own = {name: value for name, value in state.items() if name != "seeds"}
+    if (seeds := state.get("seeds")) is not None and (bits.seed_seq is None or bits.seed_seq.state != seeds):
+        bits.__setstate__((own, np.random.SeedSequence(**seeds)))
+    else:
+        bits.state = own
+
+
+def _make_numpy(state: Mapping[str, Any]) -> np.random.BitGenerator:
+    bits: np.random.BitGenerator = getattr(np.random, state["bit_generator"])()
+    return bits
+
+
+class GeneratorKind(NamedTuple):
+    """How the random generators of a kind are handled."""
+
+    make: Callable[[Any], Any]
+    """Makes one for a state."""
+    get: Callable[[Any], Any]
+    """Returns the state of one."""
+    put: Callable[[Any, Any], object]
+    """Sets it."""
+
+
+GENERATORS: dict[type, GeneratorKind] = {
+    torch.Generator: GeneratorKind(
+        lambda _: torch.Generator(), torch.Generator.get_state, torch.Generator.set_state
     ),
-    random.Random: (random.Random, random.Random.getstate, random.Random.setstate),
+    np.random.Generator: GeneratorKind(
+        lambda state: np.random.Generator(_make_numpy(state)), _get_numpy, _set_numpy
+    ),
+    np.random.BitGenerator: GeneratorKind(_make_numpy, _get_numpy, _set_numpy),
+    np.random.RandomState: GeneratorKind(
+        lambda _: np.random.RandomState(), np.random.RandomState.get_state, np.random.RandomState.set_state
+    ),
+    random.Random: GeneratorKind(lambda _: random.Random(), random.Random.getstate, random.Random.setstate),
 }
-"""How to make a random generator, and to read and set its state."""
+"""The random generators of torch, numpy and Python, by their class."""
+
+GENERATOR_NAMES: dict[str, GeneratorKind] = {
+    **{name_of(kind): how for kind, how in GENERATORS.items()},
+    **{
+        name_of(kind): GENERATORS[np.random.BitGenerator]
+        for kind in (
+            np.random.MT19937,
+            np.random.PCG64,
+            np.random.PCG64DXSM,
+            np.random.Philox,
+            np.random.SFC64,
+        )
+    },
+}
+"""Those that can be made by the name of their class."""
+
+_IN_ITS_STATE = "gauss_next"
+"""The attribute of a ``random.Random`` that is part of its state."""
+
+
+def generator_kind(value: Any) -> GeneratorKind | None:
+    """How to handle a random generator; ``None`` if ``value`` is none."""
+    return next((kind for base, kind in GENERATORS.items() if isinstance(value, base)), None)
+
+
+def is_generator(value: Any) -> bool:
+    """Whether ``value`` is a random generator of torch, numpy or Python."""
+    return generator_kind(value) is not None
+
+
+def attributes_of_generator(value: Any) -> dict[str, Any]:
+    """What a generator of a class of the user's keeps besides its state."""
+    return {name: item for name, item in attributes_of(value).items() if name != _IN_ITS_STATE}
+
+
+def set_attributes_of_generator(value: Any, attributes: Mapping[str, Any]) -> None:
+    """Set them, and remove all others."""
+    state = {name: item for name, item in attributes_of(value).items() if name == _IN_ITS_STATE}
+    set_attributes(value, {**state, **attributes})
+
 
 _FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str, tuple, bool)}
 
@@ -220,9 +296,9 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
 
 def can_be_made(tag: str, classes: Mapping[str, type]) -> bool:
     """Whether an object with this tag can be made without an existing one."""
-    if tag in (KNOWN, SAME, VIEW, PLACED, METHOD, CELL, REDUCED, ON_ACCELERATOR, LEAF_TENSOR):
+    if tag in (KNOWN, SAME, VIEW, PLACED, METHOD, CELL, REDUCED, ORDERED, ON_ACCELERATOR, LEAF_TENSOR):
         return True
-    if tag in CONTAINERS or tag in MADE_BUFFERS or tag in _MADE_BY_NAME or tag in map(name_of, GENERATORS):
+    if tag in CONTAINERS or tag in MADE_BUFFERS or tag in _MADE_BY_NAME or tag in GENERATOR_NAMES:
         return True
     return tag in classes and is_made_empty(classes[tag])
 

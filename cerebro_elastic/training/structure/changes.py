@@ -20,7 +20,14 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.optimizer_state import group_names
 from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
-from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of, is_lazy_hook, pruned_name
+from cerebro_elastic.training._torch_internals import (
+    CALL_HOOK_TABLES,
+    OPTIMIZER_HOOK_TABLES,
+    PARAMETER_HOOK_TABLES,
+    hooks_of,
+    is_lazy_hook,
+    pruned_name,
+)
 from cerebro_elastic.training.structure import new_modules
 
 TensorOutline: TypeAlias = tuple[Any, ...]
@@ -60,6 +67,7 @@ class ModelStructure:
         self.outline = outline(model)
         self.groups = [group_names(optimizer, model) for optimizer in optimizers]
         self._kinds = [type(optimizer) for optimizer in optimizers]
+        self._hooks = [_hooks_of_optimizer(optimizer) for optimizer in optimizers]
 
     def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
         """What training has changed: nothing, as a rule.
@@ -72,6 +80,8 @@ class ModelStructure:
                 f"{type(model).__name__} had the optimizers {_kinds(self._kinds)} and has "
                 f"{_kinds(map(type, optimizers))} now: keep them, and change their groups of parameters"
             )
+        for optimizer, before in zip(optimizers, self._hooks, strict=True):
+            _compare_hooks(type(optimizer).__name__, before, _hooks_of_optimizer(optimizer))
         now, changed = outline(model), dict[str, Any]()
         if now != self.outline:
             changed["parts"] = self._parts(model, now)
@@ -159,7 +169,15 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
 
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:
-    return tuple(_label(hook) for table in CALL_HOOK_TABLES for hook in hooks_of(part, table).values())
+    own = [_label(hook) for table in CALL_HOOK_TABLES for hook in hooks_of(part, table).values()]
+    of_parameters = [
+        f"{_label(hook)} of {name}"
+        for name, parameter in parameters_of(part).items()
+        if parameter is not None
+        for table in PARAMETER_HOOK_TABLES
+        for hook in hooks_of(parameter, table).values()
+    ]
+    return (*own, *of_parameters)
 
 
 def _label(hook: Any) -> str:
@@ -169,14 +187,22 @@ def _label(hook: Any) -> str:
     return LAZY if is_lazy_hook(name) else str(name)
 
 
+def _hooks_of_optimizer(optimizer: Optimizer) -> list[str]:
+    return [_label(hook) for table in OPTIMIZER_HOOK_TABLES for hook in hooks_of(optimizer, table).values()]
+
+
 def _check_hooks(model: nn.Module, path: str, was: ModuleOutline, now: ModuleOutline) -> None:
     before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
+    _compare_hooks(where(model, path), before, after)
+
+
+def _compare_hooks(owner: str, before: Sequence[str], after: Sequence[str]) -> None:
     if before != after:
         changed = ", ".join(
             dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after)
         )
         raise TaskError(
-            f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), "
+            f"{owner} has got or lost a hook during training ({changed or 'their order'}), "
             "which the next unit's would lack: register hooks in the constructor or in setup(), and keep them"
         )
 

@@ -171,9 +171,12 @@ def test_a_hyper_parameter_that_nobody_takes_is_named_with_the_arguments_of_the_
         runner_of(recipe, tmp_path, {"rowss": 60})
 
 
-def test_a_data_module_that_changes_and_does_not_say_so_is_refused(tmp_path: Path) -> None:
-    runner = runner_of(recipe_of({"datamodule": "data_zoo:Counting"}), tmp_path, {"lr": 0.1})
-    with pytest.raises(TaskError, match="Counting changed its batches while it trained"):
+@pytest.mark.parametrize(("module", "attribute"), [("Counting", "batches"), ("CountingInside", "seen")])
+def test_a_data_module_that_changes_and_does_not_say_so_is_refused(
+    tmp_path: Path, module: str, attribute: str
+) -> None:
+    runner = runner_of(recipe_of({"datamodule": f"data_zoo:{module}"}), tmp_path, {"lr": 0.1})
+    with pytest.raises(TaskError, match=f"{module} changed its {attribute} while it trained"):
         next(units(runner, {"lr": 0.1}))
 
 

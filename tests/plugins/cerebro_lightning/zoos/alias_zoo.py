@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
+import argparse
 import array
 import collections
+import contextvars
+import ctypes
 import datetime
 import enum
 import fractions
 import functools
 import io
 import itertools
+import logging
+import multiprocessing as mp
 import queue
 import random
+import threading
 import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,6 +31,7 @@ import torch
 from lightning_zoo import Net
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Keeping(Net):
@@ -638,6 +646,263 @@ class Table(Keeping):
     def remember(self, batch: Any) -> float:
         self.table.loc[0, "n"] += 1
         return float(self.table["n"].sum())
+
+
+class Holders(Keeping):
+    """Objects that keep one value each."""
+
+    def keep(self) -> None:
+        self.shared, self.row = mp.Value("d", 0.0), mp.Array("i", 4)
+        self.event, self.local = threading.Event(), threading.local()
+        self.local.steps = 0
+        self.variable = contextvars.ContextVar("steps", default=0)
+        self.number, self.view = ctypes.c_double(0), memoryview(bytearray(4))
+        self.seen: list[int] = []
+        self.push, self.reading = self.seen.append, types.MappingProxyType({"seen": self.seen})
+
+    def remember(self, batch: Any) -> float:
+        self.shared.value += 1
+        self.row[1] += 2
+        self.local.steps += 1
+        self.variable.set(self.variable.get() + 1)
+        self.number.value += 0.5
+        self.view[2] += 1
+        self.push(self.view[2])
+        if self.local.steps == 3:
+            self.event.set()
+        kept = self.shared.value + sum(self.row) + self.local.steps + self.variable.get() + self.number.value
+        return kept + len(self.seen) + self.event.is_set() + sum(self.reading["seen"])
+
+
+class OwnRandom(random.Random):
+    """Counts what it draws."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.draws = 0
+
+    def random(self) -> float:
+        self.draws += 1
+        return super().random()
+
+
+class Drawing(Keeping):
+    def keep(self) -> None:
+        self.numpy, self.own = np.random.default_rng(3), OwnRandom(3)
+        self.bits = np.random.SFC64(3)
+        self.by_bits = np.random.Generator(self.bits)
+
+    def remember(self, batch: Any) -> float:
+        if not hasattr(self, "later"):
+            self.later = np.random.Generator(np.random.Philox(5))
+            self.own_later = OwnRandom(5)
+        drawn = self.numpy.spawn(1)[0].random() + self.later.spawn(1)[0].random() + self.by_bits.random()
+        return drawn + self.own.random() + self.own.draws + self.own_later.random() + self.own_later.draws
+
+
+class Permission(enum.Flag):
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+class Flags(Keeping):
+    def keep(self) -> None:
+        self.flags = Permission.READ | Permission.WRITE
+
+    def remember(self, batch: Any) -> float:
+        self.flags ^= Permission.RUN
+        self.last = [self.flags, Permission(0)]
+        return self.flags.value
+
+
+class OrderedSets(Keeping):
+    def keep(self) -> None:
+        self.pool = set(range(100, 140))
+        self.some, self.frozen = {9, 70, 1}, frozenset([8, 16, 0, 24, 33])
+        self.texts = {"a", "bb", "ccc", "dddd"}
+
+    def remember(self, batch: Any) -> float:
+        self.some.add(37 * len(self.some) % 64)
+        self.some.discard(9)
+        self.texts.discard("bb")
+        orders = [*self.some], [*self.frozen], [*map(len, self.texts)]
+        return self.pool.pop() + sum(at * value for order in orders for at, value in enumerate(order))
+
+
+class PartsInList(Keeping):
+    """A layer that no ``nn.Module`` knows of, with hooks, and tensors of its own that gather gradients."""
+
+    def keep(self) -> None:
+        self.parts, calls = [nn.Linear(6, 1)], [0]
+        self.scale, self.shift = torch.ones(6, requires_grad=True), [nn.Parameter(torch.ones(6))]
+
+        def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            calls[0] += 1
+            return output * calls[0]
+
+        self.parts[0].register_forward_hook(hook)
+
+    def remember(self, batch: Any) -> float:
+        output = self.parts[0](batch[0]).mean() + (batch[0] @ self.scale + batch[0] @ self.shift[0]).mean()
+        output.backward()
+        grads = [self.parts[0].weight.grad, self.scale.grad, self.shift[0].grad]
+        return float(output.detach()) + sum(float(grad.sum()) for grad in grads if grad is not None)
+
+
+class OptimizerHook(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer, steps = torch.optim.SGD(self.parameters(), lr=self.lr), 0
+
+        def slow(optimizer: Any, *_: Any) -> None:
+            nonlocal steps
+            steps += 1
+            optimizer.param_groups[0]["lr"] = self.lr / steps
+
+        optimizer.register_step_pre_hook(slow)
+        return optimizer
+
+
+class Forgetful:
+    """Its state dict leaves most of it out."""
+
+    def __init__(self) -> None:
+        self.steps, self.more, self.total, self.seen = 0, 0, torch.zeros(2), [0.0]
+        self.lock, self.made = threading.Lock(), None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+class LeavesOut(Keeping):
+    def keep(self) -> None:
+        self.kept = Forgetful()
+
+    def remember(self, batch: Any) -> float:
+        kept = self.kept
+        kept.steps += 1
+        kept.more += 2
+        kept.total += 1
+        kept.seen.append(float(batch[0].mean()))
+        return kept.steps + kept.more + float(kept.total.sum()) + sum(kept.seen)
+
+
+class WeakRegistries(Keeping):
+    def keep(self) -> None:
+        self.layers: Any = weakref.WeakValueDictionary({"first": self.net[0]})
+        self.some: Any = weakref.WeakSet([self.net[0]])
+
+    def remember(self, batch: Any) -> float:
+        self.layers["second"] = self.net[2]
+        self.some.add(self.net[2])
+        return len(self.layers) + len(self.some)
+
+
+class Harmless(Keeping):
+    """What many modules keep, and what does not change training."""
+
+    def keep(self) -> None:
+        self.lock, self.condition, self.shared_lock = threading.Lock(), threading.Condition(), mp.Lock()
+        self.pool, self.says = ThreadPoolExecutor(1), logging.getLogger("zoo")
+        self.loader = DataLoader(TensorDataset(torch.arange(10.0)), batch_size=5, shuffle=True)
+        self.names, self.days = np.array(["a", "b"]), np.array(["2020-01-01"], "M8[D]")
+        self.unused, self.queue = (value for value in range(3)), queue.Queue(maxsize=3)
+        self.parser, self.cached = argparse.ArgumentParser(), functools.lru_cache(len)
+        self.remembered = collections.defaultdict(lambda: 3.0)
+
+    def remember(self, batch: Any) -> float:
+        with self.lock, self.condition, self.shared_lock:
+            self.remembered[len(self.remembered)] += 1
+            drawn = float(next(iter(self.loader))[0].sum())
+            return drawn + self.cached("ab") + sum(self.remembered.values())
+
+
+class Sums64(Net):
+    """Logs single precision where the trainer computes in double."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("third", loss.detach().float() / 3, on_step=False, on_epoch=True)
+        return loss
+
+
+class DropsWeights(Keeping):
+    """Its checkpoint has one layer, in half the precision."""
+
+    strict_loading = False
+
+    def keep(self) -> None:
+        self.norm = nn.BatchNorm1d(6, affine=False)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {name: v.half() for name, v in state.items() if name.startswith("net.2")}
+
+    def remember(self, batch: Any) -> float:
+        return float(self.norm(batch[0]).mean() + self.norm.running_mean.sum())
+
+
+class LargeTable(Keeping):
+    def keep(self) -> None:
+        import pandas as pd
+
+        self.table = pd.DataFrame({"n": np.zeros(600_000)})
+
+    def remember(self, batch: Any) -> float:
+        self.table.iloc[5, 0] += 1
+        return float(self.table["n"].sum())
+
+
+class LoaderIterator(Keeping):
+    def keep(self) -> None:
+        self.batches = iter(DataLoader(TensorDataset(torch.arange(100.0))))
+
+    def remember(self, batch: Any) -> float:
+        return float(next(self.batches)[0])
+
+
+class UnseenQueue(Keeping):
+    def keep(self) -> None:
+        self.queue = mp.SimpleQueue()
+
+    def remember(self, batch: Any) -> float:
+        return float(self.queue.empty())
+
+
+class Window(Keeping):
+    """A set whose order its past decides."""
+
+    def keep(self) -> None:
+        self.window, self.values = set[int](), list[int]()
+
+    def remember(self, batch: Any) -> float:
+        self.values.append(7919 * (len(self.values) + 1) % 1000)
+        self.window.add(self.values[-1])
+        self.window.discard(self.values[-5] if len(self.values) > 4 else -1)
+        return sum(at * value for at, value in enumerate(self.window))
+
+
+class WalksThrough(Keeping):
+    def on_train_epoch_end(self) -> None:
+        self.total = float(sum(x.sum() for x, _ in self.trainer.train_dataloader))
+
+    def remember(self, batch: Any) -> float:
+        return 1.0
+
+
+class HookOfOptimizerLater(Keeping):
+    def remember(self, batch: Any) -> float:
+        self.trainer.optimizers[0].register_step_post_hook(lambda *_: None)
+        return 1.0
+
+
+class HookOfParameterLater(Keeping):
+    def remember(self, batch: Any) -> float:
+        self.net[0].weight.register_hook(lambda grad: grad * 0.5)
+        return 1.0
 
 
 def hidden(x: Tensor) -> Tensor:

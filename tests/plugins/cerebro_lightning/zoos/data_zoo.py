@@ -108,6 +108,18 @@ class Counting(L.LightningDataModule):
         return batch
 
 
+class CountingInside(Counting):
+    """Counts them in a list that it has from the beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = [0]
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.seen[0] += 1
+        return batch
+
+
 class Quiet(Module):
     """Draws nothing at random but orders: what one rank sees, several see."""
 
