@@ -44,7 +44,7 @@ class InSetUp(Net):
 
 
 @pytest.mark.parametrize("module", [Wrapped, Function, InSetUp])
-def test_no_trace_of_the_compiler_is_in_the_state(module: type, tmp_path: Path) -> None:
+def test_no_trace_of_the_compiler_is_in_the_state(module: type) -> None:
     case = Case("Net")
     section = case.section.model_copy(update={"module": f"{Path(__file__).stem}:{module.__name__}"})
     state = LightningTask(section, Path(__file__).parent).train(job(case, 0, 0, None)).state
