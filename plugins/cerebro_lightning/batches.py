@@ -18,6 +18,7 @@ from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.validation_loaders import ValidationLoader, validation_loaders
 
+
 class Rows:
     """What a loader has of a dataset: its size, for losses that weigh by it."""
 
