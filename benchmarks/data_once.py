@@ -3,11 +3,11 @@
     python benchmarks/data_once.py [--rows 1600] [--configs 8] [--epochs 3] [--rounds 3] [--times 1]
 
 Each round trains the same configs in turns, in an order that is drawn: by runs that share batches, with
-``decode`` and ``augment`` (``split``) or both in one function (``one``); by runs that share none (``none``); and
-by plain loops, as many processes as nodes, with a ``DataLoader`` of one worker each (``loader``), or with all
-opened rows in memory (``memory``). ``--times`` opens each picture so often. Printed are medians of the seconds
-from the first unit's begin to the last one's end (loops: of all epochs), and ratios to ``none``. On one node
-runs must have equal digests of all visits. Needs an idle machine.
+``decode`` and ``augment`` (``split``) or both in one function (``one``); by runs that share none (``none``);
+and by plain loops, as many processes as nodes, with a ``DataLoader`` of one worker each (``loader``), or with
+all opened rows in memory (``memory``). ``--times`` opens each picture so often. Printed are medians of the
+seconds from the first unit's begin to the last one's end (loops: of all epochs), and ratios to ``none``. On
+one node runs must have equal digests of all visits. Needs an idle machine.
 """
 
 from __future__ import annotations
