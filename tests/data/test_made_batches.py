@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from cerebro_elastic.data.batch_workers import end_idle
 from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.cache_space import CacheSpace, use
 from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
+from cerebro_elastic.data.function_survey import survey
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.made_batches import DataUse, MadeBatches
 from cerebro_elastic.data.partition import Partition
@@ -79,6 +81,10 @@ def counting(batch: Any) -> Any:
     called("counting")
     SEEN["batches"] += 1
     return batch
+
+
+def timed(batch: Any) -> Any:
+    return batch + time.perf_counter()
 
 
 class Squares(Dataset[Any]):
@@ -286,6 +292,27 @@ def test_what_changes_what_the_users_functions_keep_is_not_shared(made: MadeBatc
     for _ in range(2):
         assert taken(NUMBERS, loader, made)[1].made == COUNT
     assert SEEN["batches"] == before + 2 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("loader", "behaviour"),
+    [
+        (LoaderSettings(SIZE, transform=double), "transform draws nothing"),
+        (LoaderSettings(SIZE, transform=noisy), "with `workers: 1` once per host"),
+        (LoaderSettings(SIZE, transform=noisy, workers=1), "once per host and epoch, in a worker"),
+        (LoaderSettings(SIZE, transform=counting), "transform changes variables of your files"),
+        (LoaderSettings(SIZE, transform=timed), "transform returns another value for the same rows"),
+    ],
+)
+def test_the_survey_says_how_functions_behave(loader: LoaderSettings, behaviour: str) -> None:
+    (line,) = survey(NUMBERS, loader)
+    assert behaviour in line
+
+
+def test_the_survey_names_each_function_of_a_column() -> None:
+    decoded, augmented = survey(BYTES, LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}))
+    assert decoded.startswith("decode of 'x' draws nothing")
+    assert augmented.startswith("augment of 'x' draws at random")
 
 
 def test_a_datasets_rows_are_opened_once(made: MadeBatches, calls: Callable[[str], int]) -> None:

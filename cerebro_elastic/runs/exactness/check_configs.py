@@ -12,13 +12,16 @@ from pathlib import Path
 import torch
 
 from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.data.function_survey import survey
 from cerebro_elastic.process import thread_names
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck
-from cerebro_elastic.runs.exactness.fork import call_in_fork
+from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
 from cerebro_elastic.runs.exactness.together import differ_together
+from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 
@@ -62,7 +65,11 @@ def check_configs(
             continue
         jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
         check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
-        checked = CheckedConfig(point, check.result())
+        result = check.result()
+        if point is points[0] and not result.outcome.bad:
+            workers = recipe.data.workers
+            result = replace(result, data=_data_functions(jobs[0], workers, extent.seconds))
+        checked = CheckedConfig(point, result)
         if checked.exactness.outcome.good:
             exact.append((checked, check))
         yield checked
@@ -71,6 +78,22 @@ def check_configs(
             checked = exact[at][0]
             differs = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
             yield replace(checked, exactness=differs)
+
+
+def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]:
+    """What the functions that make the job's batches draw, keep and cost, found by a child."""
+    loader = replace(job_batches.loader_settings(job), workers=workers)
+
+    def found() -> dict[str, list[str]]:
+        try:
+            return {"data": survey(job.partition, loader)}
+        except Exception:  # the units have shown it, if it matters
+            return {"data": []}
+
+    with suppress(ChildDied):
+        lines: list[str] = call_in_fork(found, seconds=seconds)["data"]
+        return lines
+    return ()
 
 
 def _why_not_forked(recipe: Recipe) -> str | None:
