@@ -46,6 +46,7 @@ def pruning() -> Any:
 OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"), Buffered),
     **dict.fromkeys(internals.CALL_HOOK_TABLES, Buffered),
+    **dict.fromkeys(internals.OPTIMIZER_HOOK_TABLES, lambda: torch.optim.SGD([torch.zeros(1)])),
     **dict.fromkeys(
         (
             "_state_dict_hooks",
@@ -125,7 +126,12 @@ def test_the_parts_of_a_sparse_tensor_are_there() -> None:
 
 
 def test_every_table_and_attribute_is_tried() -> None:
-    used = {*internals.HOOK_TABLES, *internals.RECURRENT_ATTRIBUTES, *internals.TENSOR_ATTRIBUTES}
+    used = {
+        *internals.HOOK_TABLES,
+        *internals.OPTIMIZER_HOOK_TABLES,
+        *internals.RECURRENT_ATTRIBUTES,
+        *internals.TENSOR_ATTRIBUTES,
+    }
     assert used | set(internals.MOVED_RATES) <= OWNERS.keys()
 
 

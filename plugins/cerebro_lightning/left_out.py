@@ -12,7 +12,13 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from cerebro_elastic.extending.state import checksum, is_users, non_persistent_buffers_of
+from cerebro_elastic.extending.state import (
+    buffers_of,
+    checksum,
+    is_users,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 
 MISSING, ALTERED = "missing", "altered"
 
@@ -50,22 +56,19 @@ def put(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters, and the buffers that a state dict has."""
-    hidden = {
-        f"{path}.{name}".lstrip(".")
-        for path, part in module.named_modules()
-        for name in non_persistent_buffers_of(part)
-    }
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if name not in hidden and not is_lazy(tensor):
-            yield name, tensor
+    for path, part in module.named_modules(remove_duplicate=False):
+        hidden = non_persistent_buffers_of(part)
+        for name, tensor in (*parameters_of(part).items(), *buffers_of(part).items()):
+            if tensor is not None and name not in hidden and not is_lazy(tensor):
+                yield f"{path}.{name}" if path else name, tensor
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape or one.layout != other.layout:
+    if one.layout is not other.layout or one.dtype != other.dtype:
         return False
-    if one.layout is torch.strided and one.device == other.device and one.data_ptr() == other.data_ptr():
+    if one.layout is torch.strided and one.data_ptr() == other.data_ptr() and one.shape == other.shape:
         return True
-    return _bits(one) == _bits(other)
+    return one.shape == other.shape and _bits(one) == _bits(other)
 
 
 def _bits(tensor: Tensor) -> str:
