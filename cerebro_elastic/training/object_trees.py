@@ -136,8 +136,8 @@ def _name(value: Any, path: str) -> str:
         found = getattr(found, part, None)
     if found is not value:
         raise TaskError(
-            f"{path} is {value.__qualname__}, which is not found by this name in {value.__module__}: a function "
-            "of a state must be one of a module's own, and no lambda, closure or method of an object"
+            f"{path} is {value.__qualname__}, which is not found by this name in {value.__module__}: a "
+            "function of a state must be one of a module's own, and no lambda, closure or method of an object"
         )
     return f"{value.__module__}:{value.__qualname__}"
 
