@@ -31,6 +31,8 @@ from cerebro_elastic.training.task import (
     UnitJob,
     UnitResult,
 )
+from cerebro_elastic.training.user_objects import digest as object_digest
+from cerebro_elastic.training.user_objects import is_users
 
 __all__ = [
     "GENERATORS",
@@ -61,9 +63,11 @@ __all__ = [
     "UnitResult",
     "check_taken",
     "generators",
+    "is_users",
     "job_batches",
     "known_names",
     "not_finite_arrays",
+    "object_digest",
     "process_settings",
     "select_arguments",
     "whole",

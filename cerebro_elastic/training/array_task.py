@@ -20,6 +20,7 @@ from cerebro_elastic.training.finite_arrays import not_finite_arrays
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.user_objects import UserGlobals
 from cerebro_elastic.training.value_differences import value_differences
 
 BUDGET = frozenset({"epochs", "steps"})
@@ -96,6 +97,7 @@ class ArrayTask(ABC):
         self._takers = {role: (function, context | BUDGET) for role, (function, context) in takers.items()}
         self._reserved = BUDGET.union(*(context for _, context in takers.values()))
         self._args = args
+        self._globals = UserGlobals(function for function, _ in takers.values())
 
     @abstractmethod
     def learner(self, job: UnitJob) -> Learner:
@@ -133,6 +135,7 @@ class ArrayTask(ABC):
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
             step = (job.state["step"] if job.state else 0) + batches.done - job.skip
+            self._globals.check()
             state = {
                 **learner.state(),
                 "generators": self.generators.capture(),

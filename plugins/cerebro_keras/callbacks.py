@@ -11,7 +11,7 @@ import numpy as np
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_elastic.extending.recipes import import_object, is_reference
-from cerebro_elastic.extending.tasks import UnitJob
+from cerebro_elastic.extending.tasks import UnitJob, is_users, object_digest
 from cerebro_keras._keras_internals import choose_order, has_chosen_order
 
 _NOT_STATE = frozenset({"model", "_model", "params", "validation_data"})
@@ -70,6 +70,7 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._callbacks = callbacks
+        self._not_carried = list(map(_not_plain, callbacks))
         self._job = job
         self._done = done
         self._begin = begin
@@ -89,7 +90,15 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
                 setattr(callback, name, value)
 
     def state(self) -> list[dict[str, Any]]:
-        """The callbacks' attributes that are plain values and arrays."""
+        """The callbacks' attributes that are plain values and arrays. Raises ``TaskError`` if others of the
+        user's callbacks have changed."""
+        for callback, before in zip(self._callbacks, self._not_carried, strict=True):
+            now = _not_plain(callback)
+            if changed := sorted(name for name, token in now.items() if before.get(name) != token):
+                raise TaskError(
+                    f"task.callbacks: {type(callback).__name__}.{changed[0]} changed in training, which "
+                    "cannot hop to another node: keep numbers, text, arrays, and lists and dicts of them"
+                )
         return [
             {
                 "ordered": has_chosen_order(callback),
@@ -162,6 +171,14 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
     def _call(self, hook: str, *args: Any) -> None:
         for callback in self._callbacks:
             getattr(callback, hook)(*args)
+
+
+def _not_plain(callback: keras.callbacks.Callback) -> dict[str, str]:
+    """Digests of the attributes of a user's callback that are not carried."""
+    if not is_users(type(callback)):
+        return {}
+    attributes = {name: value for name, value in vars(callback).items() if name not in _NOT_STATE}
+    return {name: object_digest(value) for name, value in attributes.items() if not _plain(value)}
 
 
 def _plain(value: Any) -> bool:

@@ -66,11 +66,12 @@ class KerasLearner(Learner):
         measured: dict[str, float] = self._trained.model.evaluate(
             _generator(batches), verbose=0, return_dict=True, callbacks=[loading]
         )
+        self._trained.held()
         return measured
 
     def state(self) -> Mapping[str, Any]:
         return {
-            "variables": self._trained.values(),
+            "variables": {**self._trained.values(), "held": self._trained.held()},
             "metrics": self._trained.metrics(),
             "callbacks": self._callbacks.state(),
             "done": self._done,

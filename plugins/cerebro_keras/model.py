@@ -10,8 +10,11 @@ import keras
 import numpy as np
 
 from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import ObjectEncoder
+from cerebro_keras.attributes import HeldObjects
 
 _RATE = "learning_rate"
+_NOTHING_CHANGED = ObjectEncoder().tree({})
 
 
 class TrainedModel:
@@ -21,10 +24,15 @@ class TrainedModel:
     Args:
         model: The compiled model, as ``model_fn`` has made it.
         generators: What captures and restores the random generators of the backend.
+        module: The user's module.
     """
 
-    def __init__(self, model: keras.Model, generators: Any) -> None:
+    def __init__(self, model: keras.Model, generators: Any, module: str) -> None:
         self.model = model
+        self._module = module
+        self._held: HeldObjects | None = None
+        self.reusable = True
+        """Whether it is as ``model_fn`` has made it, but for variables that a state has."""
         self._initial: Mapping[str, Any] | None = None
         self.generators = generators
         self._drawn: Mapping[str, Any] = {}
@@ -48,6 +56,21 @@ class TrainedModel:
                 variable.assign((self._initial if own else values)[group][name])
         if state is None:
             self.generators.restore(self._drawn)
+        self.reusable = False
+        if self._held is None:
+            known = [*self.model.variables, self.model.optimizer, *_inner(self.model.optimizer)]
+            carries = keras.backend.backend() != "jax"
+            self._held = HeldObjects({"model": self.model}, known, carries=carries, module=self._module)
+        if state is not None and "held" in state:
+            self._held.load(state["held"], self._groups()["model"])
+
+    def held(self) -> Mapping[str, Any]:
+        """What the model holds besides variables that Keras lists; called when a unit ends. Raises
+        ``TaskError`` naming what cannot be carried."""
+        assert self._held is not None
+        state = self._held.state(self._groups()["model"])
+        self.reusable = not any(state["optimizers"]) and state["attributes"] == _NOTHING_CHANGED
+        return state
 
     def load_metrics(self, values: Mapping[str, Any]) -> None:
         """Continue the metrics of an epoch."""
@@ -101,6 +124,12 @@ def check_model(model: Any, name: str) -> keras.Model:
     if not isinstance(model, keras.Model) or not model.compiled:
         raise TaskError(f"{name} returned a {type(model).__name__}: return a compiled keras.Model")
     return model
+
+
+def _inner(optimizer: Any) -> list[Any]:
+    """The optimizer that scales losses around another holds that one."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [] if inner is None else [inner]
 
 
 def _own_config(get_config: Callable[[], Any]) -> Any:

@@ -102,7 +102,7 @@ class KerasTask(ArrayTask):
     def _model(self, job: UnitJob) -> TrainedModel:
         """The model of the job's config, which may have other values now."""
         key = (job.seed, repr(sorted(select_arguments(self._make, self.values(job)).items())))
-        if key not in self._models:
+        if key not in self._models or not self._models[key].reusable:
             self._models[key] = self._make_model(job)
         self._models.move_to_end(key)
         while len(self._models) > _KEPT:
@@ -117,7 +117,8 @@ class KerasTask(ArrayTask):
         keras.utils.clear_session(free_memory=False)  # names count from 1 again
         keras.utils.set_random_seed(job.seed)
         values = select_arguments(self._make, self.values(job))
-        return TrainedModel(check_model(self._make(**values), self._section.model_fn), self.generators)
+        model = check_model(self._make(**values), self._section.model_fn)
+        return TrainedModel(model, self.generators, self._section.model_fn.partition(":")[0])
 
 
 _LOAD = """\

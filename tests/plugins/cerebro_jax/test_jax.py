@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from cerebro_jax.task import JaxTask
 from support.same import assert_same
 
 HERE = Path(__file__).parent
-TRACES: list[tuple[int, ...]] = []
-"""The shapes for which a step was traced."""
+TRACES = logging.getLogger("traces")
+"""Gets the shapes for which a step was traced."""
 
 
 def init(key: Any, lr: float, width: int) -> Any:
@@ -45,7 +46,7 @@ def loss_of(params: Any, x: Any, y: Any, key: Any = None) -> Any:
 
 def step(state: Any, batch: Any, key: Any, lr: float) -> Any:
     (params, moments), (x, y) = state, batch
-    TRACES.append(x.shape)
+    TRACES.warning("%s", x.shape)
     loss, gradients = jax.value_and_grad(loss_of)(params, x, y, key)
     updates, moments = optax.adam(lr).update(gradients, moments, params)
     return (optax.apply_updates(params, updates), moments), {"loss": loss}
@@ -123,16 +124,18 @@ def test_objects_of_flax_keep_the_contract_where_they_differ() -> None:
     contract.test_a_unit_in_parts_equals_one_in_one_go(2)
 
 
-def test_a_step_is_compiled_once_for_a_shape_and_not_for_a_unit_or_a_learning_rate() -> None:
+def test_a_step_is_compiled_once_for_a_shape_and_not_for_a_unit_or_a_learning_rate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     contract = TestFunctions()
     task, state = contract.make(), None
-    TRACES.clear()
+    caplog.clear()
     for number in range(2):
         state = task.train(contract.job(number, state)).state
     task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 6}))
-    assert sorted(TRACES) == [(2, 4), (3, 4)]
+    assert sorted(caplog.messages) == ["(2, 4)", "(3, 4)"]
     task.train(contract.job(0, None, hparams={"lr": 0.2, "width": 7}, stop=lambda _done: True))
-    assert len(TRACES) == 3, "a width is a shape"
+    assert len(caplog.messages) == 3, "a width is a shape"
 
 
 def doubles_init(key: Any, lr: float, width: int) -> Any:

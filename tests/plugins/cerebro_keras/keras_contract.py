@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -20,18 +20,27 @@ BACKEND: Any = os.environ["KERAS_BACKEND"]
 CALLBACKS = {"class": "ReduceLROnPlateau", "args": {"patience": 0, "min_delta": 10.0, "factor": 0.5}}
 
 
-def model(lr: float) -> keras.Model:
-    net = keras.Sequential(
-        [
-            keras.Input((4,)),
-            keras.layers.Dense(6, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.2),
-            keras.layers.Dense(3),
-        ]
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    net.compile(keras.optimizers.AdamW(lr), loss, metrics=["accuracy"])
+def model(
+    lr: float,
+    rate: float = 0.2,
+    scale: float = 1.0,
+    activation: str | None = "relu",
+    bias: bool = True,
+    layers: list[int] | None = None,
+    options: dict[str, Any] | None = None,
+) -> keras.Model:
+    layers, options = layers or [], options or {}
+    layers.append(6)  # as users do, with the list that they get
+    dense = [keras.layers.Dense(width, activation=activation, use_bias=bias) for width in layers]
+    parts = [*dense, keras.layers.BatchNormalization(), keras.layers.Dropout(rate), keras.layers.Dense(3)]
+    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def loss(y: Any, p: Any) -> Any:
+        return crossentropy(y, p * scale)
+
+    net = keras.Sequential([keras.Input((4,)), *parts])
+    decay = options.pop("weight_decay", 0.004)
+    net.compile(keras.optimizers.AdamW(lr, weight_decay=decay), loss, metrics=["accuracy"])
     return net
 
 
@@ -45,6 +54,16 @@ def scheduled(lr: float, steps: int) -> keras.Model:
 class TestKeras(TaskContract):
     arrays = "numpy"
     hparams = {"lr": 0.1}  # noqa: RUF012
+    variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "a float of the optimizer": {"lr": 0.0},
+        "a float of a layer": {"rate": 0.5},
+        "a float in a closure": {"scale": 0.5},
+        "null, not a text": {"activation": None},
+        "a bool": {"bias": False},
+        "a list": {"layers": [3]},
+        "a mapping": {"options": {"weight_decay": 0.5}},
+        "batch_size": {"batch_size": 2},
+    }
     model_fn = staticmethod(model)
     callbacks: tuple[Any, ...] = (CALLBACKS,)
     budget: Mapping[str, int] = {}

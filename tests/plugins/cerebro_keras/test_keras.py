@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+FILES = ["keras_contract.py", "keras_held.py"]
 
 
 @pytest.mark.parametrize(
     ("backend", "chosen", "passed"),
-    [("torch", "", 14), ("jax", "sequential or one_go", 4)],
+    [("torch", "", 20), ("jax", "sequential or one_go or refused_by_name", 7)],
 )
 def test_the_contract_on(backend: str, chosen: str, passed: int) -> None:
     """On jax, which compiles for seconds: what depends on the backend."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "keras_contract.py", "-k", chosen]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", chosen, *FILES]
     env = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
