@@ -2,12 +2,18 @@
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
 from cerebro_elastic.files.faults import redacted, translated
+from cerebro_elastic.files.listing import (
+    expand,
+    folders,
+    is_hidden,
+    literal_folder,
+    sizes,
+    sizes_through_links,
+)
 from cerebro_elastic.files.operations import (
     chunks,
     content,
     exists,
-    expand,
-    folders,
     is_folder,
     open_read,
     read,
@@ -17,7 +23,6 @@ from cerebro_elastic.files.operations import (
     replacing,
     settle,
     size,
-    sizes,
     write,
 )
 from cerebro_elastic.files.permissions import as_its_folder, make_folder, private_folder, write_text
@@ -38,6 +43,8 @@ __all__ = [
     "folders",
     "in_a_hurry",
     "is_folder",
+    "is_hidden",
+    "literal_folder",
     "locate",
     "make_folder",
     "open_read",
@@ -52,6 +59,7 @@ __all__ = [
     "settle",
     "size",
     "sizes",
+    "sizes_through_links",
     "translated",
     "write",
     "write_text",

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError
+from cerebro_elastic.words import brief
 
 
 class StorageFault(Enum):
@@ -38,6 +39,8 @@ _ADVICE = {
 }
 
 
+_MOST_SHOWN = 1000
+"""So many characters of a foreign message are shown."""
 _FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
 
@@ -70,7 +73,7 @@ def fault_of(
 def storage_error(error: Exception, fault: StorageFault, where: object) -> CerebroError:
     """The error to raise for a ``fault`` at the place ``where``."""
     kind = DiskFull if fault is StorageFault.FULL else StorageError
-    why = "" if fault is StorageFault.FULL else f": {type(error).__name__}: {error}"
+    why = "" if fault is StorageFault.FULL else f": {_named(error)}"
     return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
 
 
@@ -88,8 +91,13 @@ def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
         raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
     except Exception as exc:
         full = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else f"{type(exc).__name__}: {exc}"
+        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else _named(exc)
         raise (DiskFull if full else kind)(redacted(f"{doing}: {reason}")) from presentable(exc)
+
+
+def _named(error: Exception) -> str:
+    """The error's type and message, which may quote a whole file."""
+    return f"{type(error).__name__}: {brief(str(error), _MOST_SHOWN)}"
 
 
 _USER = re.compile(r"(?<=://)[^/\s@]+@")
