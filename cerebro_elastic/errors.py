@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from cerebro_elastic.words import brief
+
 
 class CerebroError(Exception):
     """Base of all errors that a user may see. ``exit_code`` is that of the command line.
@@ -218,7 +220,7 @@ class IllegalEvent(CerebroError):
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """A sentence listing ``choices`` (sorted), led by the nearest to ``name`` if there is one."""
-    known = sorted(choices)
+    name, known = brief(name), sorted(map(brief, choices))
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}choices: {', '.join(known) if known else '(none)'}"

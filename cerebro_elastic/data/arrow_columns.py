@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,15 +43,14 @@ def flat_schema(schema: Any) -> Any:
     return flat(empty).schema.with_metadata(schema.metadata)
 
 
-def cast_to(batch: Any, schema: Any) -> Iterator[tuple[str, Any]]:
-    """The batch's columns as those of ``schema``; one that it lacks has no values."""
+def cast_to(batch: Any, field: Any) -> Any:
+    """The batch's column as that of ``field``; if it lacks it, without values."""
     import pyarrow as pa
 
-    for field in schema:
-        if field.name in batch.schema.names:
-            yield field.name, batch.column(field.name).cast(field.type)
-        else:
-            yield field.name, pa.nulls(batch.num_rows, field.type)
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    values = batch.column(field.name)
+    return values if values.type == field.type else values.cast(field.type)
 
 
 def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,12 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.ragged import Varying
-from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.files import CHUNK
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import brief, counted
+
+if TYPE_CHECKING:
+    from cerebro_elastic.data.sources import Columns
 
 FEATURES = "features"
 """The name of the matrix that a ``Selection`` makes."""
@@ -23,6 +27,9 @@ _SHOWN = 5
 """So many rows, or values, are named."""
 
 _REPAIR = "give them a value by `fill`, remove these rows, or leave the column out by `columns`"
+
+_WRITTEN = re.compile(r"[-+]?\(?[-+]?(\d{1,3}([.,]\d{3})+|\d+)?[.,]?\d+\)?")
+"""A number, maybe with a comma, separators of thousands, or brackets for a minus."""
 
 _WIDEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 """The kinds of numpy dtypes that torch has, and their widest item in bytes."""
@@ -123,10 +130,12 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
             "numbers or leave it out"
         )
     odd = {row: value for row, value in texts.items() if not is_number(value)}
-    shown = ", ".join(map(repr, list(dict.fromkeys(odd.values() or texts.values()))[:_SHOWN]))
-    if len(odd) <= len(texts) / 2:
+    distinct = list(dict.fromkeys(odd.values() or texts.values()))
+    shown = ", ".join(brief(repr(value)) for value in distinct[:_SHOWN])
+    if mostly_numbers(list(texts.values())):
         raise DataError(
-            f"column {name!r} of {what} has numbers, but {shown} in {_rows(list(odd), len(texts))}; {_REPAIR}"
+            f"column {name!r} of {what} has numbers, but {shown} in {_rows(list(odd), len(texts))}: write "
+            f"plain numbers, such as 1.5; {_REPAIR}; or name it in `encode` if these are classes"
             if odd
             else f"column {name!r} of {what} has numbers as text ({shown}): convert them"
         )
@@ -136,6 +145,13 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
     )
 
 
+def mostly_numbers(texts: Sequence[str]) -> bool:
+    """Whether at least half of the rows, or of the different texts, are numbers: the others are likely to
+    stand for a missing number, or are one in another notation."""
+    numbers = {text: is_number(text) or _is_written_number(text) for text in set(texts)}
+    return 2 * sum(numbers.values()) >= len(numbers) or 2 * sum(map(numbers.__getitem__, texts)) >= len(texts)
+
+
 def is_number(text: str) -> bool:
     """Whether the text is a number."""
     try:
@@ -143,6 +159,13 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_written_number(text: str) -> bool:
+    """Whether people read the text as a number: ``$3``, ``1,5``, ``12 %``, ``1 000``, ``(7)``."""
+    plain = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
+    signs = "".join(sign for sign in plain if sign not in " '%" and unicodedata.category(sign) != "Sc")
+    return _WRITTEN.fullmatch(signs) is not None
 
 
 def _rows(rows: Sequence[int], of: int) -> str:

@@ -19,7 +19,10 @@ from cerebro_elastic.data.ragged import Index, Varying, parts
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, read_ranges
 
-IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+IMAGES = frozenset(
+    {".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"}
+)
+IMAGES |= {".mpo", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".qoi", ".tga", ".tif", ".tiff", ".webp"}
 """The kinds of files that are pictures."""
 
 _THREADS = 8

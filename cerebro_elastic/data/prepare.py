@@ -108,7 +108,10 @@ def prepare(
         DiskFull: There is no space.
     """
     with seeded(seed):
-        given, *held_out_data = read_splits(source, valid, test)
+        named = selection.named
+        others = (*fill, *labels, rules.stratify or "", rules.split_by or "", count_classes or "")
+        wanted = None if named is None else named.union(others)
+        given, *held_out_data = read_splits(source, valid, test, wanted)
     bad = BadPictures(max_bad_rows)
     given = filled(bad.without(given, "train"), fill)
     held_out_data = [

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.categories import categories_of, codes_of, is_words, single_values
 from cerebro_elastic.data.coded import Coded
 from cerebro_elastic.data.column_checks import (
     FEATURES,
     check_column,
-    check_given,
     check_lengths,
-    is_number,
 )
-from cerebro_elastic.data.manifest import Category, Vocabulary
+from cerebro_elastic.data.manifest import Vocabulary
 from cerebro_elastic.data.ragged import Ragged, Varying, encoded
 from cerebro_elastic.data.sources import Arrays, Columns
 from cerebro_elastic.errors import DataError, did_you_mean
@@ -50,18 +49,26 @@ class Selection:
     text: Sequence[str] = ()
     """The columns of text that are kept as they are: bytes of UTF-8, for a ``decode`` function."""
 
+    @property
+    def named(self) -> frozenset[str] | None:
+        """The source's columns that are used; ``None``: all."""
+        if self.columns is None and self.features is None:
+            return None
+        several = (*(self.columns or ()), *(self.features or ()), *(self.encode or ()), *self.text)
+        return frozenset((*several, self.label or "", self.split_by or "", self.sample_weight or ""))
+
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted, and of those that have codes already. Raises
         ``DataError`` if a column has none."""
         encode = dict.fromkeys(self.encode or ())
-        if self.label is not None and _is_text(columns.get(self.label)):
+        if self.label is not None and is_words(columns.get(self.label)):
             encode |= {self.label: None}
         coded = {
             name: list(column.categories)
             for name in self._kept(columns)
             if name not in encode and isinstance(column := columns.get(name), Coded)
         }
-        return coded | {name: _categories(name, _plain(columns, name, "encode"), what) for name in encode}
+        return coded | {name: categories_of(name, _plain(columns, name, "encode"), what) for name in encode}
 
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
         """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
@@ -70,7 +77,7 @@ class Selection:
             check_lengths(columns, what)
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
-            kept[name] = _codes(name, _plain(kept, name, "encode"), categories, what)
+            kept[name] = codes_of(name, _plain(kept, name, "encode"), categories, what)
         for name in self.text:
             kept[name] = _text(name, _plain(kept, name, "text"), what)
         if self.sample_weight is None:
@@ -144,68 +151,14 @@ def _known(columns: Columns, name: str, key: str) -> NDArray[Any] | Varying:
     return columns[name]
 
 
-def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
-    if column.dtype.kind in "iub" and column.ndim == 1:
-        return list(np.unique(column).tolist())
-    values = _single_values(name, column, what)
-    kinds = {type(value) for value in values}
-    if len(kinds) != 1 or not kinds <= {str, int, bool}:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise DataError(
-            f"column {name!r} of {what} has values of type {names}: only text or whole numbers can be encoded"
-        )
-    return sorted(set(values))
-
-
-def _is_text(column: object) -> bool:
-    """Whether these are words: text that is no numbers."""
-    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OU" or column.ndim != 1:
-        return False
-    values = [value for value in column.tolist() if value is not None]
-    return all(isinstance(value, str) for value in values) and not all(map(is_number, values))
-
-
-def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what: str) -> NDArray[np.int64]:
-    known = np.array(categories)
-    if {known.dtype.kind, column.dtype.kind} <= set("iub") and not isinstance(column, Coded):
-        codes = np.searchsorted(known, column).clip(max=len(known) - 1)
-        if column.ndim == 1 and (known[codes] == column).all():
-            return codes
-    numbers = {category: number for number, category in enumerate(categories)}
-    values = _single_values(name, column, what)
-    if isinstance(column, Coded):
-        if odd := sorted(set(values) - set(range(len(column.categories)))):
-            raise DataError(
-                f"column {name!r} of {what} has the class {odd[0]}: its {len(column.categories)} classes are "
-                "numbered from 0; correct the labels"
-            )
-        values = [column.categories[value] for value in values]
-    if other := [value for value in values if value not in numbers]:
-        raise DataError(
-            f"column {name!r} of {what} has {other[0]!r} in {len(other)} rows, which the training data have "
-            f"not: {did_you_mean(str(other[0]), map(str, categories))}"
-        )
-    return np.array([numbers[value] for value in values], np.int64)
-
-
 def _text(name: str, column: NDArray[Any], what: str) -> Ragged:
-    values = _single_values(name, column, what)
+    values = single_values(name, column, what)
     if other := [row for row, value in enumerate(values) if not isinstance(value, str)]:
         raise DataError(
             f"column {name!r} of {what} for `text` has {values[other[0]]!r} in row {other[0]} (the first is "
             "0), which is no text: leave it out there"
         )
     return encoded([value.encode() for value in values], name)
-
-
-def _single_values(name: str, column: NDArray[Any], what: str) -> list[Any]:
-    if column.ndim != 1:
-        raise DataError(
-            f"column {name!r} of {what} has shape {column.shape}: only single values can be encoded"
-        )
-    values: list[Any] = column.tolist()
-    check_given(name, values, what)
-    return values
 
 
 def _matrix(features: Arrays, what: str) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, exists, folders, read
+from cerebro_elastic.files import Place, exists, folders, literal_folder, read
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _VALID = ("valid", "val", "validation")
@@ -26,6 +26,12 @@ def numbered(place: Place) -> list[Place]:
     before, behind = place.path[: match.start()], place.path[match.end() :]
     names = (f"{before}{number:0{len(match[1])}d}{behind}" for number in range(first, last + 1))
     return [part for name in names for part in numbered(Place(place.fs, name))]
+
+
+def folder_of_wildcards(place: Place) -> str:
+    """The folder in which the wildcards and numbers of a name are looked up."""
+    match = _RANGE.search(place.path)
+    return literal_folder(place if match is None else Place(place.fs, place.path[: match.start()] + "*"))
 
 
 def split_folders(place: Place) -> tuple[Place, Place] | None:

@@ -17,11 +17,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.folder_columns import folder_columns
 from cerebro_elastic.data.image_folders import has_images, read_images
 from cerebro_elastic.data.materialize import materialized_splits
 from cerebro_elastic.data.ragged import Varying, encoded, sequences
-from cerebro_elastic.data.source_files import numbered, split_folders, without_others
-from cerebro_elastic.data.tables import read_tables
+from cerebro_elastic.data.source_files import (
+    folder_of_wildcards,
+    numbered,
+    split_folders,
+    without_others,
+)
+from cerebro_elastic.data.table import Wanted
+from cerebro_elastic.data.tables import TABLES, read_tables
 from cerebro_elastic.data.tar_shards import read_shards
 from cerebro_elastic.errors import CerebroError, DataError
 from cerebro_elastic.files import (
@@ -51,12 +58,12 @@ Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]
 or ``{"train": columns, "valid": columns}``; a torch ``Dataset`` in place of columns."""
 
 
-def read_source(source: Source) -> tuple[Columns, Columns | None]:
+def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns | None]:
     """The source's columns, and those of its validation data if it brings its own.
 
     A folder or glob of ``.npy`` files has a column per file, one of tables or tar archives the rows of all,
-    in the order of their names. A folder of ``train`` and ``valid`` has both. Raises ``DataError`` if it
-    cannot be read or understood.
+    in the order of their names. A folder of ``train`` and ``valid`` has both. Raises ``DataError`` if what is
+    ``wanted`` cannot be read or understood.
     """
     if callable(source):
         return _from_function(source)
@@ -67,16 +74,16 @@ def read_source(source: Source) -> tuple[Columns, Columns | None]:
         place = _locate(name)
         splits = split_folders(place) if _is_folder(place) else None
         if splits is None:
-            return _read_path(name), None
-        train, valid = (_read_path(str(part)) for part in splits)
+            return _read_path(name, wanted), None
+        train, valid = (_read_path(str(part), wanted) for part in splits)
         return train, valid
 
 
 def _is_folder(place: Place) -> bool:
-    return _suffix(place.path) not in _READERS and is_folder(place)
+    return not _is_known(place.path) and is_folder(place)
 
 
-def _read_path(name: str) -> Columns:
+def _read_path(name: str, wanted: Wanted) -> Columns:
     """The columns of a file, a folder or a glob."""
     place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
@@ -89,13 +96,15 @@ def _read_path(name: str) -> Columns:
             f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
             "without all before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
         )
-    if len(suffixes) > 1 or suffixes[0] not in _READERS:
+    if len(suffixes) > 1 or suffixes[0] not in _KNOWN:
         raise DataError(
             f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "
-            f"{', '.join(sorted(_READERS))}, or a Python function 'module:name' that returns "
+            f"{', '.join(sorted(_KNOWN))}, or a Python function 'module:name' that returns "
             "{column: array}"
         )
     with translated(DataError, f"cannot read {name}"):
+        if suffixes[0] in TABLES:
+            return read_tables(files, wanted, folder_columns(folder_of_wildcards(place), files))
         return _READERS[suffixes[0]](files)
 
 
@@ -168,7 +177,7 @@ def _expand(name: str) -> list[Place]:
         if not files:
             raise DataError(
                 f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
-                f"{', '.join(sorted(_READERS))}, a folder with a sub-folder of pictures for each class, or a "
+                f"{', '.join(sorted(_KNOWN))}, a folder with a sub-folder of pictures for each class, or a "
                 "Python function 'module:name' that returns {column: array}"
             )
     return files
@@ -211,11 +220,16 @@ def _opened(place: Place) -> io.BufferedReader:
 
 
 def _npy_columns(files: list[Place]) -> Columns:
-    return {PurePosixPath(file.path).stem: _read_npy(file) for file in files}
+    places: dict[str, Place] = {}
+    for file in files:
+        name = PurePosixPath(file.path).stem
+        if (other := places.setdefault(name, file)) is not file:
+            raise DataError(f"{other} and {file} are both column {name!r}: give the files of one folder")
+    return {name: _read_npy(file) for name, file in places.items()}
 
 
 def _is_known(path: str) -> bool:
-    return _suffix(path) in _READERS
+    return _suffix(path) in _KNOWN
 
 
 def _npz_columns(files: list[Place]) -> Columns:
@@ -228,12 +242,6 @@ def _npz_columns(files: list[Place]) -> Columns:
 _READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
     ".npy": _npy_columns,
     ".npz": _npz_columns,
-    ".csv": read_tables,
-    ".tsv": read_tables,
-    ".parquet": read_tables,
-    ".arrow": read_tables,
-    ".feather": read_tables,
-    ".jsonl": read_tables,
-    ".ndjson": read_tables,
     ".tar": lambda files: read_shards(files, as_column),
 }
+_KNOWN = frozenset((*_READERS, *TABLES))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.categories import canonical, words_in
 from cerebro_elastic.data.column_checks import check_given, not_finite
 from cerebro_elastic.data.held_out_groups import choose_groups
 from cerebro_elastic.data.ragged import Varying
@@ -146,6 +147,10 @@ def _kinds(key: str, name: str, columns: Columns, what: str) -> Kinds:
         )
     try:
         values, codes = np.unique(column, return_inverse=True)
+        if values.dtype.kind in "OU" and isinstance(values[0], str):
+            words = np.array(words_in(values.tolist(), f"column {name!r} of {what}"), object)
+            codes = np.searchsorted(words, [canonical(value) for value in values.tolist()])[codes]
+            values = words
     except TypeError as exc:  # lists, for instance
         raise DataError(f"column {name!r} of {what} cannot be used for `{key}`: {exc}") from exc
     return Kinds(name, values, codes.astype(np.int64))

@@ -13,6 +13,7 @@ from cerebro_elastic.data.column_checks import check_split, rows_in
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.sources import Columns, Source, read_source
 from cerebro_elastic.data.split_rules import RowKeys
+from cerebro_elastic.data.table import Wanted
 from cerebro_elastic.errors import DataError
 
 Index: TypeAlias = NDArray[np.int64]
@@ -40,22 +41,24 @@ class PartitionRows:
 
 
 def read_splits(
-    source: Source, valid: float | Source, test: float | Source
+    source: Source, valid: float | Source, test: float | Source, wanted: Wanted = None
 ) -> tuple[Columns, HeldOut, HeldOut]:
-    """The source's columns, and what is validation and test data."""
-    train, own = read_source(source)
+    """The source's columns, and what is validation and test data. What cannot be read of columns that are not
+    ``wanted`` is left out."""
+    train, own = read_source(source, wanted)
     if own is not None and not isinstance(valid, int | float):
         raise DataError(
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
-    return train, _held_out("valid", valid) if own is None else own, _held_out("test", test)
+    validation = _held_out("valid", valid, wanted) if own is None else own
+    return train, validation, _held_out("test", test, wanted)
 
 
-def _held_out(key: str, named: float | Source) -> HeldOut:
+def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
     if isinstance(named, int | float):
         return float(named)
     try:
-        return read_source(named)[0]
+        return read_source(named, wanted)[0]
     except DataError as exc:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.coded import Coded
+from cerebro_elastic.data.categories import coded
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.data.tar_members import files_in
@@ -53,8 +53,7 @@ def read_shards(
         else:
             values = _parsed(column, parse)
             if extension == "cls" and all(isinstance(value, str) for value in values):
-                classes = sorted(set(values))
-                columns[extension] = Coded.of([classes.index(value) for value in values], classes)
+                columns[extension] = coded(values, f"{files[0]}: the .cls files")
                 continue
             columns |= {name: as_column(name, rows) for name, rows in _fields(extension, values).items()}
     return columns

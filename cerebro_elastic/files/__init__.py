@@ -2,13 +2,19 @@
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
 from cerebro_elastic.files.faults import disk_full_raised, is_full, redacted, translated
+from cerebro_elastic.files.listing import (
+    expand,
+    folders,
+    is_hidden,
+    literal_folder,
+    sizes,
+    sizes_through_links,
+)
 from cerebro_elastic.files.operations import (
     append,
     chunks,
     content,
     exists,
-    expand,
-    folders,
     is_folder,
     open_read,
     read,
@@ -18,7 +24,6 @@ from cerebro_elastic.files.operations import (
     replacing,
     settle,
     size,
-    sizes,
     write,
     write_text,
 )
@@ -44,6 +49,8 @@ __all__ = [
     "in_a_hurry",
     "is_folder",
     "is_full",
+    "is_hidden",
+    "literal_folder",
     "locate",
     "make_folder",
     "open_read",
@@ -58,6 +65,7 @@ __all__ = [
     "settle",
     "size",
     "sizes",
+    "sizes_through_links",
     "translated",
     "write",
     "write_text",

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError
+from cerebro_elastic.words import brief
 
 
 class StorageFault(Enum):
@@ -40,6 +41,8 @@ _ADVICE = {
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
+_MOST_SHOWN = 1000
+"""So many characters of a foreign message are shown."""
 _FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
 
@@ -78,7 +81,7 @@ def storage_error(error: Exception, fault: StorageFault, where: object) -> Cereb
     """The error to raise for a ``fault`` at the place ``where``."""
     kind = DiskFull if fault is StorageFault.FULL else StorageError
     if fault is not StorageFault.FULL:
-        why = f": {type(error).__name__}: {error}"
+        why = f": {_named(error)}"
     else:  # "Disk quota exceeded" and "File too large" need other remedies
         why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
     return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
@@ -98,7 +101,7 @@ def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
         raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
     except Exception as exc:
         full = is_full(exc)
-        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else f"{type(exc).__name__}: {exc}"
+        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else _named(exc)
         raise (DiskFull if full else kind)(redacted(f"{doing}: {reason}")) from presentable(exc)
 
 
@@ -112,6 +115,11 @@ def disk_full_raised(where: object) -> Iterator[None]:
         if not is_full(exc):
             raise
         raise storage_error(exc, StorageFault.FULL, exc.filename or where) from exc
+
+
+def _named(error: Exception) -> str:
+    """The error's type and message, which may quote a whole file."""
+    return f"{type(error).__name__}: {brief(str(error), _MOST_SHOWN)}"
 
 
 _USER = re.compile(r"(?<=://)[^/\s@]+@")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,30 +44,6 @@ def is_folder(place: Place) -> bool:
 def size(place: Place) -> int:
     """The file's size in bytes."""
     return int(attempt(place, lambda fs: fs.size(place.path)))
-
-
-def sizes(folder: Place) -> dict[str, int]:
-    """The sizes of all files in the folder and below, by path."""
-    files = attempt(folder, lambda fs: fs.find(folder.path, detail=True))
-    return {path: info["size"] for path, info in files.items()}
-
-
-def folders(folder: Place) -> list[str]:
-    """The names of the folders in the folder."""
-    found = attempt(folder, lambda fs: fs.ls(folder.path, detail=True))
-    paths = [entry["name"].rstrip("/") for entry in found if entry["type"] != "file"]
-    return [path.rpartition("/")[2] for path in paths if path != folder.path.rstrip("/")]
-
-
-def expand(pattern: Place, keep: Callable[[str], bool]) -> list[Place]:
-    """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those to ``keep``."""
-
-    def paths(fs: FileSystem) -> list[str]:
-        if fs.isdir(pattern.path):
-            return [path for path in fs.ls(pattern.path, detail=False) if keep(path)]
-        return [pattern.path] if fs.exists(pattern.path) else list(fs.glob(pattern.path))
-
-    return [Place(pattern.fs, path) for path in sorted(attempt(pattern, paths))]
 
 
 # Reading.

@@ -105,6 +105,43 @@ def test_folders_of_pictures_are_classes(anywhere: str, out: str, tmp_path: Path
     assert prepare(f"{anywhere}/train", out, partitions=2, seed=0, valid=f"{anywhere}/val") == manifest
 
 
+def test_a_link_to_a_folder_above_it_is_refused(tmp_path: Path, out: str) -> None:
+    image_folder(str(tmp_path / "in"))
+    (tmp_path / "in/ant/friends").symlink_to(tmp_path / "in/bee")
+    assert prepare(str(tmp_path / "in"), out, partitions=1, seed=0).train[0].rows == 12
+    (tmp_path / "in/bee/friends").symlink_to(tmp_path / "in/ant")
+    with pytest.raises(DataError, match=r"link .*/friends leads to .*, a folder that it lies in: remove"):
+        prepare(str(tmp_path / "in"), out, partitions=1, seed=0)
+
+
+@pytest.mark.parametrize("kind", [".jfif", ".jpe", ".avif", ".pgm", ".tga"])
+def test_pictures_of_less_usual_kinds_are_rows(tmp_path: Path, out: str, kind: str) -> None:
+    for name in ("ant", "bee"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(tmp_path / "in" / name / f"0{kind.upper()}")
+    assert prepare(str(tmp_path / "in"), out, partitions=1, seed=0).train[0].rows == 2
+
+
+@pytest.mark.parametrize("kind", [".heic", ".svg", ".mp4", ".jpg_"])
+def test_files_that_may_be_pictures_are_not_left_out_without_a_word(
+    tmp_path: Path, out: str, kind: str
+) -> None:
+    image_folder(str(tmp_path / "in"))
+    for row in range(2):
+        (tmp_path / "in/bee" / f"{row}{kind}").write_bytes(b"")
+    with pytest.raises(DataError, match=rf"not known as pictures \(2 {kind}\), beside pictures: convert"):
+        prepare(str(tmp_path / "in"), out, partitions=1, seed=0)
+
+
+def test_two_forms_of_a_word_are_one_class(tmp_path: Path, out: str) -> None:
+    for row, folder in enumerate(("ant", "\u00e9t\u00e9", "e\u0301te\u0301")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        (tmp_path / "in" / folder / "0.png").write_bytes(picture(row, "png"))
+    manifest = prepare(str(tmp_path / "in"), out, partitions=1, seed=0)
+    assert manifest.vocabulary == {"label": ["ant", "\u00e9t\u00e9"]}
+    assert sorted(row["label"] for row in rows_of(out, manifest, tmp_path)) == [0, 1, 1]
+
+
 def test_links_to_folders_and_hidden_files(tmp_path: Path, out: str) -> None:
     image_folder(str(tmp_path / "real"))
     (tmp_path / "in").mkdir()
@@ -342,10 +379,10 @@ def test_json_lines_are_rows(tmp_path: Path, out: str) -> None:
         for row, line in enumerate(lines)
     ]
     (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": "a"}\n')
-    with pytest.raises(DataError, match=r"in.jsonl.* changed from number to string in row 1"):
+    with pytest.raises(DataError, match=r"'x' .* has numbers, but 'a' in 1 of 2 rows"):
         prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0)
     (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": ')
-    with pytest.raises(DataError, match=r"in.jsonl"):
+    with pytest.raises(DataError, match=r"line 2 of .*in.jsonl is not JSON: Expecting value"):
         prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0)
 
 

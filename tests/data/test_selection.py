@@ -61,6 +61,73 @@ def test_a_label_of_words_becomes_codes(iris: Path) -> None:
     assert manifest.vocabulary == {"species": ["setosa", "versicolor", "virginica"]}
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([*map(str, range(58)), "?"], r"'y' of the training data has numbers, but '\?' in 1 of 59 rows"),
+        (["1.5", "2.5", "-"], "has numbers, but '-' in 1 of 3 rows"),
+        (["1", "2", "3", *["?"] * 9], r"has numbers, but '\?' in 9 of 12 rows"),
+        (["1,5", "2,5", "3"], "has numbers, but '1,5', '2,5' in 2 of 3 rows.*or name it in `encode`"),
+        (["$3", "$1,200.50"], r"has numbers, but '\$3', '\$1,200.50' in 2 of 2 rows"),
+        (["12 %", "3%"], "has numbers, but '12 %', '3%'"),
+        (["\N{MINUS SIGN}5", "(7)"], "has numbers, but"),
+    ],
+)
+def test_a_label_of_numbers_with_an_odd_text_is_no_class(
+    tmp_path: Path, labels: list[str], message: str
+) -> None:
+    source = {"x": np.arange(len(labels)), "y": np.array(labels, object)}
+    with pytest.raises(DataError, match=message):
+        prepared(lambda: source, tmp_path, label="y")
+    _, manifest = prepared(lambda: source, tmp_path, label="y", encode=["y"])
+    assert manifest.vocabulary == {"y": sorted(set(labels))}
+
+
+@pytest.mark.parametrize(
+    "labels", [["18-25", "26-35"], ["a", "b", "3"], ["2024-01-01", "2024-01-02"], ["v1", "v2"]]
+)
+def test_labels_with_digits_may_be_words(tmp_path: Path, labels: list[str]) -> None:
+    _, manifest = prepared(lambda: {"x": np.arange(len(labels)), "y": labels}, tmp_path, label="y")
+    assert manifest.vocabulary == {"y": sorted(labels)}
+
+
+def test_two_forms_of_a_word_have_one_code(tmp_path: Path) -> None:
+    one, other = "Z\u00fcrich", "Zu\u0308rich"
+    assert one != other
+    source = {"x": np.arange(3), "y": [one, "Bern", other]}
+    columns, manifest = prepared(lambda: {"train": source, "valid": source}, tmp_path, label="y")
+    assert manifest.vocabulary == {"y": ["Bern", one]}
+    assert sorted(columns["y"].tolist()) == [0, 1, 1]
+
+
+@pytest.mark.parametrize("other", ["cat ", "c\u200bat", "\uff43at", "cat\u00a0"])
+def test_words_that_look_alike_are_refused(tmp_path: Path, other: str) -> None:
+    source = {"x": np.arange(3), "y": ["cat", "dog", other]}
+    for selection in ({"label": "y"}, {"encode": ["y"]}):
+        with pytest.raises(DataError, match=r"column 'y' of the training data has .* which look alike"):
+            prepared(lambda: source, tmp_path, **selection)
+
+
+def test_a_cell_is_quoted_in_part(tmp_path: Path) -> None:
+    long = 500_000 * "x"
+    for selection, values in (
+        ({}, ["1", "2", long]),
+        ({}, [long, "a", "b"]),
+        ({"encode": ["y"]}, [f" {long}", long, "a"]),
+    ):
+        with pytest.raises(DataError) as caught:
+            prepared(lambda values=values: {"x": np.arange(3), "y": values}, tmp_path, **selection)
+        assert len(str(caught.value)) < 1000
+    (tmp_path / "a.csv").write_text(f"x,y\n1,{long}\n2\n")
+    with pytest.raises(DataError) as caught:
+        prepared(tmp_path / "a.csv", tmp_path)
+    assert len(str(caught.value)) < 2000
+    (tmp_path / "a.csv").write_text(f"x,{long}\n1,2\n")
+    with pytest.raises(DataError) as caught:
+        prepared(tmp_path / "a.csv", tmp_path, label="y")
+    assert len(str(caught.value)) < 1000
+
+
 def test_with_a_label_alone_all_other_columns_are_features(iris: Path) -> None:
     _, manifest = prepared(
         iris, iris.parent, columns=["length", "leaves", "species"], label="leaves", encode=["species"]

@@ -189,3 +189,12 @@ def test_weights_that_weigh_nothing_are_refused(weights: Any, message: str, tmp_
     source = {"x": np.ones(4), "w": weights}
     with pytest.raises(DataError, match=message):
         prepare(lambda: source, str(tmp_path / "out"), partitions=1, seed=0, selection=selection)
+
+
+def test_two_forms_of_a_group_are_one_group() -> None:
+    groups = np.array(["\u00e9", "e\u0301", "a"], object)
+    keys = SplitRules(split_by="g").keys({"g": groups}, {})
+    assert keys.groups is not None
+    assert keys.groups.codes.tolist() == [1, 1, 0]
+    with pytest.raises(DataError, match="1 group in both"):
+        SplitRules(split_by="g").keys({"g": groups[:1]}, {"validation": {"g": groups[1:]}})
