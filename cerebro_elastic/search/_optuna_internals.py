@@ -10,9 +10,12 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.storages.journal._storage import JournalOperation
 
-__all__ = ["JournalOperation", "contains"]
+__all__ = ["JournalOperation", "is_in"]
 
 
-def contains(distribution: BaseDistribution, value: Any) -> bool:
+def is_in(distribution: BaseDistribution, value: Any) -> bool:
     """Whether ``value`` may be drawn from ``distribution``."""
-    return distribution._contains(distribution.to_internal_repr(value))
+    try:
+        return distribution._contains(distribution.to_internal_repr(value))
+    except ValueError:  # it is none of the choices, or no number
+        return False

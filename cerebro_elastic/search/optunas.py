@@ -3,7 +3,6 @@ from a seed of its own. So the next point depends on the recipe and the history 
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +27,13 @@ from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.recipes import Domain, Recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.search._optuna_internals import contains
+from cerebro_elastic.search._optuna_internals import is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample
-from cerebro_elastic.search.space import key, values
+from cerebro_elastic.search.space import Labels, contains, key, values
 
 _TRIES = 20
 """How many points to ask for until one is new and satisfies the constraints."""
@@ -45,7 +44,6 @@ _STATES = {
     Status.FAILED: TrialState.FAIL,
 }
 _QUIET = MappingProxyType({"warn_independent_sampling": False})
-_SCALARS = (bool, int, float, str, type(None))
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -182,7 +180,9 @@ class Space:
         self._domains = dict(sorted(recipe.search.space.items()))
         self._function = self._imported(recipe)
         self._place = recipe.source.where(("search", "space_fn"))
-        self.distributions = {name: _distribution(domain) for name, domain in self._domains.items()}
+        choices = {name: domain.choice for name, domain in self._domains.items()}
+        self._labels = {name: Labels(choice) for name, choice in choices.items() if choice is not None}
+        self.distributions = {name: self._distribution(name) for name in self._domains}
 
     @property
     def size(self) -> float:
@@ -202,21 +202,32 @@ class Space:
 
     def params(self, view: ConfigView) -> Mapping[str, tuple[Any, BaseDistribution]]:
         """The config's point in optuna's values, without values outside the space."""
-        notes = view.origin.get("space", {})
-        if self._function is not None:
-            distributions = {n: json_to_distribution(text) for n, text in notes.items()}
+        if self._function is None:
+            named = {n: v for n, v in view.hparams.items() if n in self._domains}
+            inside = {n: v for n, v in named.items() if contains(self._domains[n], v)}
+            known = {n: (self._encoded(n, v), self.distributions[n]) for n, v in inside.items()}
         else:
-            distributions = self.distributions
-        encoded = {n: (_encoded(v), distributions[n]) for n, v in view.hparams.items() if n in distributions}
-        return {n: (v, d) for n, (v, d) in encoded.items() if contains(d, v)}
+            notes = {n: json_to_distribution(text) for n, text in view.origin.get("space", {}).items()}
+            known = {n: (value, notes[n]) for n, value in view.hparams.items() if n in notes}
+        return {n: (value, d) for n, (value, d) in known.items() if is_in(d, value)}
 
     def decoded(self, params: Mapping[str, Any]) -> HParams:
-        """optuna's values as those of the recipe. A choice that is no scalar is JSON text in optuna."""
-        return {name: self._decoded(name, value) for name, value in params.items()}
+        """optuna's values as those of the recipe."""
+        return {n: self._labels[n].value(v) if n in self._labels else v for n, v in params.items()}
 
-    def _decoded(self, name: str, value: Any) -> Any:
-        choices = self._domains[name].choice or ()
-        return next((c for c in choices if not isinstance(c, _SCALARS) and json.dumps(c) == value), value)
+    def _encoded(self, name: str, value: Any) -> Any:
+        return self._labels[name].of(value) if name in self._labels else value
+
+    def _distribution(self, name: str) -> BaseDistribution:
+        domain = self._domains[name]
+        if name in self._labels:
+            return CategoricalDistribution(self._labels[name].all)
+        if domain.integers is not None:
+            return IntDistribution(*domain.integers)
+        if domain.loguniform is not None:
+            return FloatDistribution(*domain.loguniform, log=True)
+        assert domain.uniform is not None
+        return FloatDistribution(*domain.uniform)
 
     def _imported(self, recipe: Recipe) -> Callable[[Trial], object] | None:
         reference = recipe.search.space_fn
@@ -227,21 +238,6 @@ class Space:
         except TaskError as exc:
             raise RecipeError(f"{recipe.source.where(('search', 'space_fn'))}: {exc}") from exc
         return function
-
-
-def _encoded(value: Any) -> Any:
-    return value if isinstance(value, _SCALARS) else json.dumps(value)
-
-
-def _distribution(domain: Domain) -> BaseDistribution:
-    if domain.choice is not None:
-        return CategoricalDistribution([_encoded(choice) for choice in domain.choice])
-    if domain.integers is not None:
-        return IntDistribution(*domain.integers)
-    if domain.loguniform is not None:
-        return FloatDistribution(*domain.loguniform, log=True)
-    assert domain.uniform is not None
-    return FloatDistribution(*domain.uniform)
 
 
 def trial_of(view: ConfigView, space: Space, criteria: Sequence[Criterion]) -> FrozenTrial:

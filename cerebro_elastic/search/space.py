@@ -10,6 +10,8 @@ from typing import Any
 
 from cerebro_elastic.recipes import Domain
 
+_SCALARS = (bool, int, float, str, type(None))
+
 
 def values(domain: Domain) -> Sequence[Any] | None:
     """All values of a finite domain, in order; ``None`` for a continuous one."""
@@ -24,7 +26,7 @@ def values(domain: Domain) -> Sequence[Any] | None:
 def contains(domain: Domain, value: Any) -> bool:
     """Whether ``value`` is one of the ``domain``'s."""
     if domain.choice is not None:
-        return any(key({"": value}) == key({"": item}) for item in domain.choice)
+        return _text(value) in map(_text, domain.choice)
     if not _is_number(value):
         return False
     low, high = domain.integers or domain.uniform or domain.loguniform or (value, value)
@@ -38,7 +40,7 @@ def misfit(domain: Domain, value: Any) -> str | None:
     """
     listed = domain.choice if domain.choice is not None else domain.integers or (0.5,)
     numbers = [item for item in listed if _is_number(item)]
-    if any(key({"": value}) == key({"": item}) for item in listed):
+    if _text(value) in map(_text, listed):
         return None
     if not numbers:
         return f"one of {', '.join(map(repr, listed))}"
@@ -54,7 +56,40 @@ def _is_number(value: Any) -> bool:
 
 def key(hparams: Mapping[str, Any]) -> str:
     """A text that is the same for equal points."""
-    return json.dumps(dict(hparams), sort_keys=True)
+    return _text(dict(hparams))
+
+
+class Labels:
+    """The values of a choice as optuna and Ray Tune take them: scalars.
+
+    What is no scalar is JSON text there. If two of these would be equal (1, 1.0 and true are), all values are
+    JSON text.
+    """
+
+    def __init__(self, choice: Sequence[Any]) -> None:
+        labels = [value if isinstance(value, _SCALARS) else _text(value) for value in choice]
+        if len(set(labels)) < len(labels):
+            labels = [_text(value) for value in choice]
+        self._values = dict(zip(labels, choice, strict=True))
+        self._labels = {_text(value): label for label, value in self._values.items()}
+
+    @property
+    def all(self) -> list[Any]:
+        """The labels, in the order of the choice."""
+        return list(self._values)
+
+    def of(self, value: Any) -> Any:
+        """The label of ``value``. Raises ``KeyError`` if that is none of the choice."""
+        return self._labels[_text(value)]
+
+    def value(self, label: Any) -> Any:
+        """The value of the choice that has this ``label``."""
+        return self._values[label]
+
+
+def _text(value: Any) -> str:
+    """The same for equal values: the record does not keep the order of a mapping's keys."""
+    return json.dumps(value, sort_keys=True)
 
 
 def draw(domain: Domain, rng: random.Random) -> Any:
@@ -72,7 +107,7 @@ def draw(domain: Domain, rng: random.Random) -> Any:
 def perturbed(domain: Domain, value: Any, factor: float) -> Any:
     """The value times ``factor``, within the domain; of a choice the neighbour on that side."""
     if domain.choice is not None:
-        place = domain.choice.index(value) + (1 if factor > 1 else -1)
+        place = [*map(_text, domain.choice)].index(_text(value)) + (1 if factor > 1 else -1)
         return domain.choice[min(max(place, 0), len(domain.choice) - 1)]
     low, high = domain.integers or domain.uniform or domain.loguniform or (value, value)
     moved = value * factor

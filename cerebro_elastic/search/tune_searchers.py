@@ -4,7 +4,6 @@ of its own. So the next point depends on the recipe and the history alone."""
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,12 +16,12 @@ from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.recipes import Domain, Recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.sampling import Sample
-from cerebro_elastic.search.space import contains, key, values
+from cerebro_elastic.search.space import Labels, contains, key, values
 
 _NAME = "searcher"
 """The option that names the searcher. All others are its arguments."""
@@ -39,7 +38,6 @@ _OURS = {
 _TRIES = 20
 """How many points to ask for until one is new and satisfies the constraints."""
 _METRIC = "loss"
-_SCALARS = (bool, int, float, str, type(None))
 
 
 class TuneSampler:
@@ -61,6 +59,8 @@ class TuneSampler:
         self._check_arguments()
         self._criterion = self._only_criterion()
         self._domains = dict(sorted(recipe.search.space.items()))
+        choices = {name: domain.choice for name, domain in self._domains.items()}
+        self._labels = {name: Labels(choice) for name, choice in choices.items() if choice is not None}
         self._holds = constraint_of(recipe)
         self._suggest([], 0)
 
@@ -81,12 +81,12 @@ class TuneSampler:
 
     def _suggest(self, known: Sequence[ConfigView], seed: int) -> Mapping[str, Any] | str | None:
         """What a searcher suggests that has suggested the points ``known`` and seen what became of them."""
-        points = [{name: _encoded(value) for name, value in view.hparams.items()} for view in known]
+        points = [{n: self._encoded(n, value) for n, value in view.hparams.items()} for view in known]
         seeds = {name: seed for name in _SEEDS if name in self._accepted}
         try:
             # Some take an empty list for points that they have to wait for.
             searcher = self._class(**self._options, **seeds, points_to_evaluate=points or None)
-            space = {name: _domain(domain) for name, domain in self._domains.items()}
+            space = {name: self._domain(name) for name in self._domains}
             searcher.set_search_properties(_METRIC, "min", space)
             for place, view in enumerate(known):
                 searcher.suggest(str(place))
@@ -118,7 +118,29 @@ class TuneSampler:
         )
 
     def _decoded(self, point: Mapping[str, Any]) -> HParams:
-        return {name: _decoded(domain, point[name]) for name, domain in self._domains.items()}
+        """Some searchers return NumPy's numbers, or floats for whole ones."""
+        return {name: self._value(name, point[name]) for name in self._domains}
+
+    def _value(self, name: str, value: Any) -> Any:
+        if name in self._labels:
+            return self._labels[name].value(value)
+        return int(value) if self._domains[name].integers is not None else float(value)
+
+    def _encoded(self, name: str, value: Any) -> Any:
+        return self._labels[name].of(value) if name in self._labels else value
+
+    def _domain(self, name: str) -> Any:
+        """The domain in Ray Tune's terms."""
+        domain = self._domains[name]
+        if name in self._labels:
+            return tune.choice(self._labels[name].all)
+        if domain.integers is not None:
+            low, high = domain.integers
+            return tune.randint(low, high + 1)
+        if domain.loguniform is not None:
+            return tune.loguniform(*domain.loguniform)
+        assert domain.uniform is not None
+        return tune.uniform(*domain.uniform)
 
     def _searcher_class(self) -> Callable[..., Searcher]:
         names = sorted(SEARCH_ALG_IMPORT.keys() - _OURS.keys())
@@ -181,27 +203,3 @@ class TuneSampler:
 
     def _place(self, *option: str) -> str:
         return self._recipe.source.where(("search", "options", *option))
-
-
-def _domain(domain: Domain) -> Any:
-    """The domain in Ray Tune's terms. A choice that is no scalar is JSON text there."""
-    if domain.choice is not None:
-        return tune.choice([_encoded(choice) for choice in domain.choice])
-    if domain.integers is not None:
-        low, high = domain.integers
-        return tune.randint(low, high + 1)
-    if domain.loguniform is not None:
-        return tune.loguniform(*domain.loguniform)
-    assert domain.uniform is not None
-    return tune.uniform(*domain.uniform)
-
-
-def _encoded(value: Any) -> Any:
-    return value if isinstance(value, _SCALARS) else json.dumps(value)
-
-
-def _decoded(domain: Domain, value: Any) -> Any:
-    """A value of the recipe's domain; some searchers return NumPy's numbers, or floats for whole ones."""
-    if domain.choice is not None:
-        return next(c for c in domain.choice if _encoded(c) == value)
-    return int(value) if domain.integers is not None else float(value)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from cerebro_elastic.search._optuna_internals import contains
+from cerebro_elastic.search._optuna_internals import is_in
 
 DISTRIBUTIONS: list[tuple[Any, Any, Any]] = [
     (FloatDistribution(0.1, 0.5), 0.1, 0.6),
@@ -19,5 +19,5 @@ DISTRIBUTIONS: list[tuple[Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("distribution", "inside", "outside"), DISTRIBUTIONS)
 def test_a_value_lies_inside_or_outside(distribution: Any, inside: Any, outside: Any) -> None:
-    assert contains(distribution, inside)
-    assert outside is None or not contains(distribution, outside)
+    assert is_in(distribution, inside)
+    assert outside is None or not is_in(distribution, outside)
