@@ -10,8 +10,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from cerebro_elastic.words import brief
-
 
 class CerebroError(Exception):
     """Base of all errors that a user may see. ``exit_code`` is that of the command line.
@@ -216,6 +214,14 @@ class ScheduleError(CerebroError):
 
 class IllegalEvent(CerebroError):
     """An event is not possible in the machine's present state. Nothing was changed."""
+
+
+def brief(text: str, most: int = 100) -> str:
+    """Foreign text for a message: of a long one, the beginning and the end."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text)} characters) ... {text[-half:]}"
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

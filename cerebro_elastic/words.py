@@ -47,14 +47,6 @@ def byte_count(text: str) -> int | None:
     return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
-def brief(text: str, most: int = 100) -> str:
-    """Foreign text for a message: of a long one, the beginning and the end."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]} ... ({len(text)} characters) ... {text[-half:]}"
-
-
 def visible(text: str) -> str:
     """Foreign text, safe to show: each control character becomes a sign of one column. Lines stay lines."""
     return _UNSEEN.sub(_sign, text)

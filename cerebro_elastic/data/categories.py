@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.coded import Coded
 from cerebro_elastic.data.column_checks import check_given, mostly_numbers
 from cerebro_elastic.data.manifest import Category
-from cerebro_elastic.errors import DataError, did_you_mean
-from cerebro_elastic.words import brief
+from cerebro_elastic.errors import DataError, brief, did_you_mean
 
 
 def canonical(word: Any) -> Any:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from cerebro_elastic.errors import DataError
-from cerebro_elastic.words import brief
+from cerebro_elastic.errors import DataError, brief
 
 Wanted: TypeAlias = Collection[str] | None
 """The columns that are used; ``None``: all. What cannot be read of others is left out."""

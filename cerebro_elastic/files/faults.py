@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError
-from cerebro_elastic.words import brief
+from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
 
 
 class StorageFault(Enum):
