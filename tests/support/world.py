@@ -100,8 +100,8 @@ class World:
         forgets: bool = False,
         heads: bool = False,
     ) -> None:
-        """Nodes whose caches are limited (``forgets``) drop partitions, and say so. Assignments have what their
-        leader had read if it keeps ``heads``."""
+        """Nodes whose caches are limited (``forgets``) drop partitions, and say so. Assignments have what
+        their leader had read if it keeps ``heads``."""
         self.forgets, self.heads = forgets, heads
         self.clock = HandClock()
         self.store = store(self.clock)
