@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,16 @@ class JaxLearner(Learner):
         return means.values()
 
     def state(self) -> Mapping[str, Any]:
-        arrays, kinds = self._structure.dump(self._tree)
+        arrays, kinds = self._dumped
         return {"arrays": arrays, "kinds": kinds, "means": self._means.state()}
 
     def arrays(self) -> Mapping[str, Any]:
-        return self._structure.dump(self._tree)[0]
+        return self._dumped[0]
+
+    @cached_property
+    def _dumped(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+        """After ``learn``: what the tree then has is final."""
+        return self._structure.dump(self._tree)
 
 
 def _rows(batch: Any) -> int:
