@@ -15,16 +15,14 @@ from cerebro_elastic.files.operations import (
     content,
     exists,
     is_folder,
-    open_read,
     read,
     read_into,
-    read_ranges,
     remove,
     replacing,
     settle,
-    size,
     write,
 )
+from cerebro_elastic.files.parts import open_read, read_ranges, size
 from cerebro_elastic.files.permissions import as_its_folder, make_folder, private_folder, write_text
 from cerebro_elastic.files.place import Place, in_a_hurry, locate
 

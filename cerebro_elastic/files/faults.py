@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,9 @@ _ADVICE = {
 
 _MOST_SHOWN = 1000
 """So many characters of a foreign message are shown."""
+_CLOCKS_DIFFER = 300.0
+"""Seconds from which on a storage may refuse what a machine has signed."""
+_CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")
 _FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
 
@@ -69,11 +73,24 @@ def fault_of(
     return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
 
 
-def storage_error(error: Exception, fault: StorageFault, where: object) -> CerebroError:
-    """The error to raise for a ``fault`` at the place ``where``."""
+def storage_error(
+    error: Exception, fault: StorageFault, where: object, clock_ahead: float | None = None
+) -> CerebroError:
+    """The error to raise for a ``fault`` at the place ``where``; ``clock_ahead`` are the seconds by which
+    this machine's clock is ahead of the storage's."""
     kind = DiskFull if fault is StorageFault.FULL else StorageError
     why = "" if fault is StorageFault.FULL else f": {_named(error)}"
-    return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
+    advice = _ADVICE[fault]
+    if fault is StorageFault.REFUSED and abs(clock_ahead or 0.0) > _CLOCKS_DIFFER:
+        advice = f"set this machine's clock, which is {_difference(clock_ahead or 0.0)} the storage's"
+    elif _CERTIFICATE.search(str(error)):
+        advice = f"set this machine's clock if it is not {time.ctime()} now, or renew the certificate"
+    return kind(redacted(f"{where}: the storage {fault.value}{why}; {advice}"))
+
+
+def _difference(seconds: float) -> str:
+    minutes = round(abs(seconds) / 60)
+    return f"{minutes // 60}:{minutes % 60:02d} h {'ahead of' if seconds > 0 else 'behind'}"
 
 
 @contextmanager
