@@ -16,17 +16,15 @@ from cerebro_elastic.files.operations import (
     content,
     exists,
     is_folder,
-    open_read,
     read,
     read_into,
-    read_ranges,
     remove,
     replacing,
     settle,
-    size,
     write,
     write_text,
 )
+from cerebro_elastic.files.parts import open_read, read_ranges, size
 from cerebro_elastic.files.permissions import as_its_folder, check_own, make_folder, private_folder
 from cerebro_elastic.files.place import Place, in_a_hurry, locate
 

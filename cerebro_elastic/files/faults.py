@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
 _MOST_SHOWN = 1000
 """So many characters of a foreign message are shown."""
+_CLOCKS_DIFFER = 300.0
+"""Seconds from which on a storage may refuse what a machine has signed."""
+_CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")
 _FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
 
@@ -76,14 +80,27 @@ def fault_of(
     return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
 
 
-def storage_error(error: Exception, fault: StorageFault, where: object) -> CerebroError:
-    """The error to raise for a ``fault`` at the place ``where``."""
+def storage_error(
+    error: Exception, fault: StorageFault, where: object, clock_ahead: float | None = None
+) -> CerebroError:
+    """The error to raise for a ``fault`` at the place ``where``; ``clock_ahead`` are the seconds by which
+    this machine's clock is ahead of the storage's."""
     kind = DiskFull if fault is StorageFault.FULL else StorageError
     if fault is not StorageFault.FULL:
         why = f": {_named(error)}"
     else:  # "Disk quota exceeded" and "File too large" need other remedies
         why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
-    return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
+    advice = _ADVICE[fault]
+    if fault is StorageFault.REFUSED and abs(clock_ahead or 0.0) > _CLOCKS_DIFFER:
+        advice = f"set this machine's clock, which is {_difference(clock_ahead or 0.0)} the storage's"
+    elif _CERTIFICATE.search(str(error)):
+        advice = f"set this machine's clock if it is not {time.ctime()} now, or renew the certificate"
+    return kind(redacted(f"{where}: the storage {fault.value}{why}; {advice}"))
+
+
+def _difference(seconds: float) -> str:
+    minutes = round(abs(seconds) / 60)
+    return f"{minutes // 60}:{minutes % 60:02d} h {'ahead of' if seconds > 0 else 'behind'}"
 
 
 @contextmanager

@@ -9,17 +9,16 @@ that property by themselves: an object exists once its upload has been completed
 
 from __future__ import annotations
 
-import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
 from cerebro_elastic.files.faults import fault_of, storage_error
+from cerebro_elastic.files.parts import open_read
 from cerebro_elastic.files.permissions import as_its_folder, make_folder
 from cerebro_elastic.files.place import (
     FileSystem,
@@ -41,32 +40,12 @@ def is_folder(place: Place) -> bool:
     return bool(attempt(place, lambda fs: fs.isdir(place.path)))
 
 
-def size(place: Place) -> int:
-    """The file's size in bytes."""
-    return int(attempt(place, lambda fs: fs.size(place.path)))
-
-
 # Reading.
 
 
 def read(place: Place) -> bytes:
     """The whole file."""
     return bytes(attempt(place, lambda fs: fs.cat_file(place.path)))
-
-
-def open_read(place: Place) -> io.RawIOBase:
-    """The file for reading. On a remote file system every ``read`` is one request, nothing is read ahead."""
-    with faults_raised(place):
-        return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
-
-
-def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-    """A part of each of the files, which are of one file system: from its start to before its end. Several
-    are read at once where the file system can."""
-    if not files:
-        return []
-    paths = [file.path for file in files]
-    return attempt(files[0], lambda fs: list(fs.cat_ranges(paths, starts, ends, on_error="raise")))
 
 
 def chunks(place: Place) -> Iterator[bytes]:
@@ -86,39 +65,6 @@ def read_into(place: Place, targets: Iterable[memoryview]) -> Content:
     with faults_raised(place), open_read(place) as file:
         filled = fill(targets, file)
     return content(place) if filled is None else filled  # cut short: what was read already is of no use
-
-
-class _Requests(io.RawIOBase):
-    """A remote file whose every read is a request of its own, so that it can be repeated."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._size = size(place)
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, target: Any) -> int:
-        view = memoryview(target).cast("B")
-        start, end = self._at, min(self._at + len(view), self._size)
-        if start >= end:
-            return 0
-        data = attempt(self._place, lambda fs: fs.cat_file(self._place.path, start=start, end=end))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 # Writing and deleting.

@@ -115,7 +115,7 @@ def faults_raised(place: Place) -> Iterator[None]:
         fault = _fault_of(exc, place.fs)
         if fault is None:
             raise
-        raise storage_error(exc, fault, place) from presentable(exc)
+        raise storage_error(exc, fault, place, _clock_ahead(exc, place.fs)) from presentable(exc)
 
 
 def _fault_of(error: Exception, fs: FileSystem) -> StorageFault | None:
@@ -124,6 +124,15 @@ def _fault_of(error: Exception, fs: FileSystem) -> StorageFault | None:
     from cerebro_elastic.files import s3
 
     return fault_of(error, s3.fault_of)
+
+
+def _clock_ahead(error: Exception, fs: FileSystem) -> float | None:
+    """By how many seconds this machine's clock is ahead of the storage's, if that has answered."""
+    if not is_s3(fs):
+        return None
+    from cerebro_elastic.files import s3
+
+    return s3.clock_ahead(error)
 
 
 def is_s3(fs: FileSystem) -> bool:

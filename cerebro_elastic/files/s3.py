@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import fsspec.config
@@ -64,6 +66,17 @@ def _of_answer(code: str, status: int) -> StorageFault | None:
     if code in _REFUSED or status in (401, 403) or code == "400":
         return StorageFault.REFUSED
     return None if status in (404, 412) else StorageFault.LASTING
+
+
+def clock_ahead(error: Exception) -> float | None:
+    """By how many seconds this machine's clock is ahead of the server's, by the answer that ``error`` has."""
+    for link in _chain(error):
+        answer = getattr(link, "response", None)
+        if isinstance(answer, Mapping):
+            date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            with suppress(TypeError, ValueError):
+                return time.time() - parsedate_to_datetime(date).timestamp()
+    return None
 
 
 def _of_aiohttp(error: BaseException) -> bool:

@@ -174,6 +174,24 @@ def test_a_machine_without_credentials_is_told_so(credentials: Path) -> None:
         read(locate("s3://bucket/file"))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "advice"),
+    [
+        (8 * 3600 + 120, r"set this machine's clock, which is 8:02 h behind the storage's"),
+        (-1200, r"set this machine's clock, which is 0:20 h ahead of the storage's"),
+        (60, "renew the credentials of this machine"),
+    ],
+)
+def test_a_clock_that_is_off_is_named_where_the_storage_refuses_access(
+    s3: BadProxy, place: Place, monkeypatch: pytest.MonkeyPatch, seconds: float, advice: str
+) -> None:
+    monkeypatch.setattr(s3, "clock_ahead", seconds)
+    for verb in ("size", "write"):  # an answer without a body, and one with
+        s3.first(99, Bad.FORBIDDEN)
+        with pytest.raises(StorageError, match=f"the storage refuses access: .*; {advice}"):
+            VERBS[verb](place)
+
+
 PART = bytes(1 << 20)
 BIG = [PART] * 17
 """More than fits one part of an upload."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,7 +62,8 @@ def _all_well(_request: Request) -> Bad | None:
 class BadProxy:
     """Passes requests on to the server on a port of this machine, unless ``plan`` says otherwise;
     ``requests`` remembers them all, ``served`` how many bytes were answered to GET, by path. What is
-    written is late by ``delay`` seconds. The block's end lets go who hangs."""
+    written is late by ``delay`` seconds, and the clock is ``clock_ahead`` by seconds. The block's end lets go
+    who hangs."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -69,6 +71,7 @@ class BadProxy:
         self.served: Counter[str] = Counter()
         self.plan: Plan = _all_well
         self.delay = 0.0
+        self.clock_ahead = 0.0
         self.released = threading.Event()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -184,6 +187,9 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data[: len(data) // 2] if bad is Bad.CUT else data)
             if self.command == "GET":
                 proxy.count(self.path.partition("?")[0], len(data))
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string((timestamp or time.time()) + proxy.clock_ahead)
 
         def log_message(self, *_: object) -> None:
             """Tests look at ``requests``."""
