@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import IO
 
 MARK = "CEREBRO_MARK"
 """The environment variable that marks all descendants of one of our processes; they must not outlive it."""
@@ -103,3 +104,11 @@ def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> No
 
     stop = threading.Event()
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+def stop_printing(file: IO[str]) -> None:
+    """Nobody reads ``file`` any more (``cerebro run ... | head``). What is being done is not stopped by that:
+    what is printed from now on goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)

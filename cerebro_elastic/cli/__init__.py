@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 from cerebro_elastic.errors import CerebroError, RunError
@@ -10,6 +12,7 @@ from cerebro_elastic.words import for_commands, visible
 
 def main() -> None:
     """Run a command. A ``CerebroError`` becomes one message and a non-zero exit status, never a traceback."""
+    _prepare_streams()
     try:
         _run()
     except CerebroError as error:
@@ -33,3 +36,15 @@ def _run() -> None:
 
         with disk_full_raised("a file that this command writes"):
             raise
+
+
+def _prepare_streams() -> None:
+    """Make the standard streams take any text. One that is closed goes nowhere: a file that is opened later
+    must not get its number, and with it what others print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 from cerebro_elastic.cli.completion import config_ids, run_ids
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.departure import leave_within, stay
-from cerebro_elastic.process import watch_parent
+from cerebro_elastic.process import stop_printing, watch_parent
 from cerebro_elastic.words import visible
 
 Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
@@ -66,7 +67,10 @@ def store_of(etcd: str | None) -> StoreSettings | None:
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print a line; control characters in it become visible."""
-    typer.echo(visible(text), err=err)
+    try:
+        typer.echo(visible(text), err=err)
+    except BrokenPipeError:
+        stop_printing(sys.stderr if err else sys.stdout)
 
 
 @contextmanager

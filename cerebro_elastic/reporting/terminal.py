@@ -9,13 +9,14 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from cerebro_elastic.process import stop_printing
 from cerebro_elastic.words import visible
 
 
 def terminal(**options: Any) -> Console:
     """A console that shows texts as they are. Messages of users' code contain brackets and colons. Rich would
     read them as markup: it would drop ``[batch, time]``, and raise at ``[/data]``. Control characters are
-    shown as signs."""
+    shown as signs, and what the file cannot encode as ``?``. If nobody reads any more, nothing is printed."""
     return _Console(markup=False, emoji=False, highlight=False, **options)
 
 
@@ -26,7 +27,25 @@ def html_text(renderable: RenderableType, width: int = 120) -> str:
     return console.export_html(inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>")
 
 
+_BARS = str.maketrans("▁▂▃▄▅▆▇█", "12345678")
+"""The bars of curves, for files that cannot encode them."""
+
+
 class _Console(Console):
+    @property
+    def encoding(self) -> str:
+        return (getattr(self.file, "encoding", None) or "utf-8").lower()
+
+    def on_broken_pipe(self) -> None:
+        stop_printing(self.file)
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
+            yield (
+                segment if segment.control else segment._replace(text=self._encodable(visible(segment.text)))
+            )
+
+    def _encodable(self, text: str) -> str:
+        encoding = self.encoding
+        plain = text if encoding.startswith("utf") else text.translate(_BARS)
+        return plain.encode(encoding, "replace").decode(encoding)
