@@ -12,6 +12,7 @@ import pytest
 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import NodeRange, TorchSection, differences, load_recipe
+from cerebro_elastic.recipes.source import read_yaml
 from cerebro_lightning.section import LightningSection
 
 MINIMAL: dict[str, Any] = {
@@ -59,6 +60,62 @@ search:
     assert recipe.search.space["act"].choice == ("relu",)
     assert (recipe.objective.metric, recipe.objective.mode) == ("val_loss", "min")
     assert recipe.scheduler == "auto"
+
+
+def test_a_tilde_is_the_users_home_in_each_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    path = written(
+        tmp_path,
+        """
+task: {kind: lightning, module: 'a:B', args: {path: ~/x}}
+data: {source: ~/x.csv, valid: ~/v.csv}
+search: {space: {lr: [0.1]}, known: [~/runs/a, b], start: {run: ~/runs/c}}
+checkpoints: ~/ckpt
+""",
+    )
+    recipe = load_recipe(path)
+    assert (recipe.data.source, recipe.data.valid) == ("/home/me/x.csv", "/home/me/v.csv")
+    assert recipe.checkpoints == "/home/me/ckpt" == recipe.rooted(recipe.checkpoints)
+    assert recipe.search.start is not None
+    assert (recipe.search.start.run, recipe.search.known) == ("/home/me/runs/c", ("/home/me/runs/a", "b"))
+    assert recipe.task.model_dump()["args"] == {"path": "~/x"}, "the user's own"
+    assert load_recipe(MINIMAL, data={"url": "~/d", "source": None}).data.url == "/home/me/d"
+
+
+@pytest.mark.parametrize("name", ["my sweep", "größe", "-x", "a" * 101])
+def test_a_file_whose_name_names_no_run_is_named_as_such(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(
+        "task: {kind: lightning, module: 'a:B'}\ndata: {source: x.npz}\nsearch: {space: {lr: [1]}}"
+    )
+    found = complaint(path)
+    assert found.startswith(f"{name}.yaml (the recipe has no `name:`, so it has the file's name): name is ")
+    assert "use letters from a to z" in found
+    assert load_recipe(path, name="sweep").name == "sweep"
+
+
+MERGED = """
+base: &base {a: 1, b: {c: 2}}
+other: &other {a: 5, d: 6, <<: *base}
+one: {<<: *base, a: 3}
+several: {x: 0, <<: [*other, *base]}
+quoted: {'<<': 1}
+"""
+
+
+def test_yaml_merges_mappings() -> None:
+    values = read_yaml(MERGED, "x.yaml").values
+    assert values["one"] == {"a": 3, "b": {"c": 2}}
+    assert values["several"] == {"x": 0, "a": 5, "d": 6, "b": {"c": 2}}
+    assert values["quoted"] == {"<<": 1}
+    assert read_yaml(MERGED, "x.yaml").where(("one", "b", "c")) == "x.yaml:2"
+    for wrong, message in {
+        "a: {<<: 1}": "x.yaml:1: `<<` merges a mapping",
+        "a: {<<: [{b: 1}, c]}": "x.yaml:1: `<<` merges a mapping",
+        "a: &a {<<: *a}": "nested more than",
+    }.items():
+        with pytest.raises(RecipeError, match=message):
+            read_yaml(wrong, "x.yaml")
 
 
 def test_what_yaml_1_1_would_mistake_stays_what_it_is(tmp_path: Path) -> None:
@@ -227,7 +284,10 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"search": {"num": 3, "space": {"lr": 1}}}, "`num` belongs to method random"),
         ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
         ({"scheduler": "montecarlo"}, "did you mean 'monte-carlo'?"),
-        ({"name": "a/b"}, "string should match pattern"),
+        ({"name": "a/b"}, "name is 'a/b': it names the run's folder and keys in etcd: use letters"),
+        ({"checkpoints": "~nobody-here/x"}, "checkpoints is '~nobody-here/x': there is no such user"),
+        ({"data": {"source": "$HOME/x.csv"}}, r"data.source is '$HOME/x.csv': a path in a recipe has no var"),
+        ({"data": {"url": "${SCRATCH}/x"}}, "a path in a recipe has no variables of the shell: write it out"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"replicas": 0}, "replicas is 0: input should be greater than or equal to 1"),
         ({"fetch": "ondemand"}, "fetch is 'ondemand': choices: 'home' or 'on-demand'"),

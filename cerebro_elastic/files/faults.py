@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import errno
 import re
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -94,7 +94,7 @@ def storage_error(
     if fault is StorageFault.REFUSED and abs(clock_ahead or 0.0) > _CLOCKS_DIFFER:
         advice = f"set this machine's clock, which is {_difference(clock_ahead or 0.0)} the storage's"
     elif _CERTIFICATE.search(str(error)):
-        advice = f"set this machine's clock if it is not {time.ctime()} now, or renew the certificate"
+        advice = f"set this machine's clock if it is not {datetime.now():%c} now, or renew the certificate"
     return kind(redacted(f"{where}: the storage {fault.value}{why}; {advice}"))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 
 from cerebro_elastic import registry
 from cerebro_elastic.config import check_endpoint
@@ -116,7 +117,7 @@ def _validation_data(value: object) -> float | str:
     """A share of the rows, or a source of its own."""
     share = percentage(value) if isinstance(value, str) else value
     if share is None:
-        return str(_url(value))
+        return str(path_or_url(value))
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1:
         return share
     raise ValueError(
@@ -150,14 +151,32 @@ def _byte_count_or_none(value: object) -> int:
     return count
 
 
-def _url(value: object) -> object:
-    """A path or URL without a password: recipes are stored and shown."""
-    if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
+def _run_name(value: str) -> str:
+    """A name that can be a folder's and a key's."""
+    if re.fullmatch(RUN_ID, value) is None:
+        raise ValueError(
+            "it names the run's folder and keys in etcd: use letters from a to z, digits, '.', '_' and '-', "
+            "at most 100, beginning with a letter or digit"
+        )
+    return value
+
+
+def path_or_url(value: object) -> object:
+    """A path or URL without a password: recipes are stored and shown. ``~`` is the user's home, as in a
+    shell."""
+    if not isinstance(value, str):
+        return value
+    if re.search(r"://[^/\s@]*:[^/\s]*@", value):
         raise ValueError(
             "a recipe is written down and shown, so it may hold no password: give it in the environment, or "
             "in fsspec's configuration (~/.config/fsspec)"
         )
-    return value
+    path = os.path.expanduser(value)
+    if path.startswith("~"):
+        raise ValueError("there is no such user whose home it could be: write the path out")
+    if "://" not in path and re.search(r"\$(\w|\{)", path):
+        raise ValueError("a path in a recipe has no variables of the shell: write it out")
+    return path
 
 
 def _endpoints(value: object) -> object:
@@ -170,7 +189,8 @@ def _endpoints(value: object) -> object:
     return value
 
 
-Url: TypeAlias = Annotated[str, BeforeValidator(_url)]
+Url: TypeAlias = Annotated[str, BeforeValidator(path_or_url)]
+RunName: TypeAlias = Annotated[str, AfterValidator(_run_name)]
 Endpoints: TypeAlias = Annotated[str, BeforeValidator(_endpoints)]
 Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(node_range), PlainSerializer(str, return_type=str)]
 ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]

@@ -75,7 +75,11 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
             "with by `cerebro init`"
         ) from exc
     source = read_yaml(text, path.name)
-    return Source(source.label, {"name": path.stem, **source.values}, source.places), path.resolve().parent
+    places = {
+        ("name",): f"{path.name} (the recipe has no `name:`, so it has the file's name)",
+        **source.places,
+    }
+    return Source(source.label, {"name": path.stem, **source.values}, places), path.resolve().parent
 
 
 def _lines(error: ValidationError, source: Source) -> Iterable[str]:

@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from cerebro_elastic.recipes.fields import (
-    RUN_ID,
     Arguments,
     Bytes,
     BytesOrNone,
@@ -33,6 +32,7 @@ from cerebro_elastic.recipes.fields import (
     PerHost,
     Positive,
     Reference,
+    RunName,
     Scheduler,
     Seconds,
     Section,
@@ -268,7 +268,7 @@ class Recipe(Section):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    name: Annotated[str, Field(pattern=RUN_ID)]
+    name: RunName
     """The run's id, unless `--run-id` gives another: a folder, and keys in etcd."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """The seed of everything random: partitions, orders, initial weights, random search."""

@@ -19,6 +19,7 @@ from cerebro_elastic.recipes.fields import (
     Seconds,
     Section,
     Url,
+    path_or_url,
     registered,
 )
 from cerebro_elastic.recipes.tune_domains import from_tune
@@ -113,7 +114,7 @@ class Budget(Section):
 class Start(Section):
     """The checkpoint with which every config begins: one of another run, or one at a URL."""
 
-    run: str | None = None
+    run: Url | None = None
     """Another run's folder or id. Give either `run`, or `checkpoint` with `digest`, `epoch` and `hparams`."""
     config: str = "best"
     """The config of that run. Its state at the end of its best epoch is used."""
@@ -160,7 +161,8 @@ class KnownConfig(Section):
 
 def _known(value: object) -> object:
     """One run, or a list."""
-    return [value] if isinstance(value, str) else value
+    runs = [value] if isinstance(value, str) else value
+    return [path_or_url(run) for run in runs] if isinstance(runs, list | tuple) else runs
 
 
 class SearchSection(Section):

@@ -1,7 +1,8 @@
 """YAML with its line numbers, read as YAML 1.2 means it.
 
 PyYAML speaks YAML 1.1, in which ``1e-4`` is a string, ``on`` is true and ``2024-01-01`` a date. A
-recipe is full of learning rates, so here the core schema of YAML 1.2 (section 10.3.2) holds instead.
+recipe is full of learning rates, so here the core schema of YAML 1.2 (section 10.3.2) holds instead. Of YAML
+1.1 remains ``<<``, which merges a mapping into another.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
             places[(*path, index)] = f"{label}:{item.start_mark.line + 1}"
             _walk(item, (*path, index), label, places, problems)
     elif isinstance(node, yaml.MappingNode):
+        _merge(node, label)
         for key, item in node.value:
             place, inner = f"{label}:{key.start_mark.line + 1}", (*path, str(key.value))
             if key.tag != "tag:yaml.org,2002:str":
@@ -151,6 +153,26 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
                 )
             places[inner] = place
             _walk(item, inner, label, places, problems)
+
+
+def _merge(node: yaml.MappingNode, label: str) -> None:
+    """Put the keys of what ``<<`` names in its place, without those that are written here."""
+    own, merged = [], dict[str, tuple[yaml.Node, yaml.Node]]()
+    for key, item in node.value:
+        if key.value != "<<" or key.style is not None:  # in quotes it is a key like others
+            own.append((key, item))
+            continue
+        for mapping in item.value if isinstance(item, yaml.SequenceNode) else [item]:
+            if not isinstance(mapping, yaml.MappingNode):
+                raise RecipeError(
+                    f"{label}:{key.start_mark.line + 1}: `<<` merges a mapping, or a list of mappings, such "
+                    "as *name; or put it in quotes"
+                )
+            _merge(mapping, label)
+            for pair in mapping.value:
+                merged.setdefault(str(pair[0].value), pair)
+    written = {str(key.value) for key, _ in own}
+    node.value = [pair for name, pair in merged.items() if name not in written] + own
 
 
 def _too_deep(place: str) -> RecipeError:

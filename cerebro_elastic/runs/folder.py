@@ -36,7 +36,7 @@ instant."""
 
 def default_home() -> Path:
     """The folder of runs: ``$CEREBRO_HOME``, else ``./runs``."""
-    return Path(os.environ.get("CEREBRO_HOME", "runs"))
+    return Path(os.environ.get("CEREBRO_HOME", "runs")).expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class RunFolder:
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
     """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
     check_id(run)
-    return RunFolder(Path(home or default_home()).resolve() / run)
+    return RunFolder(Path(home or default_home()).expanduser().resolve() / run)
 
 
 def check_id(run: str) -> None:

@@ -20,5 +20,5 @@ class DeepSpeedSection(ParallelismSection):
     def options_in(self, root: Path) -> dict[str, Any]:
         options = self.options
         if isinstance(file := options.get("config"), str):
-            options["config"] = str(root / file)
+            options["config"] = str(root / Path(file).expanduser())
         return options
