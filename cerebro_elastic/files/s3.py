@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -75,7 +75,7 @@ def clock_ahead(error: Exception) -> float | None:
         if isinstance(answer, Mapping):
             date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):
-                return time.time() - parsedate_to_datetime(date).timestamp()
+                return datetime.now().timestamp() - parsedate_to_datetime(date).timestamp()
     return None
 
 
