@@ -14,6 +14,11 @@ from typing import IO
 
 MARK = "CEREBRO_MARK"
 """The environment variable that marks all descendants of one of our processes; they must not outlive it."""
+PYTHON = (sys.executable, "-P")
+"""The command of Python. With ``-P`` a ``random.py`` in the working directory does not take the place of the
+standard library's."""
+SAFE_PATH = {"PYTHONSAFEPATH": "cerebro"}
+"""The environment that does the same, for processes that others start. It is not for the users' processes."""
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),

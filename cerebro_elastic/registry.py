@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import sysconfig
@@ -230,9 +231,10 @@ def is_reference(text: str) -> bool:
 
 
 def import_object(reference: str, root: Path) -> Any:
-    """A user's object by ``module:name``, the module being looked for in ``root`` first.
+    """A user's object by ``module:name``, the module being looked for in ``root`` first, and in the working
+    directory last.
 
-    ``root`` stays on ``sys.path``: what a module imports later, and what a spawned data-loader
+    Both stay on ``sys.path``: what a module imports later, and what a spawned data-loader
     worker unpickles, is looked for there as well. Raises ``TaskError``.
     """
     if not is_reference(reference):
@@ -254,6 +256,9 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
         sys.path.insert(0, folder)
+        with contextlib.suppress(FileNotFoundError):  # the working directory was deleted
+            if (here := os.getcwd()) not in sys.path:
+                sys.path.append(here)
         importlib.invalidate_caches()
     try:
         module = importlib.import_module(name)

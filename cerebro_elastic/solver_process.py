@@ -58,7 +58,7 @@ class SolverProcess:
             stdin.write(json.dumps(question).encode())
             stdin.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, module, str(os.getpid()), str(niceness)],
+                [sys.executable, "-P", "-c", _PROGRAM, module, str(os.getpid()), str(niceness)],
                 stdin=stdin,
                 stdout=self._stdout,
                 stderr=self._stderr,

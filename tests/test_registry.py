@@ -77,6 +77,18 @@ def test_users_modules_are_looked_for_in_the_root_first(tmp_path: Path) -> None:
     assert sys.path[0] == str(tmp_path / "a")
 
 
+def test_the_working_directory_is_looked_for_modules_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "of_root.py").write_text("import of_the_working_directory, numpy\nnet = numpy")
+    (tmp_path / "of_the_working_directory.py").touch()
+    (tmp_path / "numpy.py").write_text("raise SystemExit")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    assert registry.import_object("of_root:net", tmp_path / "root").ndarray
+
+
 def test_a_missing_module_names_the_folder_and_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "digits_model.py").write_text("")
     message = failure("digit_model:Net", tmp_path)

@@ -7,7 +7,7 @@ the checks before a run are forks of one process that has done the imports::
     with ForkServer(["torch"]) as server:
         server.load(["lightning", "sweep"], "/home/her/recipes", log)
         env = {**os.environ, SOCKET: server.path}
-        process = start([sys.executable, "-m", "json.tool"], env, stdin=DEVNULL, stdout=log, stderr=log)
+        process = start([*PYTHON, "-m", "json.tool"], env, stdin=DEVNULL, stdout=log, stderr=log)
         process.wait()
 
 Agents are torchrun, and need torch. The ranks of a run whose task takes numpy's arrays do not: they are forks

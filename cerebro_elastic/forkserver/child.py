@@ -17,6 +17,7 @@ from typing import NoReturn
 from setproctitle import setproctitle
 
 from cerebro_elastic.forkserver.messages import Request
+from cerebro_elastic.process import PYTHON
 
 _PARENT = "CEREBRO_PARENT"
 """Names the process that a program must not outlive: the keeper, for a fork."""
@@ -39,7 +40,7 @@ def adopt_orphans() -> None:
 def become(request: Request, descriptors: Sequence[int]) -> None:
     """Give this process what a fresh one would have: session, files, environment, signals, randomness."""
     os.setsid()
-    setproctitle(" ".join([sys.executable, "-m", *request.argv]))  # in `ps`, it was the server's
+    setproctitle(" ".join([*PYTHON, "-m", *request.argv]))  # in `ps`, it was the server's
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -97,16 +98,16 @@ def _run_module(request: Request) -> None:
     module, *arguments = request.argv
     sys.modules.pop(module, None)  # as a program it is another module, ``__main__``
     sys.argv = [module, *arguments]
-    sys.orig_argv = [sys.executable, "-m", module, *arguments]
+    sys.orig_argv = [*PYTHON, "-m", module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _set_search_path(before: str) -> None:
-    """The working directory first, then this environment's ``PYTHONPATH`` in the place of the server's."""
+    """This environment's ``PYTHONPATH`` in the place of the server's."""
     former = [os.path.abspath(entry) for entry in before.split(os.pathsep) if entry]
     own = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    rest = [entry for entry in sys.path[1:] if entry not in former or entry in own]
-    sys.path[:] = [os.getcwd(), *own, *(entry for entry in rest if entry not in own)]
+    rest = [entry for entry in sys.path if entry not in former]
+    sys.path[:] = [*own, *(entry for entry in rest if entry not in own)]
 
 
 def _prctl(option: int, value: int) -> None:

@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Protocol, Self
 
 from cerebro_elastic.forkserver.messages import Imports, Request, address, receive, send, send_request
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.scratch import Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
@@ -43,7 +43,7 @@ class ForkServer:
         with open(self._folder.path / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable,
+                    *PYTHON,
                     "-m",
                     "cerebro_elastic.forkserver.server",
                     str(self._path),
@@ -187,7 +187,8 @@ def start(
     grace_seconds: float = 0.0,
     socket: str = SOCKET,
 ) -> Process:
-    """Start a command in a session of its own. ``python -m ...`` is a fork of the server that ``env`` names.
+    """Start a command in a session of its own. ``python -P -m ...`` is a fork of the server that
+    ``env`` names.
 
     Args:
         command: The program and its arguments.
@@ -198,13 +199,13 @@ def start(
         grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after so long.
         socket: The variable in ``env`` that names the server's socket.
     """
-    if socket in env and list(command[:2]) == [sys.executable, "-m"]:
+    if socket in env and tuple(command[:3]) == (*PYTHON, "-m"):
         with open(os.devnull, "r+b") as nothing, suppress(Refused):
             files = [
                 nothing.fileno() if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)
             ]
             return connect(
-                env[socket], Request(list(command[2:]), dict(env), os.getcwd(), grace_seconds), files
+                env[socket], Request(list(command[3:]), dict(env), os.getcwd(), grace_seconds), files
             )
     return _SessionLeader(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 

@@ -65,7 +65,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
     gc.disable()  # collections would take time, and find nothing
     search_path = list(sys.path)
     if root:
-        sys.path.insert(0, root)
+        sys.path[:] = [root, *sys.path, os.getcwd()]
     for module in modules:
         began = time.monotonic()
         with suppress(Exception, SystemExit):

@@ -24,6 +24,7 @@ import torch
 from cerebro_elastic import forkserver
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.parallel import group
+from cerebro_elastic.process import PYTHON
 
 _HOST = "127.0.0.1"
 _END_SECONDS = 5.0
@@ -112,7 +113,7 @@ class Ranks:
         pipe = Connection(ours.detach())
         with theirs:
             process = forkserver.start(
-                [sys.executable, "-m", __name__], os.environ, stdin=theirs.fileno(), stdout=1, stderr=2
+                [*PYTHON, "-m", __name__], os.environ, stdin=theirs.fileno(), stdout=1, stderr=2
             )
         stack.callback(_end, process)
         stack.callback(pipe.close)

@@ -34,7 +34,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.departure import leave_within
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.listening import listening_address, node_address
-from cerebro_elastic.process import ALLOCATOR, end_marked, watch_parent
+from cerebro_elastic.process import ALLOCATOR, SAFE_PATH, end_marked, watch_parent
 from cerebro_elastic.rendezvous._torch_internals import HashStore
 from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
 from cerebro_elastic.rendezvous.compatibility import check_compatible
@@ -182,7 +182,7 @@ class NodeRendezvous(RendezvousHandler):
 
     def _prepare_ranks(self) -> None:
         """Set what ranks inherit, and end with the parent process, if one is named."""
-        for name, value in ALLOCATOR.items():
+        for name, value in (ALLOCATOR | SAFE_PATH).items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())
         os.environ.update(

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from cerebro_elastic import errors, forkserver
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.process import MARK, die_with_parent, end_marked
+from cerebro_elastic.process import MARK, PYTHON, die_with_parent, end_marked
 
 
 def call(
@@ -51,7 +51,7 @@ class SubprocessCall:
         self._answers, answer_to = os.pipe()
         try:
             self._process = forkserver.start(
-                [sys.executable, "-m", module],
+                [*PYTHON, "-m", module],
                 {**os.environ, **(env or {}), MARK: self._mark},
                 stdin=read_request,
                 stdout=answer_to,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.control.extension import Wish
 from cerebro_elastic.runs.results.result import open_run
@@ -37,7 +37,7 @@ def extend_run(place: RunPlace, wish: Wish) -> str:
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "cerebro_elastic.cli", "extend", place.run, *_options(place, wish)],
+            [*PYTHON, "-m", "cerebro_elastic.cli", "extend", place.run, *_options(place, wish)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

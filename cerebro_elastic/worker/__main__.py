@@ -12,7 +12,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.departure import leave_within
 from cerebro_elastic.forkserver import SOCKET, stand_in
 from cerebro_elastic.forkserver.keeper import ANEW
-from cerebro_elastic.process import die_with_parent
+from cerebro_elastic.process import SAFE_PATH, die_with_parent
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 
@@ -23,6 +23,8 @@ FORKED = "--forked"
 
 def main() -> int:
     """The exit status of a rank. Where the host has a fork server, this process stands in for the rank."""
+    if os.environ.items() >= SAFE_PATH.items():
+        del os.environ[next(iter(SAFE_PATH))]
     try:
         if FORKED not in sys.argv:
             die_with_parent(int(os.environ["CEREBRO_AGENT"]))

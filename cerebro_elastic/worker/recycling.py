@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, free_cached, trim
 
 GROWTH = "CEREBRO_GROWTH"
@@ -52,4 +53,4 @@ def start_anew() -> None:
     sys.stderr.flush()
     # Python's own files close by themselves, those of libraries may not.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os.execv(sys.executable, [*PYTHON, *(word for word in sys.orig_argv[1:] if word != "-P")])

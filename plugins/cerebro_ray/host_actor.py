@@ -62,7 +62,7 @@ class HostActor:
         recipe = Path(command.recipe)
         if not recipe.is_absolute():
             recipe = install(Path.cwd(), Path(command.home), command.run) / recipe
-        words = [sys.executable, "-m", "cerebro_elastic.cli", "host", str(recipe), *command.options]
+        words = [sys.executable, "-P", "-m", "cerebro_elastic.cli", "host", str(recipe), *command.options]
         words += ["--run-id", command.run, "--home", command.home]
         # The host leaves the run if this process ends, however it does.
         words += ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}"]

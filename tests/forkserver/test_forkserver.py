@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.forkserver import SOCKET, ForkedProcess, ForkServer, connect
+from cerebro_elastic.forkserver import SOCKET, ForkedProcess, ForkServer, connect, start
 from cerebro_elastic.forkserver.client import Refused
 from cerebro_elastic.forkserver.messages import Request
-from cerebro_elastic.process import is_alive
+from cerebro_elastic.process import PYTHON, is_alive
 
 Run = Callable[..., ForkedProcess]
 DEADLINE = 20.0
@@ -170,11 +170,29 @@ def test_nothing_that_it_starts_outlives_it(run: Run, folder: Path, ending: str)
     wait_for(lambda: not is_alive(daemon))
 
 
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_file_in_the_working_directory_does_not_replace_the_standard_library(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: bool
+) -> None:
+    for name in ("random", "types", "queue", "json", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
+    (folder / "careful.py").write_text("import json, queue, random, sys, tempfile, types\nsys.exit(7)")
+    monkeypatch.chdir(tmp_path)
+    with ForkServer([], env={**os.environ, "PYTHONPATH": ""}) as server:
+        env = {**os.environ, "PYTHONPATH": str(folder), SOCKET: server.path}
+        if not forked:
+            del env[SOCKET]
+        process = start([*PYTHON, "-m", "careful"], env, stdin=subprocess.DEVNULL, stdout=1, stderr=2)
+        assert isinstance(process, ForkedProcess) == forked
+        assert process.wait(DEADLINE) == 7
+
+
 def test_it_ends_with_whoever_asked(server: ForkServer, folder: Path) -> None:
     code = f"""
 import os, sys, time
 from cerebro_elastic.forkserver import SOCKET, start
-command = [sys.executable, "-m", "sleeping"]
+from cerebro_elastic.process import PYTHON
+command = [*PYTHON, "-m", "sleeping"]
 process = start(command, {{**os.environ, SOCKET: {server.path!r}}}, stdin=0, stdout=1, stderr=2)
 print(process.pid, flush=True)
 time.sleep(60)

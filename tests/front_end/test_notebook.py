@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -15,6 +14,7 @@ import requests
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from cerebro_elastic.process import PYTHON
 from support.forked import output
 
 FIRST = """
@@ -143,7 +143,7 @@ def test_a_run_from_its_cell_to_its_replay(notebook: Notebook) -> None:
     assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"
     assert "run 'slow' has ended" in notebook.run(cell)
     for command in (["verify", "slow"], ["replay", "slow", "--config", "c0001"]):
-        said = output([sys.executable, "-m", "cerebro_elastic.cli", *command], notebook.folder, os.environ)
+        said = output([*PYTHON, "-m", "cerebro_elastic.cli", *command], notebook.folder, os.environ)
     assert "bit-identical to the record: 4 visits of c0001" in said
 
     notebook.run("import os; os.environ['COLAB_RELEASE_TAG'] = 'a release'")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cerebro_elastic import forkserver
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
@@ -139,7 +139,7 @@ class Cluster:
         return [FAULTY if part == "cerebro_elastic.worker" else part for part in command]
 
     def _candidate(self, name: str) -> list[str]:
-        return [sys.executable, "-m", "support.lead", str(self.folder.path), name]
+        return [*PYTHON, "-m", "support.lead", str(self.folder.path), name]
 
     def _process(self, name: str, command: list[str]) -> Process:
         env = {

@@ -14,7 +14,7 @@ from cerebro_elastic import forkserver
 def output(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = 120.0
 ) -> str:
-    """What ``python -m ...`` prints in ``folder``; it has to succeed."""
+    """What ``python -P -m ...`` prints in ``folder``; it has to succeed."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         with chdir(folder):
             files = {"stdout": stdout.fileno(), "stderr": stderr.fileno()}

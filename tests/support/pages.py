@@ -17,6 +17,7 @@ from typing import Any
 import typer.main
 
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.process import PYTHON
 from support.forked import output
 
 ROOT = Path(__file__).parents[2]
@@ -93,8 +94,9 @@ def typed_in_a_fork(command: list[str], folder: Path) -> str:
     """The same of ``cerebro`` and of a script, without waiting for what they import."""
     program, *arguments = command
     module = "cerebro_elastic.cli" if program == "cerebro" else arguments.pop(0).removesuffix(".py")
-    environment = {**os.environ, "CEREBRO_HOME": str(folder / "runs")}
-    return output([sys.executable, "-m", module, *arguments], folder, environment)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "CEREBRO_HOME": str(folder / "runs"), "PYTHONPATH": path}
+    return output([*PYTHON, "-m", module, *arguments], folder, environment)
 
 
 def site_hooks() -> ModuleType:

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from cerebro_elastic import forkserver
 from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
 from cerebro_elastic.files import as_its_folder, redacted
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
 
@@ -99,7 +100,7 @@ class _Process:
             os.fdopen(answer_to, "w") as stdout,
         ):
             self._process = forkserver.start(
-                [sys.executable, "-m", __name__],
+                [*PYTHON, "-m", __name__],
                 env,
                 stdin=stdin.fileno(),
                 stdout=stdout.fileno(),

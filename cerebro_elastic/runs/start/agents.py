@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import as_its_folder, make_folder
-from cerebro_elastic.process import MARK, end_marked
+from cerebro_elastic.process import MARK, PYTHON, end_marked
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.imports import AGENTS
 from cerebro_elastic.scratch import SCRATCH
@@ -49,7 +48,7 @@ _PROVEN = 60.0
 def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
     """The torchrun command that makes this machine a node of ``run``."""
     return [
-        sys.executable,
+        *PYTHON,
         "-m",
         "torch.distributed.run",
         "--nnodes=1:1000",

@@ -7,13 +7,13 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.process import PYTHON
 from cerebro_elastic.registry import extra_needs
 from cerebro_elastic.runs.versions import installed
 from cerebro_elastic.scratch import Scratch
@@ -67,7 +67,7 @@ def _torch() -> str:
         "assert 'cerebro' in h._registry, 'the rendezvous backend is not registered: install this package';"
         "print(torch.__version__, 'with', torch.cuda.device_count(), 'GPUs')"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    process = subprocess.run([*PYTHON, "-c", code], capture_output=True, text=True, check=False)
     if process.returncode:
         raise OSError(process.stderr.strip().splitlines()[-1])
     return process.stdout.strip() + "; torchrun knows the backend 'cerebro'"
