@@ -11,7 +11,7 @@ import pytest
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.runs.start.join import _check_files
+from cerebro_elastic.runs.start.join import _check_data
 
 
 def rows() -> dict[str, np.ndarray]:
@@ -25,16 +25,16 @@ def spec(tmp_path: Path) -> Spec:
 
 
 def test_a_machine_with_the_runs_dataset_joins(spec: Spec) -> None:
-    _check_files(spec)
+    _check_data(spec)
 
 
 def test_another_dataset_at_the_same_path_is_refused(spec: Spec) -> None:
     with pytest.raises(DataError, match=r"have digest .*, the run began with another"):
-        _check_files(replace(spec, data_digest="another"))
+        _check_data(replace(spec, data_digest="another"))
 
 
 def test_a_dataset_that_lacks_a_file_is_refused(spec: Spec) -> None:
     file = next(Path(spec.data).rglob("*.npy"))
     file.unlink()
     with pytest.raises(DataError, match=file.name):
-        _check_files(spec)
+        _check_data(spec)

@@ -107,7 +107,9 @@ def join_as(
             _check(record, spec, node)
         _check_files(spec)
         folder = stack.enter_context(own_folder(spec, name, home))
-        _keep(folder, spec)
+        _check_folder(folder, spec)
+        _check_data(spec)
+        write_spec(folder, spec)
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
@@ -161,7 +163,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
 
 
 def _check_files(spec: Spec) -> None:
-    """Check that this machine sees the folders of the run, and the same data in them."""
+    """Check that this machine sees the folders of the run."""
     for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
         if place.local and not Path(place.path).is_dir():
@@ -169,7 +171,11 @@ def _check_files(spec: Spec) -> None:
                 f"the {what} of run {spec.plan.run!r} lie in {place.path}, which is not on this "
                 f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
             )
-    if locate_files(spec.data).local:  # elsewhere all machines see the same
+
+
+def _check_data(spec: Spec) -> None:
+    """Check that this machine has the run's dataset, and all of it. Elsewhere all machines see the same."""
+    if locate_files(spec.data).local:
         verify_sizes(spec.data, check_unchanged(spec.data, spec.data_digest))
 
 
@@ -187,9 +193,8 @@ def own_folder(spec: Spec, name: str, home: str | Path | None) -> Iterator[RunFo
         yield folder
 
 
-def _keep(folder: RunFolder, spec: Spec) -> None:
-    """Make ``folder`` one of the run's."""
+def _check_folder(folder: RunFolder, spec: Spec) -> None:
+    """Check that ``folder`` is one of the run's, or empty."""
     known = [replace(each, code={}) for each in specs_of(spec)]
     if folder.spec.exists() and replace(folder.read_spec(), code={}) not in known:
         raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
-    write_spec(folder, spec)
