@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -104,10 +104,11 @@ def host(
             watcher.say(ENDED.format(run=folder.run))
             _report_end(store, folder, home, ended=True)
             return RunResult(folder)
-    _await(store, folder, PATIENCE)
+    waiting = _WaitingLog(watcher.say)
+    _await(store, folder, PATIENCE, waiting)
     # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
-    patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
+    patient = RetryingStore(EtcdStore(store), PATIENCE, waiting)
     with closing(patient), present(Record(patient, folder.run)), imports or SharedImports() as imports:
         _open(patient, store, folder, checked, watcher, imports)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
@@ -149,7 +150,7 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
     key = RunKey.from_env(os.environ)
     file = etcd_folder(folder.run, home) / "key"
     with suppress(CerebroError):
-        _await(store, folder, _BRIEF_PATIENCE)
+        _await(store, folder, _BRIEF_PATIENCE, EventLog(run=folder.run))
         if key is None and file.exists():
             key = RunKey.read(file)
         with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
@@ -159,10 +160,24 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
             )
 
 
-def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
-    """Wait until etcd answers, be it with a refusal of the login."""
+class _WaitingLog(EventLog):
+    """Says what is waited for to the person who started the host."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._say(f"{event}, up to {fields['patience']:g} s: {fields['why']}")
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._say(f"{event}, after {fields['seconds']:g} s")
+
+
+def _await(store: StoreSettings, folder: RunFolder, patience: float, log: EventLog) -> None:
+    """Wait until etcd answers, be it with a refusal, for the run's key may not be here yet."""
     bare = replace(store, user=None, password=None, run_key=None)
-    patient = RetryingStore(EtcdStore(bare), patience, EventLog(run=folder.run))
+    patient = RetryingStore(EtcdStore(bare), patience, log)
     with closing(patient), suppress(StoreRefused):
         patient.get(Keys(folder.run).spec)
 
