@@ -151,7 +151,7 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["resume", "c0000"], "config 'c0000' is live: only a stopped one can be resumed"),
         (
             ["clone", "c0001", "--from", "best"],
-            "has no best epoch yet: none has ended with a value of 'val_acc'",
+            "has no best epoch yet: none has ended with a finite value of 'val_acc'",
         ),
         (["clone", "c0000", "--from", "there"], "'there' is not one of"),
     ],
