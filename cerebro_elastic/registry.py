@@ -290,22 +290,53 @@ def place_in(folder: str, error: BaseException) -> str:
 
 
 def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file is the user's: it is below ``folder``, and not in an environment there."""
+    """Whether a file is the user's: it has a ``users_name``."""
+    return users_name(file, folder) is not None
+
+
+def users_name(file: Path, folder: Path) -> str | None:
+    """The name of a file of the user's, the same on all machines of a run: its path below ``folder``, where
+    it may be a link, or below a folder of ``PYTHONPATH``. An archive stands for the modules in it. ``None``
+    for what is not there, and for what is in an environment."""
     if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
-        return False
-    file = file.resolve()
-    return file.is_file() and file.is_relative_to(folder.resolve()) and not is_library(str(file))
+        return None
+    file = next((archive for archive in file.parents if archive.is_file()), file)
+    if not file.is_file() or is_library(str(file.resolve())):
+        return None
+    for prefix, place in _places(folder):
+        for path, below in ((file, place), (file.resolve(), place.resolve())):
+            if path.is_relative_to(below):
+                return f"{prefix}{path.relative_to(below)}"
+    return None
+
+
+def users_file(name: str, folder: Path) -> Path | None:
+    """The file whose ``users_name`` is ``name`` on this machine, if it is here."""
+    files = (
+        place / name.removeprefix(prefix) for prefix, place in _places(folder) if name.startswith(prefix)
+    )
+    return next((file for file in files if file.is_file()), None)
+
+
+def _places(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Where modules of the user's are looked for, and what their names begin with."""
+    yield "", folder.absolute()
+    for text in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if text:
+            yield "PYTHONPATH/", Path(text).absolute()
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is Python's, or of a package that was installed, by its path alone."""
+    """Whether a file is Python's, this package's, or of a package that was installed, by its path alone."""
     if "/site-packages/" in file or "/dist-packages/" in file:
         return True
-    return file.startswith(_standard_library())
+    return file.startswith(_libraries())
 
 
 @functools.cache
-def _standard_library() -> tuple[str, ...]:
-    """The folder of the standard library, as Python names it and without links."""
-    library = Path(sysconfig.get_path("stdlib"))
-    return f"{library}/", f"{library.resolve()}/"
+def _libraries() -> tuple[str, ...]:
+    """The folders of the standard library and, in a checkout, of this package and its plugins, as Python
+    names them and without links."""
+    package = Path(__file__).parent
+    folders = [Path(sysconfig.get_path("stdlib")), package, *(package.parent / "plugins").glob("cerebro_*/")]
+    return tuple(f"{path}/" for folder in folders for path in (folder, folder.resolve()))

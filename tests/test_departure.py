@@ -38,6 +38,9 @@ def test_the_earliest_request_counts() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_gives_a_command_its_grace_and_the_next_command_has_none(number: signal.Signals) -> None:
+    # Where the tests run in the background, SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def take_part() -> None:
         with stopped_as_by_ctrl_c(30.0):
             try:
@@ -45,8 +48,11 @@ def test_a_signal_gives_a_command_its_grace_and_the_next_command_has_none(number
             finally:
                 assert 0 < seconds_to_leave() <= 30.0
 
-    with pytest.raises(KeyboardInterrupt):
-        take_part()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            take_part()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert seconds_to_leave() == math.inf
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError
+from cerebro_elastic.registry import users_file, users_name
 
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 
@@ -144,3 +147,35 @@ def test_a_plugin_that_is_broken_names_none(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_extras_are_those_of_the_package() -> None:
     assert ("search", "optuna", "optuna") in registry.extra_needs()
     assert ("examples", "scikit-learn", "sklearn") in registry.extra_needs()
+
+
+def test_a_file_of_the_users_has_one_name_on_all_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, shared, library = (tmp_path / name for name in ("project", "shared", "lib/site-packages"))
+    for folder in (project, shared, library):
+        folder.mkdir(parents=True)
+        (folder / f"in_{folder.name[:4]}.py").write_text("")
+    (project / "link.py").symlink_to(shared / "in_shar.py")
+    (project / "linked_library.py").symlink_to(library / "in_site.py")
+    with zipfile.ZipFile(project / "helpers.zip", "w") as archive:
+        archive.writestr("helpers/__init__.py", "")
+    monkeypatch.setenv("PYTHONPATH", f"{shared}{os.pathsep}{library}")
+    named = {
+        project / "in_proj.py": "in_proj.py",
+        project / "link.py": "link.py",
+        shared / "in_shar.py": "PYTHONPATH/in_shar.py",
+        project / "helpers.zip" / "helpers" / "__init__.py": "helpers.zip",
+        project / "linked_library.py": None,
+        library / "in_site.py": None,
+        project / "gone.py": None,
+        Path(registry.__file__): None,
+        Path(os.__file__): None,
+    }
+    assert {file: users_name(file, project) for file in named} == named
+    (tmp_path / "linked").symlink_to(project)
+    assert users_name(project / "in_proj.py", tmp_path / "linked") == "in_proj.py"
+    for file, name in named.items():
+        if name is not None and file.is_file():
+            assert users_file(name, project) == file
+    assert users_file("PYTHONPATH/gone.py", project) is None

@@ -47,6 +47,7 @@ def read_shards(
     columns: dict[str, NDArray[Any] | Varying] = {}
     for extension in dict.fromkeys(name for sample in samples for name in sample.members):
         column = _ranges(files, samples, extension)
+        _check_keys(column, extension)
         parse = _PARSERS.get(extension)
         if parse is None:
             columns[extension] = column
@@ -87,6 +88,17 @@ def _ranges(files: Sequence[Place], samples: Sequence[_Sample], extension: str) 
         np.array([0 if at is None else at[1] for at in members], np.int64),
         [f"{files[sample.shard]}: {sample.key}.{extension}" for sample in samples],
     )
+
+
+def _check_keys(column: FileRanges, extension: str) -> None:
+    """Refuse keys with dots, such as a time or a version: samples would run into one another."""
+    missing = np.flatnonzero(column.file_of < 0)
+    if "." in extension and extension[0].isdigit() and len(missing):
+        has = column.keys[int(np.flatnonzero(column.file_of >= 0)[0])]
+        raise DataError(
+            f"{has} is the {extension!r} of its sample, and {column.keys[int(missing[0])]} does not exist: a "
+            "sample's name ends at its first dot; write the archives again with names that have no dots"
+        )
 
 
 def _parsed(column: FileRanges, parse: Callable[[bytes], Any]) -> list[Any]:

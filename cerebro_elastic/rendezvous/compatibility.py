@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.registry import users_file
 from cerebro_elastic.version import __version__
 
 _HOME = Path(__file__).parents[1]
@@ -50,8 +51,8 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
         )
     for name in changed:
         raise RunError(
-            f"run {run!r} is trained with another {name} than the one in {root} on this machine: put the "
-            "project there as it is on the machine that started the run"
+            f"run {run!r} is trained with another {name} than the one in {users_file(name, root) or root} on "
+            "this machine: put the project there as it is on the machine that started the run"
         )
 
 
@@ -62,7 +63,8 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
     def differs(name: str, digest: str) -> bool:
         if name == PACKAGE:
             return package and package_digest() != digest
-        return not (root / name).is_file() or content_digest(root / name) != digest
+        file = users_file(name, root)
+        return file is None or content_digest(file) != digest
 
     return [name for name, digest in spec.code.items() if differs(name, digest)]
 

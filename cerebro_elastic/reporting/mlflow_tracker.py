@@ -87,7 +87,7 @@ class MlflowTracker:
         tracking_uri: str | None = None,
         experiment: str | None = None,
     ) -> None:
-        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/mlflow.db"
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _database(folder)
         self._uri = _without_login(uri)
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
         self._tags = {_RUN: run, _IDENTITY: identity}

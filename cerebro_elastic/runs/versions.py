@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import BUILT_IN, plugin_packages
+from cerebro_elastic.registry import BUILT_IN, plugin_packages, users_file
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
 from cerebro_elastic.version import __version__
 
@@ -55,8 +55,8 @@ def other_code(spec: Spec) -> list[str]:
 def _digest_here(spec: Spec, name: str) -> str:
     if name == PACKAGE:
         return package_digest()[:12]
-    file = Path(spec.root, name)
-    return content_digest(file)[:12] if file.is_file() else "missing"
+    file = users_file(name, Path(spec.root))
+    return content_digest(file)[:12] if file else "missing"
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

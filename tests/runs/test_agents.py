@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +42,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Ma
         program = tmp_path / "program"
         program.write_text(f"#!/bin/sh\necho started >> {tmp_path}/starts\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(program))
+        monkeypatch.setattr("cerebro_elastic.runs.start.agents.PYTHON", (str(program),))
         monkeypatch.setenv(SOCKET, "off")
         return LocalAgents(
             "a-run",

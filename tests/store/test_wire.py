@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import re
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 from urllib3.exceptions import SSLError
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused, from_error
 from cerebro_elastic.store.client.gateway import from_exception, from_response
@@ -89,7 +91,7 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
 ) -> None:
     error = SSLError(cause)
     error.__cause__ = cause
-    assert type(from_exception(error, "etcd", "with TLS")) is kind
+    assert type(from_exception(error, "etcd", StoreSettings(ca=Path("ca.pem")))) is kind
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translat
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
-from cerebro_elastic.registry import is_own
+from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
@@ -255,10 +255,10 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 
 
 def _code(root: Path) -> dict[str, str]:
-    """The digests of the user's files below ``root`` that were imported, by their paths there."""
+    """The digests of the user's files that were imported, by the names that they have on all machines."""
     files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
-    own = sorted(file.resolve() for file in files if is_own(file, root))
-    return {str(file.relative_to(root.resolve())): content_digest(file) for file in own}
+    names = sorted({name for file in files if (name := users_name(file, root))})
+    return {name: content_digest(file) for name in names if (file := users_file(name, root))}
 
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,8 @@ class ChannelEndpoint:
         if "SSL_ERROR_SSL" in details:
             return tls_refused(str(self), self._settings, details)
         if exc.code() is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NOT_CONNECTED):
-            return NotSent(f"cannot connect: {details}")
+            encryption = self._settings.encryption
+            return NotSent(f"cannot connect {encryption} ({details}): check that etcd is to be spoken to so")
         return from_status(details, code, str(self))
 
 
