@@ -92,6 +92,9 @@ _NEEDS = {
 }
 """The packages that built-in parts need, by group and name."""
 
+_PYTHONPATH = [Path(text).absolute() for text in os.environ.get("PYTHONPATH", "").split(os.pathsep) if text]
+"""As it was when this process began: later changes have no effect here."""
+
 
 def names(group: str) -> list[str]:
     """All names that ``load`` knows in ``group``, sorted."""
@@ -321,9 +324,8 @@ def users_file(name: str, folder: Path) -> Path | None:
 def _places(folder: Path) -> Iterator[tuple[str, Path]]:
     """Where modules of the user's are looked for, and what their names begin with."""
     yield "", folder.absolute()
-    for text in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        if text:
-            yield "PYTHONPATH/", Path(text).absolute()
+    for place in _PYTHONPATH:
+        yield "PYTHONPATH/", place
 
 
 def is_library(file: str) -> bool:

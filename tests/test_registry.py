@@ -160,7 +160,7 @@ def test_a_file_of_the_users_has_one_name_on_all_machines(
     (project / "linked_library.py").symlink_to(library / "in_site.py")
     with zipfile.ZipFile(project / "helpers.zip", "w") as archive:
         archive.writestr("helpers/__init__.py", "")
-    monkeypatch.setenv("PYTHONPATH", f"{shared}{os.pathsep}{library}")
+    monkeypatch.setattr(registry, "_PYTHONPATH", [shared, library])
     named = {
         project / "in_proj.py": "in_proj.py",
         project / "link.py": "link.py",
