@@ -266,8 +266,19 @@ def _milliseconds(seconds: float) -> int:
 
 def _artifacts(uri: str) -> str | None:
     """Where files go: beside a database in a file, otherwise where the server says."""
-    scheme, _, path = uri.partition(":///")
-    return str(Path(path).absolute().parent / "mlflow-artifacts") if scheme == "sqlite" and path else None
+    if not uri.startswith("sqlite:///"):
+        return None
+    from sqlalchemy import make_url
+
+    path = make_url(uri).database
+    return (Path(path).absolute().parent / "mlflow-artifacts").as_uri() if path else None
+
+
+def _database(folder: str) -> str:
+    """The address of a database in ``folder``, which may have signs that mean something in an address."""
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=f"{folder}/mlflow.db").render_as_string()
 
 
 def _without_login(uri: str) -> str:

@@ -13,7 +13,7 @@ lest either become the tail of the run.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.units import Unit
@@ -24,7 +24,8 @@ class LongestRemaining:
 
     Where progress is to be even, configs with fewer epochs behind them come first. Ties go to the lower name.
     The order of one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its
-    partitions in random order (paper, section 3.1).
+    partitions in random order (paper, section 3.1). Batches that the host has made come first; which config
+    made them, and so the order, is random as well.
     """
 
     def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
@@ -49,8 +50,7 @@ class LongestRemaining:
             units = [unit for unit in context.eligible[node] if unit.config not in taken_configs]
             if units:
                 first = min(units, key=lambda unit: _rank(context, unit)).config
-                of_config = (unit for unit in units if unit.config == first)
-                unit = min(of_config, key=lambda unit: shuffled(unit, context.seed[0]))
+                unit = preferred(context, node, [unit for unit in units if unit.config == first])
                 chosen.append((node, unit))
                 taken_configs.add(unit.config)
         return chosen
@@ -60,6 +60,12 @@ def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
     """The config with the lowest rank comes first."""
     epoch = unit.epoch if context.even else 0
     return epoch, -context.remaining[unit.config], unit.config
+
+
+def preferred(context: SchedulingContext, node: str, units: Iterable[Unit]) -> Unit:
+    """Which of a config's ``units`` the node takes: one whose batches its host has, else any, at random."""
+    batches = context.batches.get(node, ())
+    return min(units, key=lambda u: ((u.epoch, u.partition) not in batches, shuffled(u, context.seed[0])))
 
 
 def shuffled(unit: Unit, seed: int) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from cerebro_elastic.scheduling.live_state import (
     least_end,
     present_state,
 )
-from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, shuffled
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, preferred
 
 LARGEST = 100_000
 """The largest problem to look ahead in: configs times partitions times nodes."""
@@ -222,7 +222,7 @@ def _as_units(
 ) -> Iterator[tuple[str, Unit]]:
     """The visits as pairs of a node and a unit that may be chosen; other visits are left out.
 
-    Of a config's units that are as good, the order is pseudorandom as in longest-remaining. A partition is
+    Of a config's units that are as good, one is taken as in longest-remaining. A partition is
     fetched only where the config has no eligible unit.
     """
     nodes, configs = list(left.nodes), list(left.configs)
@@ -230,6 +230,6 @@ def _as_units(
         node, config = nodes[visit.node], configs[visit.config]
         units = [unit for unit in context.eligible.get(node, ()) if unit.config == config]
         if units:
-            yield node, min(units, key=lambda unit: shuffled(unit, context.seed[0]))
+            yield node, preferred(context, node, units)
         elif context.elsewhere and (unit := context.elsewhere(node, config, visit.partition)):
             yield node, unit

@@ -33,6 +33,8 @@ _OURS = frozenset({"batch_size", "rounds"})
 _EARLY_STOPPING = frozenset(
     {"early_stopping", "early_stopping_round", "early_stopping_rounds", "n_iter_no_change"}
 )
+_BOOSTING = frozenset({"boosting", "boosting_type", "boost"})
+"""LightGBM's names of how it boosts."""
 _SHOWN = 5
 """So many of a library's hundreds of parameters are named."""
 
@@ -82,6 +84,12 @@ class BoostingTask(ArrayTask):
                 f"{stopping[0]}: a unit adds all of its rounds; to stop configs early choose a search that "
                 "does, such as `search: {method: asha}`"
             )
+        for name in sorted(given.keys() & _BOOSTING):
+            if given[name] in ("rf", "random_forest"):
+                raise TaskError(
+                    f"{name}: {given[name]}: LightGBM does not continue the training of a random forest, and "
+                    "each unit continues that before it: choose gbdt or dart"
+                )
         known = self._library.known() | _OURS
         for name in given.keys() - known:
             near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))

@@ -279,6 +279,7 @@ def test_an_archive_that_is_cut_off_anywhere_is_refused(tmp_path: Path, out: str
         ({"a.bin": b"1", "a.cls": b"1", "b.bin": b"2"}, r"'cls' .* has no value in 1 of 2 rows \(1;"),
         ({"a.txt": b"1", "a.cls": b"1", "b.cls": b"2"}, r"'txt' .* no value in 1 of 2 rows .*a.tar: b.txt"),
         ({"a.bin": b"1", "a.BIN": b"1"}, "a.BIN twice in one sample"),
+        ({"22.05.png": b"1", "22.06.png": b"2", "23.05.png": b"3"}, r"22.06.png .* ends at its first dot"),
         ({"a.json": b"{"}, "a.json cannot be read: Expecting"),
         ({"a.jpg": picture(1)[:300]}, r"row 0 \(train\): .*a.tar: a.jpg \(jpg\): OSError"),
         ({"a.cls": b"cat", "b.cls": b"1"}, "'cls' .* values of type int"),

@@ -38,7 +38,7 @@ from cerebro_elastic.store.client.memory import MemoryStore
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty database of MLflow's: to make one takes a second."""
-    folder = tmp_path_factory.mktemp("empty")
+    folder = tmp_path_factory.mktemp("empty%20#?")
     MlflowTracker("r", "none", str(folder)).written()
     return folder / "mlflow.db"
 

@@ -54,6 +54,15 @@ def test_ties_are_broken_by_name_and_partition() -> None:
     assert LongestRemaining().choose(lone) == [("a", Unit("c", 0, 1))]
 
 
+def test_a_node_takes_the_unit_whose_batches_its_host_has() -> None:
+    units = [Unit("c", 1, partition) for partition in range(8)]
+    for policy in (LongestRemaining(), Auto()):
+        for made in range(8):
+            batches = {"a": {(1, made), (0, 0)}, "b": {(1, 0)}}
+            context = SchedulingContext({"a": units}, {"c": 1.0}, {}, lambda _u, _n: 1.0, batches=batches)
+            assert policy.choose(context) == [("a", Unit("c", 1, made))]
+
+
 def test_random_differs_from_moment_to_moment_and_favours_none() -> None:
     picks = Counter(
         unit.config

@@ -201,4 +201,5 @@ def _context(
         size=sum(left > 0 for left in moment.remaining.values()) * plan.partitions * len(nodes),
         elsewhere=unit_elsewhere if plan.on_demand and not hint and freed is None else None,
         even=plan.progress is Progress.EVEN,
+        batches=moment.batches,
     )

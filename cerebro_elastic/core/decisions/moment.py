@@ -11,7 +11,7 @@ from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.placements import Placements, placements
 from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factors
 from cerebro_elastic.core.history.progress import units_left
-from cerebro_elastic.core.history.tallies import cached_partitions
+from cerebro_elastic.core.history.tallies import batches_at_hand, cached_partitions
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -33,6 +33,7 @@ class Moment:
     """What each config may do next, and where."""
     cached: Mapping[str, Collection[int]]
     """By node: the partitions in its cache."""
+    batches: Mapping[str, Collection[tuple[int, int]]]
     seconds: Mapping[str, float]
     """By config: the seconds of its unit on a node of factor 1."""
     speed_factors: Mapping[str, float]
@@ -51,6 +52,7 @@ def moment_of(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Moment:
         steps,
         placements(state, plan, nodes, steps),
         cached=cached_partitions(nodes.values()),
+        batches=batches_at_hand(nodes.values(), state.batches),
         seconds=seconds,
         speed_factors=speed_factors(state, nodes),
         remaining={name: left * seconds[name] for name, left in units.items()},

@@ -16,6 +16,7 @@ from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.profiles import add_profile, refine
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.history.tallies import (
+    add_batches,
     add_cached,
     add_failure,
     add_point,
@@ -48,6 +49,7 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
         fetches=add_fetch(state.fetches, visit),
         curves=add_point(state.curves, config, visit, state.plan),
         usage=add_usage(state.usage, visit),
+        batches=add_batches(state.batches, visit, state.usage),
         profiles=refine(state.profiles, visit),
     )
 

@@ -16,6 +16,8 @@ from cerebro_elastic.core.model.units import Phase
 
 Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
 """By config: its points in the order of its visits."""
+Batches: TypeAlias = Mapping[str, frozenset[tuple[int, int]]]
+"""By node: epochs and partitions."""
 
 
 def add_failure(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, Streak]:
@@ -119,6 +121,28 @@ def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
         elif not cached <= set(node.cached):
             updated[name] = replace(node, cached=tuple(sorted(cached.union(node.cached))))
     return {**nodes, **updated} if updated else nodes
+
+
+def add_batches(held: Batches, visit: Visit, usage: Usage) -> Batches:
+    """``held`` after one more visit, in a run whose configs share batches by its ``usage``. Hosts drop the
+    oldest epochs first, so those before the last but one do not count."""
+    if visit.unit.phase is not Phase.TRAIN or not (visit.batches_shared or usage.batches_shared):
+        return held
+    epoch, partition = visit.unit.epoch, visit.unit.partition
+    before = {name: held.get(name, frozenset()) for name in visit.nodes}
+    after = {
+        name: frozenset({(epoch, partition), *(pair for pair in pairs if pair[0] >= epoch - 1)})
+        for name, pairs in before.items()
+    }
+    return {**held, **after} if after != before else held
+
+
+def batches_at_hand(nodes: Collection[Node], held: Batches) -> dict[str, frozenset[tuple[int, int]]]:
+    """By node: the epochs and partitions whose batches its host has, which all nodes of the host share."""
+    hosts: dict[str, frozenset[tuple[int, int]]] = {}
+    for node in nodes:
+        hosts[node.host] = hosts.get(node.host, frozenset()) | held.get(node.name, frozenset())
+    return {node.name: hosts[node.host] for node in nodes}
 
 
 def ready_node(node: Node, cached: Collection[int]) -> Node:

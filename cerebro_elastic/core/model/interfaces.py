@@ -78,6 +78,9 @@ class SchedulingContext:
     node: the unit, if the policy may choose it, else ``None``."""
     even: bool = False
     """A config with fewer epochs behind it comes first."""
+    batches: Mapping[str, Collection[tuple[int, int]]] = field(default_factory=dict)
+    """By node: the epochs and partitions whose batches its host has made. Of a config's units that are as
+    good, a node takes one of these."""
 
 
 class Policy(Protocol):

@@ -208,12 +208,17 @@ def recheck(
         )
     code = {**checked.code, PACKAGE: package_digest()}
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
-    files = [name for name in changed if name != PACKAGE]
-    where = [f"{', '.join(files)} in {recipe.root}"] if files else []
-    where += [PACKAGE] if PACKAGE in changed and PACKAGE in spec.code else []  # an earlier version had none
-    if where:
+    if PACKAGE not in spec.code:  # an earlier version had none
+        changed.remove(PACKAGE)
+    if changed:
+        texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(
-            f"note: {' and '.join(where)} is not as it was when the run began; it goes on with the new code, "
-            "and `replay` will find visits that differ"
+            f"note: {', '.join(texts)} is not as it was when the run began; it goes on with "
+            "the new code, and `replay` will find visits that differ"
         )
     return replace(spec, code=code)
+
+
+def _short(code: Mapping[str, str], name: str) -> str:
+    """The beginning of a digest."""
+    return code[name][:12] if name in code else "none"

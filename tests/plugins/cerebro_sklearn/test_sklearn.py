@@ -180,6 +180,11 @@ def test_stopping_inside_a_unit_is_refused(contract: type[BoosterContract]) -> N
         contract().make().check({"early_stopping_round": 3})
 
 
+def test_a_random_forest_that_cannot_be_continued_is_refused() -> None:
+    with pytest.raises(TaskError, match="boost: rf: LightGBM does not continue"):
+        TestLightGbm().make().check({"boost": "rf"})
+
+
 def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:
     contract = TestPipeline()
     (parent,) = contract.trained_units(1)
