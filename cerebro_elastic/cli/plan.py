@@ -16,7 +16,7 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.forecast.plan import RunForecast
+from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
 from cerebro_elastic.training.strategy_cost import StrategyCost
@@ -62,6 +62,8 @@ def plan(
         _show(terminal(), checked, forecasts, price)
 
 
+_WAITS = 0.05
+"""From which share of a unit's time on it is said that it waits for data."""
 _WORTH_SAYING = 0.005
 """A smaller cost of even progress is noise."""
 
@@ -86,6 +88,12 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     )
     console.print(_options_table(forecasts, price))
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
+    share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
+    if share >= _WAITS:
+        say(
+            f"\nData: a unit waits for batches in {share:.0%} of its time where it is the first to need them; "
+            "the other configs on its host take those that it has made."
+        )
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if forecasts.left_out:
         say("\nLeft out (docs/how-to/forecast.md says by which rules):")
@@ -199,6 +207,7 @@ def _profile(profile: StrategyCost) -> dict[str, Any]:
         **_strategy(profile.strategy),
         "beside": profile.concurrent_units,
         "batch": profile.batch_seconds,
+        "data": profile.data_seconds,
         "fixed": profile.fixed_seconds,
         "hop": profile.hop_seconds,
         "saving": profile.save_seconds,

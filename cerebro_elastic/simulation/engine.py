@@ -69,6 +69,8 @@ class RunningUnit:
     """The seconds of the save that may go on behind the node's next unit."""
     batches: int
     """How many batches are trained."""
+    shared: bool = False
+    """Whether its host has made its batches for another config."""
     whole: bool = True
     """Whether the unit is trained to its end."""
 
@@ -127,6 +129,7 @@ class Engine:
         self._scheduled = 0
         self._begun: set[str] = set()
         self._fetched: dict[tuple[str, int], float] = {}
+        self._made: set[tuple[str, int, int]] = set()
         self._waiting: dict[str, RunningUnit] = {}
         self._solver = SimulatedSolver(policy, plan.seed) if isinstance(policy, Planner) else None
         self._solving = False
@@ -230,9 +233,11 @@ class Engine:
         costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
         dispatch = 0.0 if queued else costs.dispatch
         started = self.now + max(dispatch, *map(self._startup, attempt.nodes))
+        shared = self._share_batches(attempt) if costs.data else False
+        training = costs.training - costs.data * shared
         slowed = max(self.slow.get(name, [1.0])[-1] for name in attempt.nodes)
         batches = sizes.batches - attempt.skip
-        seconds = costs.training * slowed * noise(self.plan.seed, unit, self.conditions.spread)
+        seconds = training * slowed * noise(self.plan.seed, unit, self.conditions.spread)
         ready = max(self._ready(name, unit.partition, started) for name in attempt.nodes)
         self._prefetch(attempt, ready)
         self.go_on(
@@ -244,8 +249,17 @@ class Engine:
                 seconds=seconds * batches / sizes.batches,
                 saving=costs.saving if unit.phase is Phase.TRAIN else 0.0,
                 batches=batches,
+                shared=shared,
             )
         )
+
+    def _share_batches(self, attempt: Attempt) -> bool:
+        """Whether the lead's host has made the unit's batches; from now on it has."""
+        batches = (self.state.nodes[attempt.node].host, attempt.unit.epoch, attempt.unit.partition)
+        if batches in self._made:
+            return True
+        self._made.add(batches)
+        return False
 
     def go_on(self, unit: RunningUnit) -> None:
         """Let the attempt's nodes go on with this unit from now."""
@@ -378,4 +392,6 @@ class Engine:
             whole=running.whole,
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
+            batches_made=0 if running.shared else running.batches,
+            batches_shared=running.batches if running.shared else 0,
         )

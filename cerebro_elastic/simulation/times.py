@@ -36,6 +36,8 @@ class UnitCosts:
     """In the task."""
     saving: float = 0.0
     """Of a save behind the node's next unit."""
+    data: float = 0.0
+    """Of those in the task: waiting for batches, which are there if its host has made them before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Times:
     """By unit: what it took in a recorded run."""
     saving: float = 0.0
     """As in ``UnitCosts``."""
+    data: float = 0.0
+    """The share (0 to 1) of a training unit's seconds that are ``UnitCosts.data``."""
 
     def __post_init__(self) -> None:
         for name in ("usual", "hop", "fetch", "dispatch", "saving"):
@@ -95,7 +99,8 @@ class Times:
         known = self.units.get(attempt.unit)
         if known is None or known.strategy != attempt.strategy:
             training = self.training(attempt, ends_epoch=ends_epoch)
-            return UnitCosts(self.dispatch, self.hop, training, self.saving)
+            data = self.data * training if attempt.unit.phase is Phase.TRAIN else 0.0
+            return UnitCosts(self.dispatch, self.hop, training, self.saving, data)
         relative = self.nodes.get(attempt.node, 1.0) / self.nodes.get(known.node, 1.0)
         return replace(known.costs, training=known.costs.training * relative)
 

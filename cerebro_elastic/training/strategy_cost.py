@@ -17,6 +17,8 @@ class StrategyCost:
     """The strategy that was measured."""
     batch_seconds: float = 0.0
     """Seconds of one batch."""
+    data_seconds: float = 0.0
+    """The part of them in which training waited for the batch to be made."""
     peak_bytes: int = 0
     """The most bytes that one rank had in use."""
     hop_seconds: float | None = None

@@ -109,6 +109,7 @@ class LocalProfiler:
         return replace(
             first,
             batch_seconds=fmean(cost.batch_seconds for cost in costs),
+            data_seconds=fmean(cost.data_seconds for cost in costs),
             fixed_seconds=fmean(cost.fixed_seconds for cost in costs),
             hop_seconds=None
             if first.hop_seconds is None
@@ -176,6 +177,7 @@ def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, sc
         config.id,
         strategy,
         batch_seconds=profiled.batch_seconds,
+        data_seconds=profiled.data_seconds,
         peak_bytes=profiled.peak_bytes,
         fixed_seconds=max(0.0, clock.now() - began - profiled.batch_seconds),
     )

@@ -32,6 +32,8 @@ class Profiled:
 
     batch_seconds: float
     """Seconds of one batch."""
+    data_seconds: float
+    """The part of them in which training waited for the batch."""
     peak_bytes: int
     """The most bytes that one of the ranks had in use; known on the rank that leads."""
     state: TaskState | None
@@ -94,7 +96,7 @@ def profile(
         seconds: Train more batches if the few take less than this.
     """
     free = memory.free_bytes(runner.device, limit)
-    watch = _Watch(clock, runner.device, meter, seconds)
+    watch = _Watch(clock, runner.device, meter, job.data_use, seconds)
     watch.begin(job.skip, job_batches.unit_batches(job))
     state = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
@@ -102,7 +104,9 @@ def profile(
         limited = replace(job, stop=watch.stop, memory_limit_bytes=collectives.least(free))
         state = runner.perform(limited).state
     watch.end(job_batches.unit_batches(job))
-    return Profiled(watch.batch_seconds, max(collectives.gathered(watch.peak_bytes), default=0), state)
+    return Profiled(
+        watch.batch_seconds, watch.data_seconds, max(collectives.gathered(watch.peak_bytes), default=0), state
+    )
 
 
 def over_limit(peak_bytes: int, limit: int | None) -> str | None:
@@ -121,13 +125,15 @@ class _Watch:
     clock: Clock
     device: str
     meter: memory.Meter
+    data_use: DataUse
     seconds: float
     skip: int = 0
     batches: int = 0
     enough: int = 0
     peak_bytes: int = 0
-    times: dict[int, float] = field(default_factory=dict)
-    """When how many batches of the partition were trained, by the clock."""
+    times: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """When how many batches of the partition were trained, by the clock, and for how long it had waited for
+    data by then."""
 
     def begin(self, skip: int, batches: int) -> None:
         self.skip, self.batches, self.enough = skip, batches, skip + _BATCHES
@@ -151,13 +157,21 @@ class _Watch:
     @property
     def batch_seconds(self) -> float:
         """Seconds of one batch, without the first if there are several."""
+        return self._per_batch(0)
+
+    @property
+    def data_seconds(self) -> float:
+        """How long training waited for one batch, alike."""
+        return self._per_batch(1)
+
+    def _per_batch(self, which: int) -> float:
         times = list(self.times.items())
         (first, began), (last, ended) = times[1 if len(times) > 2 else 0], times[-1]
-        return (ended - began) / (last - first)
+        return (ended[which] - began[which]) / (last - first)
 
-    def _now(self) -> float:
+    def _now(self) -> tuple[float, float]:
         memory.synchronize(self.device)
-        return self.clock.now()
+        return self.clock.now(), self.data_use.waited_seconds
 
 
 def refusal_of(attempt: Attempt, error: BaseException) -> str | None:

@@ -85,6 +85,19 @@ def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
 
 
+def test_what_one_config_waits_for_the_others_on_its_host_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 0.1 s a batch, 0.06 are waiting: the first of 6 configs has that, on each of the hosts alone."""
+    monkeypatch.setattr(planning, "DISPATCH", 0.0)
+    measured = told(tried("c0000", 0.1, data_seconds=0.06))
+    data = {"source": "c:d", "batch_size": 10, "workers": 1}
+    for nodes in (1, 2):
+        (one,) = plan(measured, [2], [nodes], data=data).options
+        assert one.seconds == pytest.approx(2 * 160 * (0.1 + 5 * 0.04) / nodes, rel=0.1)
+    for values in ({"data": {**data, "workers": 0}}, {"data": data, "node": {"batch_cache_bytes": 0}}):
+        (one,) = plan(measured, [2], [1], **values).options
+        assert one.seconds == pytest.approx(2 * 6 * 160 * 0.1)
+
+
 def test_table_two_has_the_runs_own_numbers() -> None:
     found = plan(told(tried("c0000", 0.1)), [4], [4])
     assert found.best.candidate.nodes == 4

@@ -250,7 +250,16 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
         hop=fmean(p.hop_seconds or 0.0 for p in profiles),
         saving=fmean(p.save_seconds for p in profiles),
         dispatch=DISPATCH,
+        data=data_share(recipe, profiles),
     )
+
+
+def data_share(recipe: Recipe, profiles: Sequence[StrategyCost]) -> float:
+    """The share (0 to 1) of their units that configs spend waiting for batches which one of them makes for
+    all on its host."""
+    if not recipe.data.workers or recipe.node.batch_cache_bytes == 0:
+        return 0.0
+    return fmean(p.data_seconds / p.batch_seconds if p.batch_seconds else 0.0 for p in profiles)
 
 
 def _sizes(measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSizes:
