@@ -91,8 +91,8 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
     if share >= _WAITS:
         say(
-            f"\nData: a unit waits for batches in {share:.0%} of its time where it is the first to need them; "
-            "the other configs on its host take those that it has made."
+            f"\nData: a unit waits for batches in {share:.0%} of its time where it is the first to need "
+            "them; the other configs on its host take those that it has made."
         )
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if forecasts.left_out:
