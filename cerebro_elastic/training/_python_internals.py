@@ -6,10 +6,15 @@ An interpreter that keeps them elsewhere is noticed by a trial; it is then slowe
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 _TYPE_VERSION = 384
 """The offset of ``tp_version_tag``: another number after each change of a class or of one that it is derived
@@ -60,3 +65,38 @@ def _numbered() -> bool:
     classes, tables = zip(*seen, strict=True)
     unchanged = (of_class.value, of_table.value) == seen[-1]
     return unchanged and classes[::2] == (0, 0, 0) and len({*classes}) == 4 and len({*tables}) == 3
+
+
+_SET_MASK, _SET_TABLE = 32, 40
+"""The offsets of a set's ``mask`` (its places less one) and ``table``: of pairs of an item and its hash."""
+GONE = -1
+"""In place of the hash of an item that was removed: no hash has this value."""
+_LINEAR_PROBES, _PERTURB_SHIFT = 9, 5
+
+
+def table(present: set[Any]) -> NDArray[np.int64] | None:
+    """The table of a set, of shape (places, 2): the address of an item, or 0, and its hash, which is ``GONE``
+    where an item was removed. ``None`` if this interpreter keeps it elsewhere."""
+    if not _keeps_sets_so():
+        return None
+    size = ctypes.c_ssize_t.from_address(id(present) + _SET_MASK).value + 1
+    start = ctypes.c_void_p.from_address(id(present) + _SET_TABLE).value
+    assert start is not None
+    return np.frombuffer(ctypes.string_at(start, 16 * size), np.int64).reshape(size, 2)
+
+
+def probes(key: Any, size: int) -> Iterator[int]:
+    """The places in which a table of ``size`` places looks for ``key``, one after the other."""
+    perturb, mask = hash(key) & ((1 << 64) - 1), size - 1
+    place = perturb & mask
+    while True:
+        yield place
+        if place + _LINEAR_PROBES <= mask:
+            yield from range(place + 1, place + 1 + _LINEAR_PROBES)
+        perturb >>= _PERTURB_SHIFT
+        place = (place * 5 + 1 + perturb) & mask
+
+
+@functools.cache
+def _keeps_sets_so() -> bool:
+    return sys.implementation.name == "cpython" and (3, 10) <= sys.version_info < (3, 14)

@@ -57,7 +57,7 @@ class LibraryPatches:
 
     def look(self) -> None:
         """Watch what was imported since the last look."""
-        new = [name for name in _WATCHED if name not in self._seen and name in sys.modules]
+        new = [name for name in _WATCHED if name not in self._seen and sys.modules.get(name)]
         if new:
             self._seen.update(new)
             for owner in chain.from_iterable(map(_owners, new)):

@@ -243,7 +243,7 @@ def differs(one: Any, other: Any) -> bool:
 
 def _known() -> tuple[Setting, ...]:
     """Those of torch if it is imported: tasks of numpy's arrays do without."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return _PYTHON
     of_torch: Any = importlib.import_module("cerebro_elastic.training.torch_settings")
     return (*_PYTHON, *of_torch.SETTINGS)

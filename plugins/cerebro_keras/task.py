@@ -25,7 +25,6 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     select_arguments,
 )
-from cerebro_keras._keras_internals import ignore_warnings_of_short_input
 from cerebro_keras.section import KerasSection
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class KerasTask(ArrayTask):
                 f"task.backend is {section.backend!r}, and this process has imported Keras with the backend "
                 f"{keras.backend.backend()!r}: start another process"
             )
-        ignore_warnings_of_short_input()
+        import_module("cerebro_keras._keras_internals").ignore_warnings_of_short_input()
         if section.backend == "torch":  # dropout draws from torch's generator, else from the model's variable
             self.generators = import_module("cerebro_elastic.extending.torch_tasks").rng
         self.settings = import_module("cerebro_keras.settings").SETTINGS

@@ -161,9 +161,11 @@ class LightningTask:
         """By what the config's code reads in the first epoch, on a few rows, and by the hooks at its end."""
         del rows
         state, before = None, jobs[0].epochs
-        with readers(before, epochs) as noted:
-            for job in jobs:
+        noted: dict[str, None] = {}
+        for job in jobs:
+            with readers(before, epochs) as of_unit:  # a unit undoes at its end what libraries were given
                 state = self.train(replace(job, state=state)).state
+            noted.update(dict.fromkeys(of_unit))
         with self._files.borrowed(), unit_process(torch.device("cpu")):
             module = self._build(jobs[0].hparams, jobs[0].seed)
             callbacks = make_callbacks(self._section.callbacks, self._root)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 from cerebro_elastic.training.objects import sets
+from cerebro_elastic.training.objects.encoder import Encoder
 
 
 @pytest.mark.parametrize("size", [3, 50, 3000])
@@ -31,6 +35,40 @@ def test_few_items_come_back_in_any_order_that_they_can_have() -> None:
     present = {0, 8}
     sets.refill(present, list(there))
     assert list(present) == list(there)
+
+
+@pytest.mark.parametrize("kind", ["small", "large", "float", "pairs"])
+@pytest.mark.parametrize("past", ["made at once", "of a dict", "removed", "popped"])
+@pytest.mark.parametrize("size", [5, 10, 76, 300])
+def test_any_set_of_numbers_is_built_again_place_by_place(kind: str, past: str, size: int) -> None:
+    """The same items then come next, whatever is added."""
+    draw = random.Random(f"{kind} {past} {size}")
+    values: list[Any] = {
+        "small": lambda: draw.sample(range(3 * size), size),
+        "large": lambda: [draw.randrange(-(10**15), 10**15) for _ in range(size)],
+        "float": lambda: [draw.random() for _ in range(size)],
+        "pairs": lambda: [(draw.randrange(1000), draw.randrange(1000)) for _ in range(size)],
+    }[kind]()
+    there = set(dict.fromkeys(values)) if past == "of a dict" else set(values)
+    if past == "removed":
+        there -= set(values[: size // 4])
+        for value in values[size // 4 : size // 2]:
+            there.discard(value)
+    if past == "popped":
+        for _ in range(size // 2):
+            there.pop()
+    encoder = Encoder()
+    tree = encoder.tree(there)
+    present: set[Any] = set(values[:3])
+    sets.refill(present, tree["value"], as_new=True)
+    if "added" in tree:
+        sets.rebuild(present, tree["value"], tree["added"], tree["size"])
+    assert list(present) == list(there)
+    assert encoder.tree(present) == tree
+    for value in range(10_000, 10_000 + size):
+        there.add(value)
+        present.add(value)
+        assert list(present) == list(there)
 
 
 def test_only_numbers_have_an_order_that_is_the_same_in_every_process() -> None:

@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.units import Phase
 
 Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
 """By config: its points in the order of its visits."""
-Batches: TypeAlias = Mapping[str, frozenset[tuple[int, int]]]
+Batches: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 """By node: epochs and partitions."""
 
 
@@ -129,9 +129,9 @@ def add_batches(held: Batches, visit: Visit, usage: Usage) -> Batches:
     if visit.unit.phase is not Phase.TRAIN or not (visit.batches_shared or usage.batches_shared):
         return held
     epoch, partition = visit.unit.epoch, visit.unit.partition
-    before = {name: held.get(name, frozenset()) for name in visit.nodes}
+    before = {name: held.get(name, ()) for name in visit.nodes}
     after = {
-        name: frozenset({(epoch, partition), *(pair for pair in pairs if pair[0] >= epoch - 1)})
+        name: tuple(sorted({(epoch, partition), *(pair for pair in pairs if pair[0] >= epoch - 1)}))
         for name, pairs in before.items()
     }
     return {**held, **after} if after != before else held
@@ -139,10 +139,10 @@ def add_batches(held: Batches, visit: Visit, usage: Usage) -> Batches:
 
 def batches_at_hand(nodes: Collection[Node], held: Batches) -> dict[str, frozenset[tuple[int, int]]]:
     """By node: the epochs and partitions whose batches its host has, which all nodes of the host share."""
-    hosts: dict[str, frozenset[tuple[int, int]]] = {}
+    hosts: dict[str, set[tuple[int, int]]] = {}
     for node in nodes:
-        hosts[node.host] = hosts.get(node.host, frozenset()) | held.get(node.name, frozenset())
-    return {node.name: hosts[node.host] for node in nodes}
+        hosts.setdefault(node.host, set()).update(held.get(node.name, ()))
+    return {node.name: frozenset(hosts[node.host]) for node in nodes}
 
 
 def ready_node(node: Node, cached: Collection[int]) -> Node:

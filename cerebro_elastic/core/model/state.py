@@ -153,7 +153,7 @@ class State:
     """By config: its curve, for the search."""
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost, for the search and for forecasts."""
-    batches: Mapping[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    batches: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """By node: the last epochs and partitions whose batches its host has made for all configs."""
     asked: int = 0
     """The revision at which a person last created, stopped or resumed a config."""

@@ -151,6 +151,8 @@ class Decoder:
         else:
             self._decoded[path] = kept
             sets.refill(kept, items, as_new=self._as_new)
+            if "added" in tree and (self._as_new or list(kept) != items):
+                sets.rebuild(kept, items, tree["added"], tree["size"])
         if list(kept) != items:
             raise NotSerializable(
                 "was a set in an order that depends on what it has held before (the keys of a dict, and a "

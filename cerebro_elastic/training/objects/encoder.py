@@ -239,7 +239,7 @@ class Encoder:
             items = list(value)  # a set of weak references may shrink meanwhile
             if not all(map(_is_key, items)):
                 return self._set(value, path)
-            return {TAG: ORDERED, "value": items} if sets.has_order(items) else set(items)
+            return self._ordered_set(value, items) if sets.has_order(items) else set(items)
         if kind is dict:
             if TAG not in value and all(map(_is_key, value)):
                 return {key: self.tree(item, f"{path}/{key}") for key, item in value.items()}
@@ -249,6 +249,14 @@ class Encoder:
             if tree is not None:
                 return tree
         return self._opaque(value, path)
+
+    @staticmethod
+    def _ordered_set(value: Any, items: list[Any]) -> Tree:
+        built = sets.additions(value) if isinstance(value, set) else None
+        if built is None:
+            return {TAG: ORDERED, "value": items}
+        order, size = built
+        return {TAG: ORDERED, "value": items, "added": order, "size": size}
 
     def _tensor(self, value: Tensor, path: str) -> Tree:
         if type(value) not in (Tensor, nn.Parameter, nn.Buffer):

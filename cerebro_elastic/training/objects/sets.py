@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from itertools import permutations
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice, permutations, takewhile
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.training._python_internals import GONE, probes, table
 
 _FEW = 5
 """So many items are tried in all orders."""
+_SMALLEST = 8
+"""The places of the smallest table."""
+_FILLERS = 4
+"""With so many other items for each place a table is full enough to be made anew when they go."""
 
 
 def has_order(items: Sequence[Any]) -> bool:
@@ -40,6 +50,76 @@ def refill(present: set[Any], items: Sequence[Any] | set[Any], *, as_new: bool =
             return
         set.clear(present)
         _add(present, order)
+
+
+def additions(present: set[Any]) -> tuple[list[int], int] | None:
+    """How ``rebuild`` makes a set of the same places: the numbers of its items in the order in which they are
+    to be added, and the size of its table. ``None`` if ``refill`` makes it so, or if nothing does. A number
+    below 0 stands for an item that was removed from that place, counted from -1 on.
+    """
+    known, items = table(present), list(present)
+    fresh: set[Any] = set()
+    refill(fresh, items)
+    if known is None or _same(fresh, known):
+        return None
+    size, in_use = len(known), known[:, 0] != 0
+    removed = known[:, 1] == GONE
+    at = {place: -1 - place for place in np.flatnonzero(in_use & removed).tolist()}
+    at |= {place: number for number, place in enumerate(np.flatnonzero(in_use & ~removed).tolist())}
+    waits: dict[int, list[int]] = {}
+    for place, number in at.items():
+        path = probes(items[number], size) if number >= 0 else iter((place,))
+        before = takewhile(place.__ne__, islice(path, size))
+        waits[number] = [at.get(place, number) for place in before]
+    try:
+        order = list(TopologicalSorter(waits).static_order())
+    except CycleError:
+        return None
+    order.sort(key=lambda number: bool(waits[number]))  # first those that lie where they belong
+    rebuild(fresh, items, order, size)
+    return (order, size) if _same(fresh, known) else None
+
+
+def _same(present: set[Any], known: NDArray[np.int64]) -> bool:
+    """Whether the items lie in the same places, and the same places were in use."""
+    own = table(present)
+    return own is not None and np.array_equal(own, known)
+
+
+class _Removed:
+    """What takes a place until all others have theirs."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __hash__(self) -> int:
+        return self._place
+
+
+def rebuild(present: set[Any], items: Sequence[Any], order: Sequence[int], size: int) -> None:
+    """Make ``items`` those of a set with a table of ``size`` places; ``order`` as from ``additions``.
+
+    A table that takes the keys of a dict gets more than twice as many places before. One from which many
+    items are taken at once is made anew, with more than four times the places of what is left: that lies
+    where it belongs, whatever the order.
+    """
+    removed = [_Removed(-1 - number) for number in order if number < 0]
+    others = iter(removed)
+    added = [items[number] if number >= 0 else next(others) for number in order]
+    set.clear(present)
+    first = 0
+    if 4 * len(added) >= size > _SMALLEST:
+        first = size // 2 - 1
+        set.update(present, dict.fromkeys(added[:first]))
+    elif size > _SMALLEST:
+        first = size // 8
+        fillers = [object() for _ in range(_FILLERS * size)]
+        set.update(present, fillers)
+        _add(present, added[:first])
+        set.difference_update(present, fillers)
+    _add(present, added[first:])
+    for item in removed:
+        set.discard(present, item)
 
 
 def _forget_pops(present: set[Any], size: int) -> None:
