@@ -14,6 +14,7 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -106,11 +107,11 @@ def _findings(
     spec, events = result.spec, result.events
     impossible = list(_foldable(events))
     yield from impossible
-    yield from check(
-        events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref))
-    )
     manifests = _manifests(spec)
     origins = [m.origin for m in manifests.values() if not isinstance(m, DamagedCheckpoint)]
+    yield from check(
+        events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref, origins))
+    )
     chained = any(line.digest is not None for line in result.lines)
     noted = record_chain.has_heads(events) or any(
         origin is not None and origin.record is not None for origin in origins
@@ -119,7 +120,7 @@ def _findings(
     if impossible:
         return  # a history that cannot be leads nowhere
     yield from _heads(result, manifests)
-    yield from _best_readable(result)
+    yield from _best_readable(result, origins)
     manifest = manifest_of(spec)
     yield from record_checks.check_history(events)
     yield from record_checks.check_spec(spec, result.recipe, events)
@@ -251,17 +252,26 @@ def _readable(ref: CheckpointRef) -> bool:
     return True
 
 
-def _given_up(result: RunResult, ref: CheckpointRef) -> bool:
-    """Whether the run, which may go on meanwhile, no longer keeps this checkpoint."""
+def _given_up(result: RunResult, ref: CheckpointRef, origins: Sequence[Origin | None]) -> bool:
+    """Whether the run, which may go on meanwhile, no longer keeps this checkpoint. Where this machine has
+    left the run, only later checkpoints say so."""
     rows = result.now().leaderboard
-    return all(ref not in (row.checkpoint, row.best_checkpoint) for row in rows)
+    config = next((row.config for row in rows if ref in (row.checkpoint, row.best_checkpoint)), None)
+    return config is None or any(
+        origin is not None and origin.unit.config == config and origin.attempt > result.events[-1].revision
+        for origin in origins
+    )
 
 
-def _best_readable(result: RunResult) -> Iterator[Violation]:
+def _best_readable(result: RunResult, origins: Sequence[Origin | None]) -> Iterator[Violation]:
     """Each config's best state must be readable, too."""
     for row in result.leaderboard:
         best = row.best_checkpoint
-        if best is not None and best != row.checkpoint and not (_readable(best) or _given_up(result, best)):
+        if (
+            best is not None
+            and best != row.checkpoint
+            and not (_readable(best) or _given_up(result, best, origins))
+        ):
             yield Violation(
                 "durability", f"{row.config}: its best checkpoint {best.url} cannot be read whole"
             )
