@@ -59,7 +59,7 @@ docs: $(DOCS)/.installed
 # build/evidence. SIZE=full replaces the recorded results, and those in docs/evidence.
 # make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
 SIZE ?= reduced
-ALL_EXPERIMENTS := partial_shuffling end_to_end node_numbers batch_sizes model_sizes communication on_ray \
+ALL_EXPERIMENTS := partial_shuffling end_to_end data_once node_numbers batch_sizes model_sizes communication on_ray \
 	remote_storage scheduling stragglers plan_quality failures searches
 EXPERIMENTS ?= $(ALL_EXPERIMENTS)
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.

@@ -1,0 +1,178 @@
+"""What is it worth that a batch is made once for all configs? Pictures that take long to open, a small net.
+
+    python benchmarks/evidence/data_once.py [--size full] [--rounds 3]
+
+Eight configs train on one node and on two, by hopping with and without sharing, and by others; each process
+that trains has one that loads. Then hopping alone on one core, with and without sharing, by the number of
+configs and the time of training. On one node all runs of hopping must have the same states.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import measuring
+from pages import OURS, PEER, Pages, bars
+
+SCRIPT = measuring.HERE / "peers" / "opened_pictures.py"
+BASE, HOPPING = "hopping, nothing shared", "hopping"
+SYSTEMS = (
+    HOPPING,
+    "hopping, decode and augment",
+    BASE,
+    "processes with loaders",
+    "processes, opened rows in memory",
+    "Lightning",
+    "Ray Tune",
+)
+ROWS, EPOCHS = {"full": 1_600, "reduced": 400}, {"full": 3, "reduced": 2}
+CONFIGS = (2, 4, 8)
+WIDTHS = {"full": (8, 96), "reduced": (96,)}
+"""Of nets; the wider one trains a third as long as a picture is opened."""
+
+
+def arm(system: str, size: str, *, nodes: int, configs: int, width: int, core: bool = False) -> measuring.Arm:
+    """A system that trains so many configs, on one core if asked for."""
+    command = [sys.executable, str(SCRIPT), system, "--nodes", str(nodes), "--configs", str(configs)]
+    return measuring.Arm(
+        system,
+        [*(["taskset", "-c", "0"] if core else []), *command, "--epochs", str(EPOCHS[size])],
+        {**measuring.PEER, "ROWS": str(ROWS[size]), "WIDTH": str(width)},
+    )
+
+
+def main() -> None:
+    asked = measuring.options(__doc__, "data_once").parse_args()
+    for nodes in (1, 2):
+        arms = [arm(system, asked.size, nodes=nodes, configs=8, width=8) for system in SYSTEMS]
+        taken = measuring.take_turns(arms, asked.rounds)
+        if nodes == 1:
+            check_equal(taken)
+        measuring.write(asked.to, asked.size, {f"systems, {nodes}": taken})
+    for width in WIDTHS[asked.size]:
+        row = row_milliseconds(width)
+        measuring.write(asked.to, asked.size, {f"row, {width}": row})
+        for configs in CONFIGS:
+            alone = [
+                arm(system, asked.size, nodes=1, configs=configs, width=width, core=True)
+                for system in (HOPPING, BASE)
+            ]
+            taken = measuring.take_turns(alone, asked.rounds)
+            check_equal(taken)
+            measuring.write(asked.to, asked.size, {f"one core, {width}, {configs}": taken})
+
+
+def check_equal(taken: Mapping[str, Sequence[measuring.Usage]]) -> None:
+    """Raises ``SystemExit`` unless all runs of hopping have the same states."""
+    digests = {
+        usage.said["digest"] for rounds in taken.values() for usage in rounds if "digest" in usage.said
+    }
+    if len(digests) != 1:
+        raise SystemExit(f"{len(digests)} runs of hopping have other states")
+
+
+def row_milliseconds(width: int) -> dict[str, float]:
+    """The milliseconds of a row: to open it, and to train on it."""
+    command = [sys.executable, str(SCRIPT.with_name("opening.py")), str(width)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(ended.stdout)
+    return found
+
+
+def bound(seconds: Mapping[str, float], configs: int) -> float:
+    """The least share of the time without sharing, if each picture is opened once for all configs."""
+    return (seconds["open"] / configs + seconds["train"]) / (seconds["open"] + seconds["train"])
+
+
+def show(pages: Pages) -> None:
+    """Seconds of the systems, and the share of the time that is left by configs and nets."""
+    found = pages.read("data_once")
+    by_nodes = {nodes: found[f"systems, {nodes}"] for nodes in (1, 2)}
+    with pages.figure("data_once", 2) as panels:
+        bars(
+            panels[0],
+            {n: measuring.column(rounds, "seconds") for n, rounds in by_nodes[2].items()},
+            SYSTEMS[:2],
+        )
+        panels[0].set(xlabel="seconds of training, two nodes")
+        for name, colour in zip([n for n in found if n.startswith("row, ")], (OURS, PEER), strict=False):
+            width = name.removeprefix("row, ")
+            seconds = found[name]
+            times = seconds["open"] / seconds["train"]
+            shares = [share(found[f"one core, {width}, {configs}"]) for configs in CONFIGS]
+            panels[1].plot(
+                CONFIGS, shares, marker="o", color=colour, label=f"opening takes {times:.1f} times as long"
+            )
+            limits = [bound(seconds, configs) for configs in CONFIGS]
+            panels[1].plot(CONFIGS, limits, "--", color=colour, label="bound")
+        panels[1].set(xlabel="configs, one core", ylabel="time, as a share of that without sharing")
+        panels[1].set_ylim(0, 1)
+        panels[1].set_xticks(CONFIGS)
+        panels[1].legend(frameon=False)
+    head = [
+        "system",
+        "seconds, one node",
+        "of nothing shared",
+        "seconds, two nodes",
+        "of nothing shared",
+        "rows opened",
+    ]
+    rows = [
+        [
+            system,
+            *(
+                cell
+                for nodes in (1, 2)
+                for cell in (
+                    measuring.spread(measuring.column(by_nodes[nodes][system], "seconds")),
+                    f"{ratio(by_nodes[nodes], system):.2f}",
+                )
+            ),
+            f"{opened(by_nodes[2][system])}",
+        ]
+        for system in SYSTEMS
+    ]
+    pages.fill("data_once.md", "systems", measuring.table(head, rows))
+    rows = []
+    for name, seconds in ((name, each) for name, each in found.items() if name.startswith("row, ")):
+        width = name.removeprefix("row, ")
+        for configs in CONFIGS:
+            taken = found[f"one core, {width}, {configs}"]
+            rows.append(
+                [
+                    f"{seconds['open'] / seconds['train']:.1f}",
+                    str(configs),
+                    measuring.spread(measuring.column(taken[BASE], "seconds")),
+                    measuring.spread(measuring.column(taken[HOPPING], "seconds")),
+                    f"{share(taken):.2f}",
+                    f"{bound(seconds, configs):.2f}",
+                ]
+            )
+    head = ["opening, in times of training", "configs", "seconds, nothing shared", "shared", "share", "bound"]
+    pages.fill("data_once.md", "one core", measuring.table(head, rows))
+
+
+def share(taken: Any) -> float:
+    """The time of hopping as a share of that without sharing."""
+    return ratio(taken, HOPPING)
+
+
+def ratio(taken: Any, system: str) -> float:
+    """The median time of a system as a share of that of hopping without sharing."""
+    return median(measuring.column(taken[system], "seconds")) / median(
+        measuring.column(taken[BASE], "seconds")
+    )
+
+
+def opened(rounds: Any) -> int:
+    """How many rows were opened, the median of the rounds."""
+    return round(median(usage["said"]["opened"] for usage in rounds))
+
+
+if __name__ == "__main__":
+    main()
