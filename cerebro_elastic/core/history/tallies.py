@@ -131,10 +131,11 @@ def add_batches(held: Batches, visit: Visit, usage: Usage) -> Batches:
     epoch, partition = visit.unit.epoch, visit.unit.partition
     before = {name: held.get(name, ()) for name in visit.nodes}
     after = {
-        name: tuple(sorted({(epoch, partition), *(pair for pair in pairs if pair[0] >= epoch - 1)}))
+        name: tuple(sorted([(epoch, partition), *(pair for pair in pairs if pair[0] >= epoch - 1)]))
         for name, pairs in before.items()
+        if (epoch, partition) not in pairs
     }
-    return {**held, **after} if after != before else held
+    return {**held, **after} if after else held
 
 
 def batches_at_hand(nodes: Collection[Node], held: Batches) -> dict[str, frozenset[tuple[int, int]]]:
