@@ -20,7 +20,6 @@ REFUSED = {
     "LargeTable": r"LargeTable\.table, a DataFrame, has changed during training",
     "LoaderIterator": r"LoaderIterator\.batches is a .*DataLoaderIter: whether .* cannot be seen",
     "UnseenQueue": r"UnseenQueue\.queue is a multiprocessing.*Queue: whether .* cannot be seen",
-    "Window": r"Window, attribute 'window': was a set in an order that depends on what it has held",
     "WalksThrough": r"walks through the training batches itself \(trainer\.train_dataloader\)",
     "HookOfOptimizerLater": r"SGD has got or lost a hook during training",
     "HookOfParameterLater": r"net\.0 has got or lost a hook during training .* of weight",

@@ -873,7 +873,7 @@ class UnseenQueue(Keeping):
 
 
 class Window(Keeping):
-    """A set whose order its past decides."""
+    """A set whose order its past decides: items come and go."""
 
     def keep(self) -> None:
         self.window, self.values = set[int](), list[int]()
