@@ -30,9 +30,11 @@ SYSTEMS = (
     "Lightning",
     "Ray Tune",
 )
-ROWS, EPOCHS = {"full": 1_600, "reduced": 400}, {"full": 3, "reduced": 2}
+OURS_ALONE = SYSTEMS[:3]
+"""Compared on one node."""
+ROWS, EPOCHS = {"full": 2_000, "reduced": 400}, 2
 CONFIGS = (2, 4, 8)
-WIDTHS = {"full": (8, 96), "reduced": (96,)}
+WIDTHS = {"full": (18, 8), "reduced": (18,)}
 """Of nets; the wider one trains a third as long as a picture is opened."""
 
 
@@ -41,7 +43,7 @@ def arm(system: str, size: str, *, nodes: int, configs: int, width: int, core: b
     command = [sys.executable, str(SCRIPT), system, "--nodes", str(nodes), "--configs", str(configs)]
     return measuring.Arm(
         system,
-        [*(["taskset", "-c", "0"] if core else []), *command, "--epochs", str(EPOCHS[size])],
+        [*(["taskset", "-c", "0"] if core else []), *command, "--epochs", str(EPOCHS)],
         {**measuring.PEER, "ROWS": str(ROWS[size]), "WIDTH": str(width)},
     )
 
@@ -49,7 +51,8 @@ def arm(system: str, size: str, *, nodes: int, configs: int, width: int, core: b
 def main() -> None:
     asked = measuring.options(__doc__, "data_once").parse_args()
     for nodes in (1, 2):
-        arms = [arm(system, asked.size, nodes=nodes, configs=8, width=8) for system in SYSTEMS]
+        compared = OURS_ALONE if nodes == 1 else SYSTEMS
+        arms = [arm(system, asked.size, nodes=nodes, configs=8, width=8) for system in compared]
         taken = measuring.take_turns(arms, asked.rounds)
         if nodes == 1:
             check_equal(taken)
@@ -93,73 +96,49 @@ def show(pages: Pages) -> None:
     """Seconds of the systems, and the share of the time that is left by configs and nets."""
     found = pages.read("data_once")
     by_nodes = {nodes: found[f"systems, {nodes}"] for nodes in (1, 2)}
+    nets = {name.removeprefix("row, "): row for name, row in found.items() if name.startswith("row, ")}
     with pages.figure("data_once", 2) as panels:
-        bars(
-            panels[0],
-            {n: measuring.column(rounds, "seconds") for n, rounds in by_nodes[2].items()},
-            SYSTEMS[:2],
-        )
+        seconds = {name: measuring.column(rounds, "seconds") for name, rounds in by_nodes[2].items()}
+        bars(panels[0], {name: seconds[name] for name in SYSTEMS}, SYSTEMS[:2])
         panels[0].set(xlabel="seconds of training, two nodes")
-        for name, colour in zip([n for n in found if n.startswith("row, ")], (OURS, PEER), strict=False):
-            width = name.removeprefix("row, ")
-            seconds = found[name]
-            times = seconds["open"] / seconds["train"]
-            shares = [share(found[f"one core, {width}, {configs}"]) for configs in CONFIGS]
-            panels[1].plot(
-                CONFIGS, shares, marker="o", color=colour, label=f"opening takes {times:.1f} times as long"
-            )
-            limits = [bound(seconds, configs) for configs in CONFIGS]
-            panels[1].plot(CONFIGS, limits, "--", color=colour, label="bound")
-        panels[1].set(xlabel="configs, one core", ylabel="time, as a share of that without sharing")
+        for (width, row), colour in zip(nets.items(), (OURS, PEER), strict=False):
+            shares = [ratio(found[f"one core, {width}, {configs}"], HOPPING) for configs in CONFIGS]
+            label = f"opening takes {row['open'] / row['train']:.1f} times as long as training"
+            panels[1].plot(CONFIGS, shares, marker="o", color=colour, label=label)
+            panels[1].plot(CONFIGS, [bound(row, configs) for configs in CONFIGS], "--", color=colour)
+        panels[1].set(xlabel="configs, one core", ylabel="share of the time without sharing")
         panels[1].set_ylim(0, 1)
         panels[1].set_xticks(CONFIGS)
         panels[1].legend(frameon=False)
-    head = [
-        "system",
-        "seconds, one node",
-        "of nothing shared",
-        "seconds, two nodes",
-        "of nothing shared",
-        "rows opened",
-    ]
+    head = ["system", "seconds, one node", "share", "seconds, two nodes", "share", "rows opened"]
+    rows = [[system, *_cells(by_nodes[1], system), *_cells(by_nodes[2], system)] for system in SYSTEMS]
+    opened = [round(median(measuring.column(by_nodes[2][system], "opened"))) for system in SYSTEMS]
+    pages.fill(
+        "data_once.md",
+        "systems",
+        measuring.table(head, [[*row, f"{number:,}"] for row, number in zip(rows, opened, strict=True)]),
+    )
     rows = [
         [
-            system,
-            *(
-                cell
-                for nodes in (1, 2)
-                for cell in (
-                    measuring.spread(measuring.column(by_nodes[nodes][system], "seconds")),
-                    f"{ratio(by_nodes[nodes], system):.2f}",
-                )
-            ),
-            f"{opened(by_nodes[2][system])}",
+            f"{row['open'] / row['train']:.1f}",
+            str(configs),
+            *(measuring.spread(measuring.column(taken[system], "seconds")) for system in (BASE, HOPPING)),
+            f"{ratio(taken, HOPPING):.2f}",
+            f"{bound(row, configs):.2f}",
         ]
-        for system in SYSTEMS
+        for width, row in nets.items()
+        for configs in CONFIGS
+        for taken in [found[f"one core, {width}, {configs}"]]
     ]
-    pages.fill("data_once.md", "systems", measuring.table(head, rows))
-    rows = []
-    for name, seconds in ((name, each) for name, each in found.items() if name.startswith("row, ")):
-        width = name.removeprefix("row, ")
-        for configs in CONFIGS:
-            taken = found[f"one core, {width}, {configs}"]
-            rows.append(
-                [
-                    f"{seconds['open'] / seconds['train']:.1f}",
-                    str(configs),
-                    measuring.spread(measuring.column(taken[BASE], "seconds")),
-                    measuring.spread(measuring.column(taken[HOPPING], "seconds")),
-                    f"{share(taken):.2f}",
-                    f"{bound(seconds, configs):.2f}",
-                ]
-            )
-    head = ["opening, in times of training", "configs", "seconds, nothing shared", "shared", "share", "bound"]
+    head = ["opening / training", "configs", "seconds, nothing shared", "seconds, shared", "share", "bound"]
     pages.fill("data_once.md", "one core", measuring.table(head, rows))
 
 
-def share(taken: Any) -> float:
-    """The time of hopping as a share of that without sharing."""
-    return ratio(taken, HOPPING)
+def _cells(taken: Any, system: str) -> list[str]:
+    """The seconds, and their share of those of hopping without sharing."""
+    if system not in taken:
+        return ["", ""]
+    return [measuring.spread(measuring.column(taken[system], "seconds")), f"{ratio(taken, system):.2f}"]
 
 
 def ratio(taken: Any, system: str) -> float:
@@ -167,11 +146,6 @@ def ratio(taken: Any, system: str) -> float:
     return median(measuring.column(taken[system], "seconds")) / median(
         measuring.column(taken[BASE], "seconds")
     )
-
-
-def opened(rounds: Any) -> int:
-    """How many rows were opened, the median of the rounds."""
-    return round(median(usage["said"]["opened"] for usage in rounds))
 
 
 if __name__ == "__main__":
