@@ -72,6 +72,11 @@ def _behaviour(call: Callable[[], Any], functions: list[Any], loader: LoaderSett
             f"returns another value for the same rows and seeds {cost}: results then depend on more than the "
             "config, such as the time, an environment variable or a file; let it depend on its row alone"
         )
+    if (why := _why_unkept(value)) is not None:
+        return (
+            f"returns what cannot be written to a file ({why}) {cost}: each config makes it for itself; return "
+            "tensors, arrays, numbers, texts, or lists and dicts of them"
+        )
     if keeps:
         return f"changes variables of your files {cost}: without `workers` each config calls it for itself"
     if not draws:
@@ -81,6 +86,14 @@ def _behaviour(call: Callable[[], Any], functions: list[Any], loader: LoaderSett
     return (
         f"draws at random {cost}: each config does it for itself; with `workers: 1` once per host and epoch"
     )
+
+
+def _why_unkept(value: Any) -> str | None:
+    try:
+        encoded(value)
+    except Exception as error:  # whatever the user's class does when it is pickled
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -302,6 +302,7 @@ def test_what_changes_what_the_users_functions_keep_is_not_shared(made: MadeBatc
         (LoaderSettings(SIZE, transform=noisy, workers=1), "once per host and epoch, in a worker"),
         (LoaderSettings(SIZE, transform=counting), "transform changes variables of your files"),
         (LoaderSettings(SIZE, transform=timed), "transform returns another value for the same rows"),
+        (LoaderSettings(SIZE, transform=unpicklable), "transform returns what cannot be written to a file"),
     ],
 )
 def test_the_survey_says_how_functions_behave(loader: LoaderSettings, behaviour: str) -> None:
