@@ -74,8 +74,8 @@ def _behaviour(call: Callable[[], Any], functions: list[Any], loader: LoaderSett
         )
     if (why := _why_unkept(value)) is not None:
         return (
-            f"returns what cannot be written to a file ({why}) {cost}: each config makes it for itself; return "
-            "tensors, arrays, numbers, texts, or lists and dicts of them"
+            f"returns what cannot be written to a file ({why}) {cost}: each config makes it for itself; "
+            "return tensors, arrays, numbers, texts, or lists and dicts of them"
         )
     if keeps:
         return f"changes variables of your files {cost}: without `workers` each config calls it for itself"

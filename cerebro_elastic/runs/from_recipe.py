@@ -9,7 +9,7 @@ from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
 
@@ -65,7 +65,14 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         replicas=recipe.replicas,
         on_demand=recipe.fetch == "on-demand",
         progress=_progress(recipe),
+        prefers_made=_makes_batches(recipe.data),
     )
+
+
+def _makes_batches(data: Data) -> bool:
+    """Whether somebody's code makes the batches, which then is worth doing once."""
+    code = (data.dataset, data.datamodule, data.decode, data.augment, data.transform, data.collate)
+    return data.workers > 0 or any(code)
 
 
 def _progress(recipe: Recipe) -> Progress:

@@ -11,7 +11,13 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
-from cerebro_elastic.core.history.tallies import add_batches, add_cached, batches_at_hand, cached_partitions
+from cerebro_elastic.core.history.tallies import (
+    Batches,
+    add_batches,
+    add_cached,
+    batches_at_hand,
+    cached_partitions,
+)
 from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
@@ -149,16 +155,15 @@ def test_no_home_moves_because_of_a_fetch() -> None:
 
 def test_batches_are_at_hand_for_all_nodes_of_a_host_and_the_last_epochs_count() -> None:
     nodes = [*STATE.nodes.values(), Node("z", "b", registration=9)]
-    alone = add_batches({}, visit(0.0, batches_made=3), Usage())
-    assert alone == {}, "nothing shows yet that anybody takes what others have made"
+    assert add_batches({}, visit(0.0), PLAN) == {}
+    plan = replace(PLAN, prefers_made=True)
     visits = [
-        visit(0.0, unit=Unit("c0", epoch, partition), batches_shared=3)
-        for epoch, partition in ((0, 1), (1, 0), (1, 1), (2, 0))
+        visit(0.0, unit=Unit("c0", epoch, partition)) for epoch, partition in ((0, 1), (1, 0), (1, 1), (2, 0))
     ]
-    held = reduce(lambda held, visit: add_batches(held, visit, Usage()), visits, alone)
+    held: Batches = reduce(lambda held, visit: add_batches(held, visit, plan), visits, {})
     at_hand = batches_at_hand(nodes, held)
     assert at_hand == {"a": set(), "b": {(1, 0), (1, 1), (2, 0)}, "z": {(1, 0), (1, 1), (2, 0)}}
-    assert add_batches(held, visit(0.0, unit=Unit("c1", 2, 0, Phase.EVALUATE)), Usage()) is held
+    assert add_batches(held, visit(0.0, unit=Unit("c1", 2, 0, Phase.EVALUATE)), plan) is held
 
 
 def test_what_a_cache_has_dropped_is_fetched_again() -> None:

@@ -84,6 +84,7 @@ class RunUnderFaults(RuleBasedStateMachine):
             strategies=strategies,
             replicas=replicas,
             on_demand=on_demand,
+            prefers_made=True,
         )
         self.world = World(plan, configs, FirstFit(), search=search, forgets=True)
         self.world.elect()

@@ -62,8 +62,6 @@ class Worker:
             hardware=attempt.hardware,
             replicas=attempt.prefetch.replicas[:1] if attempt.prefetch else (),
             cached=(attempt.unit.partition,) if self._has_dropped else None,
-            batches_made=len(batches) * (attempt.token % 2 == 0),
-            batches_shared=len(batches) * (attempt.token % 2),
         )
 
     @property

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-SIDE, CROP, CLASSES, BATCH, VALID = 320, 96, 4, 32, 0.2
+SIDE, CROP, CLASSES, BATCH, VALID = 320, 64, 4, 32, 0.2
 
 
 def load(rows: int | None = None) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
         fetches=add_fetch(state.fetches, visit),
         curves=add_point(state.curves, config, visit, state.plan),
         usage=add_usage(state.usage, visit),
-        batches=add_batches(state.batches, visit, state.usage),
+        batches=add_batches(state.batches, visit, state.plan),
         profiles=refine(state.profiles, visit),
     )
 

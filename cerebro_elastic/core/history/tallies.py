@@ -123,10 +123,10 @@ def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
     return {**nodes, **updated} if updated else nodes
 
 
-def add_batches(held: Batches, visit: Visit, usage: Usage) -> Batches:
-    """``held`` after one more visit, in a run whose configs share batches by its ``usage``. Hosts drop the
-    oldest epochs first, so those before the last but one do not count."""
-    if visit.unit.phase is not Phase.TRAIN or not (visit.batches_shared or usage.batches_shared):
+def add_batches(held: Batches, visit: Visit, plan: Plan) -> Batches:
+    """``held`` after one more visit. Hosts drop the oldest epochs first, so those before the last but one do
+    not count."""
+    if visit.unit.phase is not Phase.TRAIN or not plan.prefers_made:
         return held
     epoch, partition = visit.unit.epoch, visit.unit.partition
     before = {name: held.get(name, ()) for name in visit.nodes}

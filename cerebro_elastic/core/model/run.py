@@ -54,6 +54,10 @@ class Plan:
     """A node that would be idle otherwise may fetch a partition that is at home elsewhere."""
     progress: Progress = Progress.FREE
     """Whether configs advance evenly."""
+    prefers_made: bool = False
+    """Of a config's units that are as good, a node takes one whose batches its host has made for another
+    config: they are costly to make. It does not ask whether they are still there, so that a run is the same
+    with and without sharing."""
 
 
 @dataclass(frozen=True, slots=True)

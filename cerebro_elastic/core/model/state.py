@@ -154,7 +154,8 @@ class State:
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost, for the search and for forecasts."""
     batches: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """By node: the last epochs and partitions whose batches its host has made for all configs."""
+    """By node, where the plan ``prefers_made``: the last epochs and partitions whose batches its host has
+    made."""
     asked: int = 0
     """The revision at which a person last created, stopped or resumed a config."""
     saving: Mapping[str, Attempt] = field(default_factory=dict)
