@@ -34,7 +34,7 @@ OURS_ALONE = SYSTEMS[:3]
 """Compared on one node."""
 ROWS, EPOCHS = {"full": 1_600, "reduced": 400}, 2
 CONFIGS = (2, 4, 8)
-WIDTHS = {"full": (36, 8), "reduced": (36,)}
+WIDTH, WIDER = 8, 36
 """Of nets; the wider one trains a third as long as a picture is opened."""
 
 
@@ -52,24 +52,22 @@ def main() -> None:
     asked = measuring.options(__doc__, "data_once").parse_args()
     for nodes in (1, 2):
         compared = OURS_ALONE if nodes == 1 else SYSTEMS
-        arms = [arm(system, asked.size, nodes=nodes, configs=8, width=8) for system in compared]
+        arms = [arm(system, asked.size, nodes=nodes, configs=8, width=WIDTH) for system in compared]
         taken = measuring.take_turns(arms, asked.rounds)
         measuring.write(asked.to, asked.size, {f"systems, {nodes}": taken})
-    for width in WIDTHS[asked.size]:
-        row = row_milliseconds(width)
-        measuring.write(asked.to, asked.size, {f"row, {width}": row})
-        for configs in CONFIGS:
-            alone = [
-                arm(system, asked.size, nodes=1, configs=configs, width=width, core=True)
-                for system in (HOPPING, BASE)
-            ]
-            taken = measuring.take_turns(alone, asked.rounds)
-            measuring.write(asked.to, asked.size, {f"one core, {width}, {configs}": taken})
+    measuring.write(asked.to, asked.size, {"row": row_milliseconds()})
+    for configs in CONFIGS:
+        alone = [
+            arm(system, asked.size, nodes=1, configs=configs, width=WIDER, core=True)
+            for system in (HOPPING, BASE)
+        ]
+        taken = measuring.take_turns(alone, asked.rounds)
+        measuring.write(asked.to, asked.size, {f"one core, {configs}": taken})
 
 
-def row_milliseconds(width: int) -> dict[str, float]:
-    """The milliseconds of a row: to open it, and to train on it."""
-    command = [sys.executable, str(SCRIPT.with_name("opening.py")), str(width)]
+def row_milliseconds() -> dict[str, float]:
+    """The milliseconds of a row: to open it, and to train the wider net on it."""
+    command = [sys.executable, str(SCRIPT.with_name("opening.py")), str(WIDER)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(ended.stdout)
     return found
@@ -81,19 +79,18 @@ def bound(seconds: Mapping[str, float], configs: int) -> float:
 
 
 def show(pages: Pages) -> None:
-    """Seconds of the systems, and the share of the time that is left by configs and nets."""
+    """Seconds of the systems, and the share of the time that is left by the number of configs."""
     found = pages.read("data_once")
     by_nodes = {nodes: found[f"systems, {nodes}"] for nodes in (1, 2)}
-    nets = {name.removeprefix("row, "): row for name, row in found.items() if name.startswith("row, ")}
+    row = found["row"]
+    alone = {configs: found[f"one core, {configs}"] for configs in CONFIGS}
     with pages.figure("data_once", 2) as panels:
         seconds = {name: measuring.column(rounds, "seconds") for name, rounds in by_nodes[2].items()}
         bars(panels[0], {name: seconds[name] for name in SYSTEMS}, SYSTEMS[:2])
         panels[0].set(xlabel="seconds of training, two nodes")
-        for (width, row), colour in zip(nets.items(), (OURS, PEER), strict=False):
-            shares = [ratio(found[f"one core, {width}, {configs}"], HOPPING) for configs in CONFIGS]
-            label = f"opening takes {row['open'] / row['train']:.1f} times as long as training"
-            panels[1].plot(CONFIGS, shares, marker="o", color=colour, label=label)
-            panels[1].plot(CONFIGS, [bound(row, configs) for configs in CONFIGS], "--", color=colour)
+        shares = [ratio(taken, HOPPING) for taken in alone.values()]
+        panels[1].plot(CONFIGS, shares, marker="o", color=OURS, label="hopping")
+        panels[1].plot(CONFIGS, [bound(row, configs) for configs in CONFIGS], "--", color=PEER, label="bound")
         panels[1].set(xlabel="configs, one core", ylabel="share of the time without sharing")
         panels[1].set_ylim(0, 1)
         panels[1].set_xticks(CONFIGS)
@@ -108,17 +105,14 @@ def show(pages: Pages) -> None:
     )
     rows = [
         [
-            f"{row['open'] / row['train']:.1f}",
             str(configs),
             *(measuring.spread(measuring.column(taken[system], "seconds")) for system in (BASE, HOPPING)),
             f"{ratio(taken, HOPPING):.2f}",
             f"{bound(row, configs):.2f}",
         ]
-        for width, row in nets.items()
-        for configs in CONFIGS
-        for taken in [found[f"one core, {width}, {configs}"]]
+        for configs, taken in alone.items()
     ]
-    head = ["opening / training", "configs", "seconds, nothing shared", "seconds, shared", "share", "bound"]
+    head = ["configs", "seconds, nothing shared", "seconds, shared", "share", "bound"]
     pages.fill("data_once.md", "one core", measuring.table(head, rows))
 
 

@@ -215,7 +215,6 @@ def _inside(
 REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "batch_sizes": _inside("fashion", _but("64")),
     "communication": _only("fashion"),
-    "data_once": _but("row, 8", "one core, 8,"),
     "end_to_end": _only("fashion"),
     "failures": _but("leader lost"),
     "node_numbers": _inside("simulated", _only("16")),
