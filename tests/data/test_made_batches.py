@@ -84,7 +84,7 @@ def counting(batch: Any) -> Any:
 
 
 def timed(batch: Any) -> Any:
-    return batch + time.perf_counter()
+    return batch * 0 + time.perf_counter() % 1  # small, so that float32 shows microseconds
 
 
 class Squares(Dataset[Any]):
