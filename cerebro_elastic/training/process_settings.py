@@ -253,7 +253,8 @@ def _forget(imported: Sequence[str]) -> None:
     """Forget the user's files among the modules that were just ``imported``."""
     for name in imported:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and not is_library(file) and not name.startswith("cerebro_"):
+        # A library may name a file for a module that has none: "_ops.py" for torch.ops.
+        if file and os.path.isabs(file) and not is_library(file) and not name.startswith("cerebro_"):
             package, _, attribute = name.rpartition(".")
             sys.modules.pop(name)
             if package in sys.modules and attribute in vars(sys.modules[package]):

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -252,3 +253,18 @@ def test_without_pythons_numbers_patches_are_found_all_the_same(monkeypatch: pyt
     nn.Linear.forward = doubled  # type: ignore[method-assign]
     assert patches.undo([]) == ["torch.nn.modules.linear.Linear.forward"]
     assert nn.Linear.forward is not doubled
+
+
+def test_torch_stays_whole_if_a_unit_is_the_first_to_import_it() -> None:
+    """As units of numpy's arrays do whose batches workers make. ``torch.ops`` names a file that is none."""
+    program = (
+        "import os\n"
+        "from cerebro_elastic.training import process_settings\n"
+        "with process_settings.borrowed():\n"
+        "    import torch\n"
+        "    os.environ['SET_BY_A_UNIT'] = '1'\n"
+        "assert 'SET_BY_A_UNIT' not in os.environ\n"
+        "torch.ops.aten.add, torch.classes\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
