@@ -237,8 +237,8 @@ def import_object(reference: str, root: Path) -> Any:
     """A user's object by ``module:name``, the module being looked for in ``root`` first, and in the working
     directory last.
 
-    Both stay on ``sys.path``: what a module imports later, and what a spawned data-loader
-    worker unpickles, is looked for there as well. Raises ``TaskError``.
+    Both stay on ``sys.path``: what a module imports later, and what a process that makes
+    batches unpickles, is looked for there as well. Raises ``TaskError``.
     """
     if not is_reference(reference):
         raise TaskError(f"{reference!r}: expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py")

@@ -1,7 +1,7 @@
 """Processes that make batches. They live as long as their rank, and serve unit after unit.
 
-They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers. A process that makes
-batches imports torch once, which takes seconds.
+They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers, and forks of the host's
+fork server where there is one: a process that imports torch takes seconds to start.
 
 Tasks and batches are pickled here. Left to the threads that feed ``multiprocessing``'s queues, an error would
 only be printed, and the batch would never come.
@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.seeding import seed_generators
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
+from cerebro_elastic.forkserver.context import ForkServerContext
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.torch_internals import stop_workers
 
@@ -118,7 +119,7 @@ class _Processes:
             prefetch_factor=settings.prefetch,
             pin_memory=settings.pin_memory,
             persistent_workers=True,
-            multiprocessing_context="spawn",
+            multiprocessing_context=ForkServerContext(),
             generator=torch.Generator(),  # else it would draw from the global one
         )
         self._iterator: Any = None

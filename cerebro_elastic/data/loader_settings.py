@@ -39,7 +39,7 @@ class LoaderSettings:
     """Makes a batch from a list of rows in the ``layout``. Slow: for users who have such a function."""
     workers: int = 0
     """Processes that make batches; 0: they are made in this process. They start once for all units of a
-    rank, which takes seconds, and pay where ``dataset``, ``transform`` or ``collate`` is heavy."""
+    rank, and pay where ``dataset``, ``transform`` or ``collate`` is heavy."""
     dataset: DatasetFactory | None = None
     """Makes the dataset whose rows the partitions name by number; ``None``: the partitions hold the rows."""
     prefetch: int = 2

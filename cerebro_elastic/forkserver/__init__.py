@@ -22,6 +22,9 @@ Four processes take part:
 - The *client* (``client.py``) holds a connection to the keeper. When the client ends, in whatever way, the
   keeper kills the child and all that descends from it.
 
+``multiprocessing`` starts its processes so, too, where it is given a ``ForkServerContext`` (``context.py``):
+those that make batches.
+
 torchrun starts ranks by a command. That command then stands in for the child (``client.stand_in``): it asks
 for a fork of itself, passes signals on, and ends as the fork ends.
 """

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+FORK_OF = "CEREBRO_FORK_OF"
+"""The environment variable by which a fork knows the socket of its server."""
 _LENGTH = struct.Struct("!I")
 _DESCRIPTORS = 3
 """Standard input, output and error."""

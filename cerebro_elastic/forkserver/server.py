@@ -14,10 +14,11 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from cerebro_elastic.forkserver.child import die_with, run
 from cerebro_elastic.forkserver.keeper import keep
-from cerebro_elastic.forkserver.messages import Imports, Request, address, receive_request, send
+from cerebro_elastic.forkserver.messages import FORK_OF, Imports, Request, address, receive_request, send
 from cerebro_elastic.process import thread_names
 
 _REQUEST_SECONDS = 10.0
@@ -54,6 +55,7 @@ def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
                         _print_to(files)
                         spoilt = _load(imports.modules, imports.root)
                     case Request() as request, files:
+                        request = replace(request, env={**request.env, FORK_OF: path})
                         if _fork(connection, listener, request, files, spoilt):
                             return request
 

@@ -381,3 +381,58 @@ def test_the_next_server_removes_what_a_killed_process_has_left(
     with ForkServer([]):
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("forked", [True, False], ids=["fork", "command"])
+def test_the_processes_of_multiprocessing_are_forks_of_its_server(
+    server: ForkServer, folder: Path, forked: bool
+) -> None:
+    """Queues work, the exit status is known, and none outlives whoever has started it."""
+    (folder / "working.py").write_text(
+        "import os, sys\n"
+        "def double(numbers, doubles):\n"
+        "    while (number := numbers.get()) is not None:\n"
+        "        doubles.put((number * 2, sys.stdin.read(), os.getpid(), 'json.tool' in sys.modules))\n"
+        "    sys.exit(3)\n"
+    )
+    (folder / "starting.py").write_text(
+        "import os, sys, working\n"
+        "from cerebro_elastic.forkserver.context import ForkServerContext\n"
+        "if __name__ == '__main__':\n"
+        "    context = ForkServerContext()\n"
+        "    numbers, doubles = context.Queue(), context.Queue()\n"
+        "    made = [context.Process(target=working.double, args=(numbers, doubles)) for _ in range(2)]\n"
+        "    for process in made: process.start()\n"
+        "    for number in (4, None): numbers.put(number)\n"
+        "    made[0].join(1e-3)\n"
+        "    print(*doubles.get(), flush=True)\n"
+        "    ended = lambda: [process for process in made if not process.is_alive()]\n"
+        "    while not ended(): pass\n"
+        "    (first,) = ended()\n"
+        "    (second,) = [process for process in made if process is not first]\n"
+        "    print(first.exitcode, second.pid, flush=True)\n"
+        "    if sys.argv[1] == 'kill': os.kill(os.getpid(), 9)\n"
+        "    second.terminate()\n"
+        "    second.join()\n"
+        "    print(second.exitcode, flush=True)\n"
+    )
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    env = {**os.environ, "PYTHONPATH": path}
+    for ending in ("wait", "kill"):
+        with open(folder / "said", "w+b") as said:
+            process = start(
+                [*PYTHON, "-m", "starting", ending],
+                {**env, SOCKET: server.path} if forked else env,
+                stdin=subprocess.DEVNULL, stdout=said.fileno(), stderr=2,
+            )  # fmt: skip
+            assert process.wait(DEADLINE) == {"wait": 0, "kill": -signal.SIGKILL}[ending]
+            said.seek(0)
+            (double, _, imported), (status, second), *rest = [
+                line.split() for line in said.read().decode().splitlines()
+            ]
+        assert (double, imported, status) == ("8", str(forked), "3")
+        assert rest == ([["-15"]] if ending == "wait" else [])
+        if ending == "wait" or forked:
+            wait_for(lambda second=second: not is_alive(int(second)))
+        else:
+            os.kill(int(second), signal.SIGKILL)
