@@ -1,7 +1,7 @@
 """Processes that make batches. They live as long as their rank, and serve unit after unit.
 
-They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers, and forks of the host's
-fork server where there is one: a process that imports torch takes seconds to start.
+They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers. They are forks of the
+host's fork server where there is one: a process that imports torch takes seconds to start.
 
 Tasks and batches are pickled here. Left to the threads that feed ``multiprocessing``'s queues, an error would
 only be printed, and the batch would never come.
