@@ -76,8 +76,17 @@ def fault_of(
         return fault
     if isinstance(error, PermissionError):
         return StorageFault.REFUSED
+    if isinstance(status := getattr(error, "status", None), int):  # an answer over HTTP (aiohttp)
+        return _fault_by_status(status)
     # Every backend has exceptions of its own for a network that fails.
     return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
+
+
+def _fault_by_status(status: int) -> StorageFault:
+    if status in (401, 403, 407):
+        return StorageFault.REFUSED
+    passes = status >= 500 or status in (408, 425, 429)  # too slow, too early, too many requests
+    return StorageFault.PASSING if passes else StorageFault.LASTING
 
 
 def storage_error(

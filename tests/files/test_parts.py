@@ -1,4 +1,4 @@
-"""Parts of files on web servers that know no parts, or no lengths."""
+"""Files on web servers: their parts where the server knows no parts or no lengths, and its refusals."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from cerebro_elastic.errors import StorageError
 from cerebro_elastic.files import CHUNK, Place, chunks, locate, open_read, read_ranges, size
 
 CONTENT = bytes(range(256)) * 40
+
+
+asked: list[str] = []
+"""The requests that the server has answered."""
 
 
 @pytest.fixture(params=["all is well", "no length", "ranges ignored", "ranges refused"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            asked.append(self.path)
+            if (name := self.path.rpartition("/")[2]).isdigit():
+                self.send_error(int(name))
+                return
             wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
             data, status = CONTENT, 200
             if wanted and request.param == "ranges refused":
@@ -54,3 +63,15 @@ def test_parts_of_a_file_are_right_whatever_the_server_knows(place: Place) -> No
         assert file.read(7) == CONTENT[5:12]
     assert b"".join(chunks(place)) == CONTENT
     assert read_ranges([place, place], [0, 300], [4, 303]) == [CONTENT[:4], CONTENT[300:303]]
+
+
+@pytest.mark.parametrize("place", ["all is well"], indirect=True)
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [(401, "refuses access"), (403, "refuses access"), (400, "cannot do it"), (410, "cannot do it")],
+)
+def test_a_refusal_is_not_asked_for_again_and_again(place: Place, status: int, what: str) -> None:
+    asked.clear()
+    with pytest.raises(StorageError, match=what):
+        read_ranges([place / str(status)], [0], [4])
+    assert len(asked) <= 4  # once more with fresh credentials, each time for the size and for the bytes
