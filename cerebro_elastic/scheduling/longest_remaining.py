@@ -12,8 +12,8 @@ lest either become the tail of the run.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.units import Unit
@@ -24,8 +24,8 @@ class LongestRemaining:
 
     Where progress is to be even, configs with fewer epochs behind them come first. Ties go to the lower name.
     The order of one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its
-    partitions in random order (paper, section 3.1). Batches that the host has made come first; which config
-    made them, and so the order, is random as well.
+    partitions in random order (paper, section 3.1). Where batches are shared those that the host has made
+    come first, and the configs of a node have one order for each epoch.
     """
 
     def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
@@ -63,12 +63,21 @@ def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
 
 
 def preferred(context: SchedulingContext, node: str, units: Iterable[Unit]) -> Unit:
-    """Which of a config's ``units`` the node takes: one whose batches its host has, else any, at random."""
-    batches = context.batches.get(node, ())
-    return min(units, key=lambda u: ((u.epoch, u.partition) not in batches, shuffled(u, context.seed[0])))
+    """Which of a config's ``units`` the node takes: one whose batches its host has, else any, at random.
+
+    Where batches are shared the node draws one order for all configs. So a lone node, whose made batches are
+    always the first ones of its order, goes through it whatever config came when.
+    """
+    if node not in context.batches:
+        return min(units, key=lambda unit: _shuffled(unit, f"{context.seed[0]} {unit.config}"))
+    made, drawn = context.batches[node], f"{context.seed[0]} {node}"
+    return min(units, key=lambda unit: ((unit.epoch, unit.partition) not in made, _shuffled(unit, drawn)))
 
 
-def shuffled(unit: Unit, seed: int) -> tuple[int, int]:
-    """A unit's place among its config's units, by a hash that is the same in every process."""
-    key = f"{seed} {unit.config} {unit.epoch} {unit.phase} {unit.partition}"
-    return zlib.crc32(key.encode()), unit.partition
+def _shuffled(unit: Unit, drawn: str) -> bytes:
+    """A unit's place in the order that is ``drawn``, by a hash that is the same in every process.
+
+    CRC-32 would not do: it is linear, so that eight partitions had eight orders of 40,320.
+    """
+    key = f"{drawn} {unit.epoch} {unit.phase} {unit.partition}"
+    return blake2b(key.encode(), digest_size=8).digest()

@@ -75,6 +75,23 @@ def visits(done: Simulation) -> list[Visit]:
     return [event.visit for event in done.events if isinstance(event, UnitCommitted)]
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_on_one_node_the_order_of_a_configs_visits_follows_from_the_seed(shares: bool) -> None:
+    """Whatever units last, and so whichever config comes when."""
+    plan = replace(PLAN, max_nodes=1, min_nodes=1, prefers_made=shares)
+    backwards = Times(configs={f"c{i:04d}": 9.0 - i for i in range(6)}, hop=3.0, dispatch=0.1)
+    runs = [
+        visits(run(plan, times=times, nodes=NODES[:1])) for times in (Times(usual=10.0), UNEVEN, backwards)
+    ]
+    assert len({tuple(visit.unit for visit in made) for made in runs}) == 3
+    orders = [
+        {f"c{i:04d}": [v.unit.partition for v in made if v.unit.config == f"c{i:04d}"] for i in range(6)}
+        for made in runs
+    ]
+    assert orders[0] == orders[1] == orders[2]
+    assert len({tuple(order) for order in orders[0].values()}) == (1 if shares else 6)
+
+
 def test_equal_units_fill_the_nodes() -> None:
     """Six configs of eight units of 10 s on four nodes: an open shop whose bound is 120 s."""
     done = run()

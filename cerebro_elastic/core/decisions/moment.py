@@ -52,7 +52,7 @@ def moment_of(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Moment:
         steps,
         placements(state, plan, nodes, steps),
         cached=cached_partitions(nodes.values()),
-        batches=batches_at_hand(nodes.values(), state.batches),
+        batches=batches_at_hand(nodes.values(), state.batches) if plan.prefers_made else {},
         seconds=seconds,
         speed_factors=speed_factors(state, nodes),
         remaining={name: left * seconds[name] for name, left in units.items()},

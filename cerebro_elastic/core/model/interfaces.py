@@ -80,7 +80,7 @@ class SchedulingContext:
     """A config with fewer epochs behind it comes first."""
     batches: Mapping[str, Collection[tuple[int, int]]] = field(default_factory=dict)
     """By node: the epochs and partitions whose batches its host has made. Of a config's units that are as
-    good, a node takes one of these."""
+    good, a node takes one of these. Empty if the run shares no batches."""
 
 
 class Policy(Protocol):
