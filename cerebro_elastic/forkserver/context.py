@@ -16,6 +16,7 @@ from multiprocessing import process, reduction, resource_tracker, spawn
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
 from typing import Any
 
+from cerebro_elastic.forkserver._multiprocessing_internals import run_spawned, use_tracker
 from cerebro_elastic.forkserver.client import start
 from cerebro_elastic.forkserver.messages import FORK_OF
 from cerebro_elastic.process import PYTHON
@@ -115,8 +116,8 @@ def main() -> int:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     _, _inherited[:], _, _ = socket.recv_fds(given, 1, _MOST_FILES)
-    resource_tracker._resource_tracker._fd = _inherited[0]  # type: ignore[attr-defined]
-    return spawn._main(os.dup(given.fileno()), given.detach())
+    use_tracker(_inherited[0])
+    return run_spawned(os.dup(given.fileno()), given.detach())
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def preferred(context: SchedulingContext, node: str, units: Iterable[Unit]) -> U
     """
     if node not in context.batches:
         return min(units, key=lambda unit: _shuffled(unit, f"{context.seed[0]} {unit.config}"))
-    made, drawn = context.batches[node], f"{context.seed[0]} {node}"
+    made, drawn = context.batches[node], f"{context.seed[0]} {sorted(context.batches).index(node)}"
     return min(units, key=lambda unit: ((unit.epoch, unit.partition) not in made, _shuffled(unit, drawn)))
 
 

@@ -69,7 +69,9 @@ def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[
         yield from _check_recipe(each, recipe if each is spec else load_recipe(each.recipe, root=recipe.root))
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
     if not leaders:
-        yield Note("the record does not say by which spec its leaders led: it is of an earlier version")
+        yield Note(
+            "the record begins after the election of its leader: by which spec that led is not checked"
+        )
         return
     ours = basis_of(spec)
     codes = {event.basis.code for event in leaders if event.basis is not None}
