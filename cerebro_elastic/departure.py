@@ -4,7 +4,13 @@ does. What waits for somebody else asks here how long."""
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 _deadline = math.inf
 
@@ -25,3 +31,38 @@ def stay() -> None:
     """Forget the request: what was asked to leave is over, and the process goes on with something else."""
     global _deadline
     _deadline = math.inf
+
+
+@contextmanager
+def interrupts_at_rest(grace: float) -> Iterator[Callable[[], None]]:
+    """In the block, Ctrl-C and SIGTERM have their effect where the function that is yielded is called.
+
+    An exception that a signal raises between a lock and its ``with`` block leaves the lock taken for ever: so
+    a run that was asked to stop could stand still in its connections to etcd. From the signal on the process
+    has ``grace`` seconds. A second signal has its effect at once.
+    """
+    noted: list[int] = []
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        leave_within(grace)
+        noted.append(number)
+        if len(noted) > 1:
+            before[number](number, frame)
+
+    def look() -> None:
+        if len(noted) == 1:
+            noted.append(noted[0])
+            before[noted[0]](noted[0], None)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):
+                before[number] = handler
+                signal.signal(number, note)
+    try:
+        yield look
+        look()
+    finally:
+        for handled, handler in before.items():
+            signal.signal(handled, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -12,7 +13,7 @@ import pytest
 
 from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.departure import leave_within, seconds_to_leave, stay
+from cerebro_elastic.departure import interrupts_at_rest, leave_within, seconds_to_leave, stay
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -56,12 +57,44 @@ def test_a_signal_gives_a_command_its_grace_and_the_next_command_has_none(number
     assert seconds_to_leave() == math.inf
 
 
+def test_a_run_is_interrupted_where_it_looks_and_by_a_second_signal_at_once() -> None:
+    """Not between a lock and its block, which would leave it taken."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    steps = []
+
+    def take_part() -> None:
+        with interrupts_at_rest(30.0) as look:
+            look()
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("goes on")
+            assert 0 < seconds_to_leave() <= 30.0
+            try:
+                look()
+            finally:
+                steps.append("cleans up")
+                look()
+                os.kill(os.getpid(), signal.SIGTERM)
+                steps.append("ends")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            take_part()
+        assert steps == ["goes on", "cleans up"]
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        with pytest.raises(KeyboardInterrupt), interrupts_at_rest(0.0):
+            os.kill(os.getpid(), signal.SIGTERM)  # and nobody looks
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_an_hour_of_patience_ends_with_the_deadline() -> None:
     """Both that of etcd's client and that of ranks."""
-    leave_within(0.0)
+    request = threading.Timer(0.3, leave_within, [0.0])
     with closing(EtcdStore(NOBODY)) as store:
+        request.start()  # while a call waits
         with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
             store.get("key")
+        request.join()
         patient = RetryingStore(store, 3600.0, EventLog())
         with pytest.raises(StoreUnavailable, match="what was committed is safe"):
             patient.get("key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import RunFolder, check_id, default_home, run_folder
@@ -22,6 +23,7 @@ __all__ = [
     "check_id",
     "default_home",
     "end_of",
+    "interrupts_at_rest",
     "keep_record",
     "load_recipe",
     "node_range",

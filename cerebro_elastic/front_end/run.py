@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.departure import stay
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.interrupted import Interrupted
 from cerebro_elastic.front_end.kernel import in_notebook
@@ -130,8 +131,11 @@ def run(
     watcher = view.watcher if view else watcher or Watcher()
 
     def start(watcher: Watcher) -> RunResult:
-        with view or nullcontext():
-            return launch(watcher)
+        try:
+            with view or nullcontext():
+                return launch(watcher)
+        finally:
+            stay()  # if it was interrupted: the next call has time
 
     if wait and on_interrupt == "stop":
         try:

@@ -22,6 +22,7 @@ from cerebro_elastic.extending.launching import (
     check_id,
     default_home,
     end_of,
+    interrupts_at_rest,
     keep_record,
     load_recipe,
     node_range,
@@ -144,13 +145,16 @@ def run(
 def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
     """Keep the hosts running until the run has ended."""
     try:
-        while not group.over and not ended():
-            group.step()
-            time.sleep(_POLL_SECONDS)
-        deadline = time.monotonic() + _END_SECONDS
-        while group.running and time.monotonic() < deadline:
-            group.finish()
-            time.sleep(_POLL_SECONDS)
+        with interrupts_at_rest(0.0) as look:
+            while not group.over and not ended():
+                group.step()
+                look()
+                time.sleep(_POLL_SECONDS)
+            deadline = time.monotonic() + _END_SECONDS
+            while group.running and time.monotonic() < deadline:
+                group.finish()
+                look()
+                time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
         group.leave(grace + _MARGIN)
         raise

@@ -80,7 +80,7 @@ def test_an_etcd_waits_for_silent_machines_until_the_run_has_ended(
             record.store.revoke(silent)
 
     monkeypatch.setattr(etcd_server.time, "sleep", later)
-    assert etcd_server._until_alone(record) is ended
+    assert etcd_server._until_alone(record, lambda: None) is ended
     waited = looks * etcd_server._POLL
     assert (waited < PATIENCE) is ended
     assert waited >= etcd_server._SILENT

@@ -126,7 +126,8 @@ class LocalAgents:
             for name, devices in zip(names, shares, strict=True)
         }
         self._ranks = ranks
-        self._grace = grace
+        self.grace = grace
+        """The seconds that nodes have to leave."""
         self._since = since
         self._say = say
 
@@ -208,11 +209,11 @@ class LocalAgents:
         for agent in running:
             agent.send_signal(signal.SIGTERM)
         self._say(
-            f"stopping the nodes: within {self._grace:g} s they finish their units or save them part-way "
+            f"stopping the nodes: within {self.grace:g} s they finish their units or save them part-way "
             "(Ctrl-C: at once)"
         )
         try:
-            _wait(running, min(self._grace, max(0.0, seconds_to_leave())) + 2 * _MARGIN)
+            _wait(running, min(self.grace, max(0.0, seconds_to_leave())) + 2 * _MARGIN)
         finally:  # also after one more Ctrl-C
             for agent in running:
                 agent.kill()
@@ -231,10 +232,10 @@ class LocalAgents:
             "CEREBRO_PARENT": str(os.getpid()),
             MARK: self._mark,
             "CEREBRO_CACHE": str(self._folder.cache),
-            "CEREBRO_GRACE": f"{self._grace:g}",
+            "CEREBRO_GRACE": f"{self.grace:g}",
             TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
             SCRATCH: str(self._scratch),
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self.grace + _MARGIN)),
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }
         with open(node.log, "ab", opener=as_its_folder) as log:
@@ -244,7 +245,7 @@ class LocalAgents:
                 stdin=subprocess.DEVNULL,
                 stdout=log.fileno(),
                 stderr=log.fileno(),
-                grace_seconds=self._grace + 2 * _MARGIN,
+                grace_seconds=self.grace + 2 * _MARGIN,
                 socket=AGENTS if AGENTS in environment else forkserver.SOCKET,
             )
         node.started, node.restart_at, node.left = time.monotonic(), None, False

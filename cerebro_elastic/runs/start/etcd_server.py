@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.run_key import VARIABLE, RunKey
@@ -60,22 +62,25 @@ def serve(
                 f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
             )
         record = Record(store, run)
-        if not _until_alone(record):
+        with interrupts_at_rest(0.0) as look:
+            ended = _until_alone(record, look)
+        if not ended:
             raise RunError(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
             )
     watcher.say(f"run {run!r} has ended")
 
 
-def _until_alone(record: Record) -> bool:
+def _until_alone(record: Record, look: Callable[[], None]) -> bool:
     """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
-    Returns whether the run has ended.
+    ``look`` is called about twice a second. Returns whether the run has ended.
 
     The machines of a run that had ended before may have come and gone before the first look. Hosts may have
     the record of a run of another etcd, and report its end."""
     begun = record.now()
     alone, over, end_reported = 0.0, 0.0, False
     while True:
+        look()
         end_reported = end_reported or _end_reported(record)
         # Machines may come and go between two looks.
         been, ended = record.now() > begun, record.ended() or (end_reported and record.spec() is None)

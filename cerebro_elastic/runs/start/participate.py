@@ -10,6 +10,7 @@ from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
@@ -39,9 +40,27 @@ def take_part(
     """Take part until the run has ended: keep this machine's nodes working, and lead whenever elected.
 
     ``stop_condition`` is called after each event and about twice a second; this machine stops taking part
-    when it raises. The ``journal`` also records what the nodes do while they are stopped.
+    when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records what the nodes do while they are
+    stopped.
     """
+    with interrupts_at_rest(agents.grace) as look:
 
+        def stop(events: list[Event], state: State) -> None:
+            look()
+            stop_condition(events, state)
+
+        _take_part(record, recipe, journal, agents, loggers, watcher, stop)
+
+
+def _take_part(
+    record: Record,
+    recipe: Recipe,
+    journal: Journal,
+    agents: LocalAgents,
+    loggers: Loggers,
+    watcher: Watcher,
+    stop_condition: Callable[[list[Event], State], None],
+) -> None:
     def observe(events: list[Event], state: State) -> None:
         agents.observe(events)
         watcher.show(events, state)

@@ -169,8 +169,7 @@ class Cluster:
 
     def _retried(self, attempt: Callable[[Endpoint, float], _T], again: tuple[type[Exception], ...]) -> _T:
         """``attempt`` at one endpoint after the other, while it raises ``again`` and patience lasts."""
-        patience = self.patience
-        deadline = self._clock.now() + patience
+        patience, begun = self.patience, self._clock.now()
         tries = 0
         while True:
             if self._closing.is_set():
@@ -185,7 +184,7 @@ class Cluster:
             # Wait only after a round over all endpoints.
             rounds, rest = divmod(tries, len(self._endpoints))
             delay = 0.0 if rest else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (rounds - 1))
-            if self._clock.now() + delay >= deadline:
+            if self._clock.now() + delay >= begun + self.patience:  # it shrinks once the process is to leave
                 raise self.unavailable(problem) from problem
             self._closing.wait(delay)
 
