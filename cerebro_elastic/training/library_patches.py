@@ -6,6 +6,7 @@ Python itself numbers their changes: a unit that patches nothing reads one numbe
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
@@ -124,7 +125,7 @@ def _is_patch(owner: Any, name: str, old: Any, new: Any) -> bool:
     """Whether a change is one of code, or of a public constant. A library sets other variables by itself."""
     if name in ("__annotations__", "__abstractmethods__", "__doc__"):
         return False
-    if not isinstance(owner, type) and old is _NOWHERE:
+    if not isinstance(owner, type) and old is _NOWHERE and owner is not builtins:
         return False  # of a module, imported later
     values = [value for value in (old, new) if value is not _NOWHERE]
     plain = all(isinstance(value, _PLAIN) for value in values)

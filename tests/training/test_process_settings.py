@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import decimal
 import gc
 import importlib
@@ -144,6 +145,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "a function of torch": (lambda: setattr(nn.functional, "relu", torch.tanh), lambda: nn.functional.relu),
     "a function of Python": (lambda: setattr(random, "random", lambda: 0.5), lambda: random.random),
     "a constant": (lambda: setattr(math, "pi", 3), lambda: math.pi),
+    "a built-in name": (lambda: setattr(builtins, "planted", 3), lambda: hasattr(builtins, "planted")),
 }
 LATER = ("default dtype", "matmul precision", "mkldnn", "numpy's errors", "decimal", "recursion limit")
 
