@@ -1,6 +1,6 @@
 """The key of a run: 32 random bytes, shared by all its processes, and never in its store.
 
-It signs every value that a run writes to etcd. It is also the login of an etcd of the run's own.
+It signs every value that a run writes to etcd. Certificates of an etcd of the run's own are made from it.
 """
 
 from __future__ import annotations
@@ -83,11 +83,6 @@ class RunKey:
         """Sign ``value`` for ``context``: 43 letters, digits, '-' and '_'."""
         message = b"%d:%s%s" % (len(context.encode()), context.encode(), value)
         return base64.urlsafe_b64encode(hmac.digest(self.secret, message, "sha256")).rstrip(b"=")
-
-    @property
-    def password(self) -> str:
-        """The password of the run's own etcd. The key cannot be computed from it."""
-        return self.signature("the login of etcd", b"").decode()
 
 
 def _secret(text: str, where: str) -> bytes:

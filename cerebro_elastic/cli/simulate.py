@@ -128,7 +128,6 @@ def _json(result: SimulatedRun) -> dict[str, Any]:
                 "training": share.training,
                 "hopping": share.hopping,
                 "profiling": share.profiling,
-                "trying": share.profiling,  # the key's former name
                 "lost": share.lost,
                 "quarantined": share.quarantined,
                 "idle": share.idle,

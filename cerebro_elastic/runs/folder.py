@@ -67,11 +67,6 @@ class RunFolder:
         return self.path / "key"
 
     @property
-    def new_key(self) -> Path:
-        """The new key of a run that an earlier version began without one, until all is signed with it."""
-        return self.path / "key.new"
-
-    @property
     def spec(self) -> Path:
         """A copy of the run's spec, to read the folder when the store is gone."""
         return self.path / "spec.json"

@@ -45,10 +45,6 @@ def other_code(spec: Spec) -> list[str]:
         here = _digest_here(spec, name)
         what = "the code of cerebro-elastic" if name == PACKAGE else name
         texts.append(f"{what} was {spec.code[name][:12]} when the run was made, and is {here} here")
-    if PACKAGE not in spec.code:
-        texts.append(
-            "the run does not say by which code of cerebro-elastic it was made: an earlier version wrote it"
-        )
     return texts
 
 

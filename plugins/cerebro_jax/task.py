@@ -103,7 +103,7 @@ class JaxTask(ArrayTask):
             self._programs[key] = Program(step, others[0] if others else None, values, structure)
         if job.state is None:
             return self._programs[key], structure, structure.begin(made)
-        tree = structure.load(job.state["arrays"], job.state.get("kinds"))
+        tree = structure.load(job.state["arrays"], job.state["kinds"])
         return self._programs[key], structure, tree
 
     def _made_again(self, values: Mapping[str, Any], seed: int) -> Any:

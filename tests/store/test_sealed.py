@@ -214,22 +214,6 @@ def test_a_run_that_does_not_exist_may_come() -> None:
         assert Ledger(MemoryStore(), RUN, key).spec() is None
 
 
-def test_a_run_of_before_there_were_keys_is_signed_as_it_stands(bare: Store) -> None:
-    run = opened(bare, key=None)
-    before = run.ledger.state()
-    ours = Ledger(bare, run.ledger.keys.run, KEY)
-    with pytest.raises(UnreadableValue):
-        ours.state()
-    ours.sign_all()
-    ours.check_signed(False)
-    after = ours.state()
-    assert after.configs["c"] == replace(before.configs["c"], revision=after.configs["c"].revision)
-    assert after.nodes == before.nodes, "a registration is known by the revision that created it"
-    first = [item.mod_revision for item in bare.range(ours.keys.prefix).items]
-    ours.sign_all()
-    assert first == [item.mod_revision for item in bare.range(ours.keys.prefix).items], "once is enough"
-
-
 def test_what_only_has_to_be_there_is_not_signed(run: Opened) -> None:
     keys = run.ledger.keys
     for key in (keys.opening, keys.hosts + "h"):

@@ -208,8 +208,6 @@ def recheck(
         )
     code = {**checked.code, PACKAGE: package_digest()}
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
-    if PACKAGE not in spec.code:  # an earlier version had none
-        changed.remove(PACKAGE)
     if changed:
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(
