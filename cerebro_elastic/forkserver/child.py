@@ -21,20 +21,12 @@ from cerebro_elastic.process import PYTHON
 
 _PARENT = "CEREBRO_PARENT"
 """Names the process that a program must not outlive: the keeper, for a fork."""
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when ``parent``, which has forked it, ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def adopt_orphans() -> None:
     """Become the parent of all descendants whose own parents end."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def become(request: Request, descriptors: Sequence[int]) -> None:
@@ -108,7 +100,3 @@ def _set_search_path(before: str) -> None:
     own = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     rest = [entry for entry in sys.path if entry not in former]
     sys.path[:] = [*own, *(entry for entry in rest if entry not in own)]
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value)

@@ -12,8 +12,9 @@ from contextlib import suppress
 
 from setproctitle import setproctitle
 
-from cerebro_elastic.forkserver.child import adopt_orphans, become, die_with
+from cerebro_elastic.forkserver.child import adopt_orphans, become
 from cerebro_elastic.forkserver.messages import Request, receive, send
+from cerebro_elastic.process import die_with_parent
 
 _TITLE = "cerebro: keeper of a forked process"
 ANEW = 75
@@ -62,7 +63,7 @@ def _fork(connection: socket.socket, wake: int, woken: int) -> int:
     child = os.fork()
     if child == 0:
         signal.set_wakeup_fd(-1)
-        die_with(keeper)
+        die_with_parent(keeper)
         connection.close()
         os.close(wake)
         os.close(woken)

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.forkserver.child import die_with, run
+from cerebro_elastic.forkserver.child import run
 from cerebro_elastic.forkserver.keeper import keep
 from cerebro_elastic.forkserver.messages import FORK_OF, Imports, Request, address, receive_request, send
-from cerebro_elastic.process import thread_names
+from cerebro_elastic.process import die_with_parent, thread_names
 
 _REQUEST_SECONDS = 10.0
 
@@ -34,7 +34,7 @@ def main(path: str, parent: int, modules: Sequence[str]) -> None:
 
 def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
     """Import and fork for ever. Returns in a child, with its request."""
-    die_with(parent)
+    die_with_parent(parent)
     with socket.socket(socket.AF_UNIX) as listener:
         with address(f"{path}.new") as new:
             listener.bind(new)
@@ -99,7 +99,7 @@ def _fork(
     if reason is None:
         server = os.getpid()
         if os.fork() == 0:
-            die_with(server)
+            die_with_parent(server)
             listener.close()
             connection.settimeout(None)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

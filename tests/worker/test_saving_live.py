@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.worker.visit_replayer import VisitReplayer
+from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 from support.proxy import Bad, BadProxy, Request
 
 pytestmark = pytest.mark.cluster

@@ -117,7 +117,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
 def _profiles(
     spec: Spec, configs: Sequence[Config], cache: Path, scratch: str, beside: int
 ) -> Iterator[StrategyCost]:
-    from cerebro_elastic.worker.local_profiler import LocalProfiler
+    from cerebro_elastic.worker.offline.local_profiler import LocalProfiler
 
     with LocalProfiler(spec, cache, scratch, beside) as profiler:
         for strategy in spec.plan.strategies:

@@ -24,7 +24,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.scratch import Scratch
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.visit_replayer import ReplayResult, VisitReplayer
+    from cerebro_elastic.worker.offline.visit_replayer import ReplayResult, VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def replay(
     """
     result = result_of(run, home=home, store=store)
     name = result.config(config).config
-    from cerebro_elastic.worker.visit_replayer import VisitReplayer
+    from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"

@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training.strategy_cost import StrategyCost
-from cerebro_elastic.worker.local_profiler import LocalProfiler, profile_on_rank
+from cerebro_elastic.worker.offline.local_profiler import LocalProfiler, profile_on_rank
 
 Make = Callable[..., Scene]
 DDP = Strategy("ddp", 2)

@@ -28,7 +28,7 @@ from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.training.task import nothing
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
-from cerebro_elastic.worker.visit_replayer import VisitReplayer
+from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 _BEAT_SECONDS = 1.0
 

@@ -25,7 +25,7 @@ from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.repair import CheckpointRepair
+from cerebro_elastic.worker.offline.repair import CheckpointRepair
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.ledger import Ledger
 from support.proxy import Bad, BadProxy

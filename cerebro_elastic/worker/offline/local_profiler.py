@@ -1,7 +1,7 @@
 """Profiles strategies on this machine, without a run: what a plan is made from.
 
-As in a run (``profiler.py``), a few batches show what a strategy costs for a config. Besides, the state that
-they leave is saved and loaded once, as a hop does, and removed.
+As in a run (``worker/profiler.py``), a few batches show what a strategy costs for a config. Besides, the
+state that they leave is saved and loaded once, as a hop does, and removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
-from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import needs_group
@@ -135,21 +135,15 @@ def _too_large(strategy: Strategy) -> str | None:
     return f"was not tried: it takes {strategy.ranks} ranks, and this machine has {devices} {kind}"
 
 
-_unit_runners: dict[str, UnitRunner] = {}
-"""The unit runners of this process, by their encoded specs."""
-
-
 def profile_on_rank(spec: str, cache: str, scratch: str, config: str, strategy: str) -> str:
     """Profile on one of the strategy's ranks. Arguments and result are encoded; rank 0 has the result."""
-    if spec not in _unit_runners:
-        importlib.import_module(OPTIMIZER_IMPORT)  # or the first profile would pay for it
-        device = f"cuda:{ranks()[0]}" if torch.cuda.is_available() else "cpu"
-        _unit_runners[spec] = UnitRunner(decode(spec, Spec), Path(cache), device)
-        _unit_runners[spec].use_threads()
+    importlib.import_module(OPTIMIZER_IMPORT)  # or the first profile would pay for it
+    device = f"cuda:{ranks()[0]}" if torch.cuda.is_available() else "cpu"
+    runner = unit_runner_of(spec, cache, device)
     profiled, by = decode(config, Config), decode(strategy, Strategy)
     unit = next_units(profiled, decode(spec, Spec).plan)[0]
     try:
-        return encode(_cost(_unit_runners[spec], profiled, unit, by, scratch))
+        return encode(_cost(runner, profiled, unit, by, scratch))
     except (DataError, StorageError, GroupBroken):
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises

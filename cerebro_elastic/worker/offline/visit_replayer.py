@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.training.task import UnitResult, never
-from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
 
@@ -32,7 +32,6 @@ class ReplayResult:
     """What a replayed visit has made; see ``UnitResult`` (``training/task.py``)."""
 
     output: CheckpointRef
-    """The checkpoint."""
     samples: int
     """How many rows were trained."""
     batches: int
@@ -94,16 +93,9 @@ class VisitReplayer:
         return decode(result, ReplayResult)
 
 
-_unit_runners: dict[str, UnitRunner] = {}
-"""The unit runners of this process, if it is a rank of the pool, by their encoded specs."""
-
-
 def _replay_on_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
-    if spec not in _unit_runners:
-        _unit_runners[spec] = UnitRunner(decode(spec, Spec), Path(cache))
-        _unit_runners[spec].use_threads()
     begins_with = decode(head, CheckpointRef) if head else None
-    result = _replay(_unit_runners[spec], decode(at, Config), decode(visit, Visit), begins_with, url)
+    result = _replay(unit_runner_of(spec, cache), decode(at, Config), decode(visit, Visit), begins_with, url)
     return encode(result) if ranks()[0] == 0 else ""
 
 
