@@ -12,16 +12,21 @@ from zlib import crc32
 from ray import tune
 from ray.tune.search import SEARCH_ALG_IMPORT, Searcher
 
-from cerebro_elastic import arguments
-from cerebro_elastic.core.model.configs import HParams, Status
-from cerebro_elastic.core.model.interfaces import ConfigView
-from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import import_object, is_reference
-from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Sample
-from cerebro_elastic.search.space import Labels, contains, key, values
+from cerebro_elastic.extending.errors import MissingExtra, RecipeError, TaskError, did_you_mean
+from cerebro_elastic.extending.recipes import Recipe, import_object, is_reference
+from cerebro_elastic.extending.searching import (
+    ConfigView,
+    Criterion,
+    HParams,
+    Labels,
+    Sample,
+    Status,
+    constraint_of,
+    contains,
+    criteria_of,
+    key,
+    values,
+)
 
 _NAME = "searcher"
 """The option that names the searcher. All others are its arguments."""
@@ -179,7 +184,7 @@ class TuneSampler:
                 "proposal follows from the recipe's seed; choose another: hyperopt, bayesopt, bohb, hebo"
             )
         usual = sorted(self._accepted.keys() - _RESERVED - {*_SEEDS})
-        any_name = arguments.accepted(self._class) is None
+        any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._accepted.values())
         for name in self._options:
             if name in _RESERVED or name in _SEEDS or (name not in usual and not any_name):
                 raise RecipeError(

@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import MissingExtra, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.search.tune_searchers import TuneSampler
+from cerebro_ray.searchers import TuneSampler
 
 ROOT = Path(__file__).parent
 SPACE = {
