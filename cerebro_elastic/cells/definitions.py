@@ -7,6 +7,7 @@ import ast
 import builtins
 import hashlib
 import linecache
+import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 from cerebro_elastic.cells.expressions import expression
-from cerebro_elastic.cells.pickled import pickled
-from cerebro_elastic.errors import TaskError
+from cerebro_elastic.errors import MissingExtra, TaskError
 from cerebro_elastic.files import make_folder, translated, write_text
 from cerebro_elastic.registry import is_library
 
@@ -162,7 +162,7 @@ class _Source:
         content = pickled(name, value)
         digest = hashlib.sha256(content).hexdigest()
         self.files[f"{digest[:12]}.pickle"] = content
-        self._add("from cerebro_elastic.cells.pickled import unpickled as _unpickled")
+        self._add("from cerebro_elastic.cells.definitions import unpickled as _unpickled")
         self._add(f"{name} = _unpickled(__file__, {digest!r})")
 
     def _define(self, name: str, text: str, is_future: bool) -> None:
@@ -276,3 +276,44 @@ def _origin(value: Any) -> tuple[str, str] | None:
     if module in (None, _MAIN) or name is None or "." in name:
         return None
     return (module, name) if getattr(sys.modules.get(module), name, None) is value else None
+
+
+def pickled(name: str, value: Any) -> bytes:
+    """The value of a global of the cells that has no source, by cloudpickle. Only a module that was written
+    from cells reads it; nothing of a checkpoint is unpickled.
+
+    Raises:
+        TaskError: It cannot be pickled.
+        MissingExtra: cloudpickle is not installed.
+    """
+    try:
+        import cloudpickle
+    except ImportError as exc:
+        raise MissingExtra(
+            f"{name} has no source that can be written, and to pickle it needs cloudpickle: pip install "
+            "'cerebro-elastic[cloudpickle]'"
+        ) from exc
+    try:
+        content: bytes = cloudpickle.dumps(value)
+    except Exception as exc:  # of a class of anybody's
+        raise TaskError(
+            f"{name}, a {type(value).__name__} of the notebook, cannot be pickled: {exc}; make it inside "
+            "what uses it"
+        ) from exc
+    return content
+
+
+def unpickled(module: str, digest: str) -> Any:
+    """The value with this SHA-256, from the file beside the ``module`` that was written from cells.
+
+    Raises:
+        TaskError: The file is missing, or is another.
+    """
+    file = Path(module).with_name(f"{digest[:12]}.pickle")
+    try:
+        content = file.read_bytes()
+    except OSError as exc:
+        raise TaskError(f"{file}, which the notebook has written, cannot be read: {exc.strerror}") from exc
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise TaskError(f"{file} is not as the notebook has written it: run the cell with `fit` again")
+    return pickle.loads(content)

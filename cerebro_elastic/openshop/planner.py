@@ -26,9 +26,8 @@ from cerebro_elastic.openshop.exact import exact
 from cerebro_elastic.openshop.instances import Instance, instance
 from cerebro_elastic.openshop.left_shift import left_shifted
 from cerebro_elastic.openshop.online import DispatchTrace, Disturbances, follow
-from cerebro_elastic.openshop.rearrangement import rearranged
 from cerebro_elastic.openshop.rollouts import DispatchSettings
-from cerebro_elastic.openshop.rules import Furthest, InOrder, Longest, Random
+from cerebro_elastic.openshop.rules import Furthest, InOrder, Longest, Random, rearranged
 from cerebro_elastic.openshop.state import ScheduledUnit
 
 DECISIONS_PER_SECOND = 60_000

@@ -27,9 +27,8 @@ from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingConte
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.openshop.dispatch import Dispatch
-from cerebro_elastic.openshop.rearrangement import rearranged
 from cerebro_elastic.openshop.rollouts import SPREADS
-from cerebro_elastic.openshop.rules import Even, InOrder, Longest, Planned, Random, Rule
+from cerebro_elastic.openshop.rules import Even, InOrder, Longest, Planned, Random, Rule, rearranged
 from cerebro_elastic.openshop.state import DispatchState, ScheduledUnit
 from cerebro_elastic.scheduling.live_state import (
     first_visits,

@@ -58,7 +58,6 @@ class UnitJob:
     hparams: HParams
     """The config's hyper-parameters by name."""
     seed: int
-    """The run's seed."""
     epochs: int
     """The config's budget of epochs."""
     visited: tuple[int, ...]

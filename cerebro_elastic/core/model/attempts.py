@@ -237,7 +237,6 @@ class ProfileResult:
     unit: Unit
     """The unit whose first batches were trained; its phase is ``PROFILE``."""
     strategy: Strategy
-    """The strategy."""
     hardware: str
     """The kind of node."""
     node: str

@@ -231,7 +231,6 @@ class UnitCommitted(_Event):
     """An attempt became a visit."""
 
     visit: Visit
-    """The visit."""
 
 
 @dataclass(frozen=True, slots=True)

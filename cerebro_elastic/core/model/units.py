@@ -42,7 +42,6 @@ class PartialUnit:
     """A partition that a config has trained in part."""
 
     partition: int
-    """The partition."""
     batches: int
     """The number of its batches that are trained."""
 

@@ -55,7 +55,7 @@ class SharedImports:
 
     def _load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
         from cerebro_elastic.files import as_its_folder, make_folder
-        from cerebro_elastic.recipes.modules import modules_of
+        from cerebro_elastic.recipes.schema import modules_of
 
         agents = self._servers[0]
         if recipe.task.ARRAYS == "numpy":

@@ -46,11 +46,9 @@ class CertificateFiles:
     """PEM files."""
 
     authority: Path
-    """The certificate of the run's authority."""
     certificate: Path
     """A certificate by it, for a server and for clients."""
     private_key: Path
-    """The certificate's private key."""
 
     @classmethod
     def write(cls, key: RunKey, folder: Path) -> CertificateFiles:
