@@ -111,7 +111,7 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
     slow.perform()
     assert slow.ledger.assignment("n") is None
     assert slow.ledger.saving("n")
-    assert slow.attempts.saving_bytes > 0
+    assert slow.attempts.context.writer.saving_bytes > 0
     second = slow.assign(config_id="d")
     with in_thread(lambda: slow.attempts.perform(second)):
         gate.opened.set()
