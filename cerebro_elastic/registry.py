@@ -30,9 +30,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "cerebro_elastic.recipes.tasks:TorchSection",
     },
     "cerebro.parallel": {
-        "single": "cerebro_elastic.parallel.single:Single",
-        "ddp": "cerebro_elastic.parallel.ddp:Ddp",
-        "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
+        "single": "cerebro_elastic.training.parallel.single:Single",
+        "ddp": "cerebro_elastic.training.parallel.ddp:Ddp",
+        "fsdp": "cerebro_elastic.training.parallel.fsdp:Fsdp",
     },
     "cerebro.parallel.sections": {},
     "cerebro.schedulers": {

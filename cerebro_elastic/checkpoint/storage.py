@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic import files
 from cerebro_elastic.checkpoint import leaves, manifest, tensors, tree
 from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
-from cerebro_elastic.files import (
+from cerebro_elastic.system import files
+from cerebro_elastic.system.files import (
     Chunk,
     Content,
     Place,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.aligned import aligned_empty
+from cerebro_elastic.system.aligned import aligned_empty
 
 if TYPE_CHECKING:
     from torch import Tensor

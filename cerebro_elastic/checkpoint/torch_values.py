@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.checkpoint.leaves import Json, Leaves, Path, is_divided, refuse
-from cerebro_elastic.torch_internals import SPARSE_PARTS, version_of
+from cerebro_elastic.system.torch_internals import SPARSE_PARTS, version_of
 
 _SCALARS: dict[type, Callable[[Any], Json]] = {
     torch.dtype: lambda value: {"$dtype": str(value).removeprefix("torch.")},

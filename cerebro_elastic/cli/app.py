@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from cerebro_elastic.cli.options import echo
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 _MODULES = {
     "run": "run",

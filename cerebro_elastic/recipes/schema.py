@@ -55,7 +55,7 @@ from cerebro_elastic.recipes.search import (
 from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.registry import is_reference, module_of
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 OF_COLUMNS = frozenset(
     {

@@ -21,18 +21,18 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import choose, collectives
-from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
-from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.memory_estimate import check_room
-from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.torch_internals import buffers_of, non_persistent_buffers_of, version_of
+from cerebro_elastic.system.torch_internals import buffers_of, non_persistent_buffers_of, version_of
 from cerebro_elastic.training import job_batches, process_settings, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.optimizer_options import constructor_options, override_options
+from cerebro_elastic.training.parallel import choose, collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel.construct import made
+from cerebro_elastic.training.parallel.memory_estimate import check_room
+from cerebro_elastic.training.parallel.own_rank import ranks
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,

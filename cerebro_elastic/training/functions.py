@@ -40,14 +40,14 @@ from torch import nn
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import choose
-from cerebro_elastic.parallel.base import Parts
-from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
+from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
+from cerebro_elastic.training.parallel import choose
+from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from cerebro_elastic import files
 from cerebro_elastic.checkpoint.retention import KeptCheckpoints
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
@@ -18,11 +17,12 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError
-from cerebro_elastic.files import expand, locate, translated
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system import files
+from cerebro_elastic.system.files import expand, locate, translated
+from cerebro_elastic.system.logs import EventLog
 
 
 def name_of(epoch: int, k: int, token: int) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.words import byte_count
+from cerebro_elastic.system.words import byte_count
 
 LIMIT = "CEREBRO_MEMORY"
 _GROUPS = (

@@ -14,13 +14,13 @@ from enum import StrEnum
 from threading import Lock
 from typing import Any
 
-from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
-from cerebro_elastic.listening import listening_address
-from cerebro_elastic.logs import EventLog
+from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.listening import listening_address
+from cerebro_elastic.system.logs import EventLog
 
 VARIABLE = "CEREBRO_METRICS_PORT"
 _PORTS = 100

@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.made_batches import DataUse
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
-from cerebro_elastic.parallel import collectives
+from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory

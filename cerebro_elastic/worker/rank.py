@@ -11,14 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cerebro_elastic import logs
-from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.files import private_folder
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
@@ -28,6 +24,10 @@ from cerebro_elastic.store.ledger.foreign import report_once
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
+from cerebro_elastic.system import logs
+from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import needs_group
@@ -176,7 +176,7 @@ def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     """Import what the first units would import, so that they are like all others."""
     import torch
 
-    from cerebro_elastic.parallel import choose, group
+    from cerebro_elastic.training.parallel import choose, group
 
     if any(map(needs_group, strategies)):
         group.warm()
@@ -196,7 +196,7 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
 
 def warm_up() -> None:
     """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
-    from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
+    from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
 
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 

@@ -15,8 +15,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken, RankUnreachable
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
@@ -95,7 +95,7 @@ class RankAttempt:
             self._take_part()
         finally:
             if needs_group(self.attempt.strategy) or self._profiles:
-                from cerebro_elastic.parallel import group
+                from cerebro_elastic.training.parallel import group
 
                 with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
                     group.sweep()
@@ -220,7 +220,7 @@ class RankAttempt:
     def _await_reason(self, error: GroupBroken) -> None:
         """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
         that reason. The lead gives up if none of them does in time."""
-        from cerebro_elastic.parallel import group
+        from cerebro_elastic.training.parallel import group
 
         self._context.metrics.ended(self.attempt, Outcome.BROKEN)
         self._log.warning("broken", why=str(error))

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.cache_space import NoRoom, Room
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.store.ledger.worker import WorkerLedger
+from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 from cerebro_elastic.worker.group_rendezvous import GroupRendezvous

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from cerebro_elastic.process import PYTHON
+from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, free_cached, trim
 
 GROWTH = "CEREBRO_GROWTH"

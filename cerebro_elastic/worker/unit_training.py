@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.history.progress import position
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import origin_of
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.files import locate, translated, write
-from cerebro_elastic.parallel import collectives
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.files import locate, translated, write
 from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.worker.checkpoint_collector import name_of
 from cerebro_elastic.worker.failure import NotFinite

@@ -14,8 +14,8 @@ from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, V
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.system.run_key import RunKey
 from support.hashing import BATCHES, Worker
 from support.ledger import Ledger
 

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import content_digest
@@ -25,6 +23,8 @@ from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import RankIdentity

@@ -33,7 +33,6 @@ from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
-from cerebro_elastic.files import locate
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export
@@ -45,6 +44,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.ledger.history import decode_event
 from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, split_digest, with_digest
+from cerebro_elastic.system.files import locate
 
 Bodies: TypeAlias = list[dict[str, Any]]
 

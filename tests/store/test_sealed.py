@@ -17,13 +17,13 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import KeyValue, Put, Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.process import watch_parent
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.system.process import watch_parent
 from support.faulty import wrap_controller
 from support.ledger import Ledger
 

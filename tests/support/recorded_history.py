@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 from support.world import RestlessSearch, World
 
 RECORDS = Path(__file__).parents[1] / "simulation" / "records"

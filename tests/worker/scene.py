@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units, skipped
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
@@ -19,10 +18,11 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import RankIdentity

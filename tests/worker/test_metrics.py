@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.logs import EventLog
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed
 from support.clocks import HandClock
 

@@ -25,7 +25,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 @dataclass

@@ -22,7 +22,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
 from cerebro_elastic.search.procedure import USED_UP
-from cerebro_elastic.words import counted, option
+from cerebro_elastic.system.words import counted, option
 
 _BUDGETS = sorted(Budget.model_fields.keys() - {"target"})
 

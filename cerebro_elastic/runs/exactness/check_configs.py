@@ -16,13 +16,13 @@ import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.function_survey import survey
-from cerebro_elastic.process import thread_names
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training
 from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
+from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import make_task, use_threads

@@ -19,7 +19,6 @@ from typing import Any, Protocol, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.explanations import explain_error
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,
@@ -32,6 +31,7 @@ from cerebro_elastic.runs.exactness.differences import (
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
+from cerebro_elastic.system.explanations import explain_error
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import (

@@ -21,7 +21,7 @@ from cerebro_elastic.runs.start.lengths import check_lengths
 from cerebro_elastic.runs.start.prepare_run import extend_in_store, has_ended
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted, one_line
+from cerebro_elastic.system.words import counted, one_line
 
 
 def extend(

@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
-from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.reporting.curves import write_curves
@@ -35,6 +34,7 @@ from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import locate as locate_files
 
 
 class NodesLeft(Exception):

@@ -18,7 +18,6 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
@@ -48,7 +47,8 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted, for_reader, option
+from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.system.words import counted, for_reader, option
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError, RunError
 from cerebro_elastic.runs.subprocess_call import call, serve
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _BATCHES = 2
 _SHOWN = 8

@@ -21,7 +21,6 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
@@ -30,8 +29,9 @@ from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
-from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
+from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.version import __version__
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets
@@ -180,7 +180,7 @@ def _check_arrays(recipe: Recipe) -> None:
 
 def _check_parallelisms(allowed: Sequence[Strategy]) -> None:
     """Raise ``RecipeError`` or ``MissingExtra`` for a parallelism or options that cannot be used."""
-    from cerebro_elastic.parallel.choose import make
+    from cerebro_elastic.training.parallel.choose import make
 
     for strategy in allowed:
         make(strategy.parallelism, strategy.options)

@@ -22,12 +22,12 @@ from urllib3.exceptions import HTTPError
 
 from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
-from cerebro_elastic.files import as_its_folder, private_folder
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
 from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.unix_socket import UnixSocketPool, folder_for_sockets
 from cerebro_elastic.store.client.versions import check_version
+from cerebro_elastic.system.files import as_its_folder, private_folder
+from cerebro_elastic.system.run_key import RunKey
 
 # A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]

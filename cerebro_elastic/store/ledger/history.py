@@ -42,7 +42,7 @@ from cerebro_elastic.store.ledger.foreign import (
     value_in,
 )
 from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:

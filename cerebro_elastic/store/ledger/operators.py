@@ -16,7 +16,7 @@ from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, 
 from cerebro_elastic.store.ledger.foreign import spec_in
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import config_change, config_creation, transact, value_of
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 @dataclass(frozen=True)

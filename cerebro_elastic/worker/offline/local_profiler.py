@@ -17,7 +17,6 @@ from typing import Self
 import torch
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import decode, encode
@@ -25,10 +24,11 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
-from cerebro_elastic.parallel.group import sweep
-from cerebro_elastic.parallel.own_rank import ranks
-from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
-from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
+from cerebro_elastic.training.parallel.group import sweep
+from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of

@@ -22,9 +22,9 @@ from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import exists, locate
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import nothing
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group

@@ -17,14 +17,14 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.own_rank import ranks
 from cerebro_elastic.training.task import UnitResult, never
 from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
 
 if TYPE_CHECKING:
-    from cerebro_elastic.parallel.rank_pool import Ranks
+    from cerebro_elastic.training.parallel.rank_pool import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class VisitReplayer:
         if not needs_group(visit.strategy):
             return _replay(self._unit_runner, at, visit, head, url)
         if self._rank_pool is None:
-            from cerebro_elastic.parallel.rank_pool import Ranks
+            from cerebro_elastic.training.parallel.rank_pool import Ranks
 
             most = max(strategy.ranks for strategy in self._spec.plan.strategies)
             self._rank_pool = self._stack.enter_context(Ranks(most))

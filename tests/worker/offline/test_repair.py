@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cerebro_elastic import checkpoint, files
+from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units, position
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -20,10 +20,11 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate, read, write
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.system import files
+from cerebro_elastic.system.files import exists, locate, read, write
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.offline.repair import CheckpointRepair
 from cerebro_elastic.worker.state_fetcher import StateFetcher
@@ -239,7 +240,7 @@ class TestWaysBack:
 def test_a_storage_out_of_reach_repairs_nothing(
     lineage: Lineage, s3: BadProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
+    monkeypatch.setattr("cerebro_elastic.system.files.place.PATIENCE", 0.0)
     lineage.go_on()
     ref = lineage.go_on()
     s3.first(99, Bad.SLOW_DOWN)
