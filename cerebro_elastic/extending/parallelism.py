@@ -13,6 +13,7 @@ from cerebro_elastic.training.parallel.base import (
     Stepwise,
 )
 from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made as construct
 from cerebro_elastic.training.parallel.data_parallel import (
     Buffers,
@@ -26,7 +27,6 @@ from cerebro_elastic.training.parallel.ddp import Ddp
 from cerebro_elastic.training.parallel.fsdp import Fsdp
 from cerebro_elastic.training.parallel.group import subgroup, together
 from cerebro_elastic.training.parallel.memory_estimate import Spread, check_room
-from cerebro_elastic.training.parallel.own_rank import ranks
 from cerebro_elastic.training.parallel.single import Single
 from cerebro_elastic.training.parallel.wrapping import blocks, repeated
 

@@ -30,9 +30,9 @@ from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.optimizer_options import constructor_options, override_options
 from cerebro_elastic.training.parallel import choose, collectives
 from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
 from cerebro_elastic.training.parallel.memory_estimate import check_room
-from cerebro_elastic.training.parallel.own_rank import ranks
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,

@@ -18,7 +18,7 @@ from cerebro_elastic.system import arguments
 from cerebro_elastic.training.loss_weights import LossWeights
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
-from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.single import Single
 from cerebro_elastic.training.passes import BatchLoss, LossOfBatch
 

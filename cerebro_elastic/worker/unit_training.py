@@ -129,7 +129,7 @@ def train_attempt(
     stage_seconds = clock.now() - trained_at
     visit = Visit(
         unit=unit,
-        k=position(config),
+        index_in_epoch=position(config),
         node=attempt.node,
         attempt=attempt.token,
         input=attempt.input,

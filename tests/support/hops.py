@@ -19,8 +19,8 @@ from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.fsdp import Fsdp
-from cerebro_elastic.training.parallel.own_rank import ranks
 
 _WIDTH = 12
 _ROWS = (8, 7, 1)

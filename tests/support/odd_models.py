@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.data_parallel import taken
-from cerebro_elastic.training.parallel.own_rank import ranks
 from support.hops import packed
 
 _ROWS = 6

@@ -30,7 +30,7 @@ import time
 import torch
 from torch import nn
 kept = []
-from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 
 
 def model(dropout=0.0):

@@ -165,7 +165,7 @@ _OVER = (
 
 
 def _key(visit: Visit) -> str:
-    return f"{visit.unit.config} {visit.unit.epoch} {visit.k}"
+    return f"{visit.unit.config} {visit.unit.epoch} {visit.index_in_epoch}"
 
 
 def check_data(

@@ -142,10 +142,6 @@ class Cluster:
             self._fail_over(endpoint)
             raise
 
-    def fail_over(self) -> None:
-        """Go on at the next endpoint."""
-        self._fail_over(self._endpoints[self._current])
-
     def unavailable(self, problem: Exception) -> StoreUnavailable:
         """The error for ``problem``, once patience is over."""
         patience = f"{self.patience:g} s"

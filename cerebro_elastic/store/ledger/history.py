@@ -235,4 +235,4 @@ def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
 
 
 def _place(visit: Visit) -> str:
-    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.k:05d}"
+    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.index_in_epoch:05d}"

@@ -25,8 +25,8 @@ from cerebro_elastic.system.files.operations import (
     write_text,
 )
 from cerebro_elastic.system.files.parts import open_read, read_ranges, size
-from cerebro_elastic.system.files.permissions import as_its_folder, check_own, make_folder, private_folder
 from cerebro_elastic.system.files.place import Place, in_a_hurry, locate
+from cerebro_elastic.system.ownership import as_its_folder, check_own, make_folder, private_folder
 
 __all__ = [
     "CHUNK",

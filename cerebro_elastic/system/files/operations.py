@@ -19,7 +19,6 @@ from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, digest, fill, pour
 from cerebro_elastic.system.files.faults import fault_of, storage_error
 from cerebro_elastic.system.files.parts import open_read
-from cerebro_elastic.system.files.permissions import as_its_folder, make_folder
 from cerebro_elastic.system.files.place import (
     FileSystem,
     Place,
@@ -28,6 +27,7 @@ from cerebro_elastic.system.files.place import (
     faults_raised,
     is_s3,
 )
+from cerebro_elastic.system.ownership import as_its_folder, make_folder
 
 
 def exists(place: Place) -> bool:

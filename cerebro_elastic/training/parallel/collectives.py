@@ -5,12 +5,11 @@ Every rank calls each function, in the same order; without a group it is the ide
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-from cerebro_elastic.training.parallel.own_rank import ranks
 
 
 def any_of(flag: bool) -> bool:
@@ -63,3 +62,11 @@ def gathered(value: Any) -> list[Any]:
 
 def _torch() -> tuple[ModuleType, ModuleType]:
     return import_module("torch"), import_module("torch.distributed")
+
+
+def ranks() -> tuple[int, int]:
+    """This rank and the number of ranks of the group; (0, 1) if there is none."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_initialized():
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training.parallel.base import LossOf, Parts, Portion, Stepwise
-from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
 """What becomes of the full tensor at a path of the state."""

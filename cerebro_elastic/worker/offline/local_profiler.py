@@ -26,8 +26,8 @@ from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.group import sweep
-from cerebro_elastic.training.parallel.own_rank import ranks
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import UnitResult, never
 from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
 from cerebro_elastic.worker.group_rendezvous import needs_group

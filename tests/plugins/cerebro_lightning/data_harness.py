@@ -16,7 +16,7 @@ from cerebro_elastic.data import batch_workers
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.system.version import __version__
-from cerebro_elastic.training.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
 
