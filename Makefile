@@ -43,7 +43,7 @@ test-etcd3:
 
 test-nightly:
 	$(NIGHTLY)/bin/python -m pytest tests/test_torchx_component.py tests/store/test_etcd.py -k 'not outlives'
-	$(NIGHTLY)/bin/python -m pytest tests/openshop/test_exact.py
+	$(NIGHTLY)/bin/python -m pytest tests/scheduling/openshop/test_exact.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -28,8 +28,8 @@ from torch import Tensor
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.parallel import choose, group
-from cerebro_elastic.parallel.base import Parallelism, Parts
+from cerebro_elastic.training.parallel import choose, group
+from cerebro_elastic.training.parallel.base import Parallelism, Parts
 from cerebro_elastic.worker.failure import failure_of
 from support.same import assert_same
 

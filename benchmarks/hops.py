@@ -32,9 +32,9 @@ from torch import nn
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.parallel import choose, collectives, group
-from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
-from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.training.parallel import choose, collectives, group
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 
 KINDS: Mapping[str, tuple[str, dict[str, Any], int]] = {
     "single": ("single", {}, 1),

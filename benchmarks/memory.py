@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import bytes_in_use
 from support.hops import unit
 

@@ -26,8 +26,8 @@ import requests
 from cerebro_elastic.core.model.events import Event, HomesAssigned
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, Split
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.files import chunks, locate
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.files import chunks, locate
 from support.proxy import BadProxy
 
 MACHINES, PARTITIONS = 2, 4

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic.version import __version__ as __version__
+from cerebro_elastic.system.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from cerebro_elastic.config import StoreSettings

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import RunError, StoreError, did_you_mean
-from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.system.addresses import is_loopback
+from cerebro_elastic.system.run_key import RunKey
 
 GRACE = 10.0
 """The default for the seconds that a node has to leave."""

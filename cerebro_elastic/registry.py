@@ -30,9 +30,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "cerebro_elastic.recipes.tasks:TorchSection",
     },
     "cerebro.parallel": {
-        "single": "cerebro_elastic.parallel.single:Single",
-        "ddp": "cerebro_elastic.parallel.ddp:Ddp",
-        "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
+        "single": "cerebro_elastic.training.parallel.single:Single",
+        "ddp": "cerebro_elastic.training.parallel.ddp:Ddp",
+        "fsdp": "cerebro_elastic.training.parallel.fsdp:Fsdp",
     },
     "cerebro.parallel.sections": {},
     "cerebro.schedulers": {
@@ -58,7 +58,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "hyperband": "cerebro_elastic.search.halving:hyperband",
         "bohb": "cerebro_elastic.search.halving:bohb",
         "pbt": "cerebro_elastic.search.pbt:PopulationBasedTraining",
-        "pbt-replay": "cerebro_elastic.search.replay:PbtReplay",
+        "pbt-replay": "cerebro_elastic.search.pbt:PbtReplay",
     },
     "cerebro.loggers": {
         "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",
@@ -74,7 +74,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "gp": "cerebro_elastic.search.optunas:Gp",
         "qmc": "cerebro_elastic.search.optunas:Qmc",
         "nsga2": "cerebro_elastic.search.optunas:Nsga2",
-        "tune": "cerebro_elastic.search.tune_searchers:TuneSampler",
     },
 }
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""

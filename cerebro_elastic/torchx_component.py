@@ -17,10 +17,10 @@ from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
 from cerebro_elastic.errors import CerebroError, RecipeError
-from cerebro_elastic.files import redacted
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import check_id
+from cerebro_elastic.system.files import redacted
 
 _SECRET = re.compile(
     r"SECRET|ACCESS_?KEY|API_?KEY|PASSWO?R?D$|(^|_)(PASS|PASSPHRASE|PW|PWD|TOKENS?|KEY|PAT|AUTH|LOGIN)$",

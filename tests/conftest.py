@@ -21,13 +21,13 @@ import requests
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
-from cerebro_elastic.forkserver import SOCKET, ForkServer
-from cerebro_elastic.parallel.rank_pool import Ranks
-from cerebro_elastic.process import ALLOCATOR
-from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.background_check import VARIABLE as CHECK
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.system.forkserver import SOCKET, ForkServer
+from cerebro_elastic.system.process import ALLOCATOR
+from cerebro_elastic.system.run_key import VARIABLE
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.proxy import BadProxy
 
 _SECONDS_TO_END = 5.0

@@ -28,8 +28,8 @@ from torchx.version import __version__ as TORCHX
 import cerebro_elastic
 from cerebro_elastic import torchx_component
 from cerebro_elastic.cli.app import app as cerebro
-from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.system.forkserver import SOCKET
 
 DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")

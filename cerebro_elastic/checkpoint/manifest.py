@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
-from cerebro_elastic.files import Content, Place
+from cerebro_elastic.system.files import Content, Place
 
 VERSION = 1
 ADVICE = "restore it from a copy, or start another run"

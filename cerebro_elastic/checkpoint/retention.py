@@ -31,11 +31,10 @@ class KeptCheckpoints:
 
     The last one has been written, but not yet read. The visit that takes it as input loads it and checks its
     digest, and only that visit's commit allows the one before it to be deleted: until then the last one can
-    be made again from it, should it be damaged (``worker/repair.py``).
+    be made again from it, should it be damaged (``worker/offline/repair.py``).
     """
 
     plan: Plan
-    """The run's plan."""
     metric: str
     """The metric that says which epoch is best."""
     mode: Literal["min", "max"]

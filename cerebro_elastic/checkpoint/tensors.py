@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.aligned import aligned_empty
+from cerebro_elastic.system.aligned import aligned_empty
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +78,6 @@ class TensorSpec:
     dtype: str
     """The name of its dtype, such as ``float32``."""
     shape: tuple[int, ...]
-    """Its shape."""
 
     def of(self, part: Part) -> TensorSpec:
         """The same of one part of the tensor."""

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cerebro_elastic.checkpoint.tree import Encoder, Json, Path, is_divided, refuse
-from cerebro_elastic.torch_internals import SPARSE_PARTS, version_of
+from cerebro_elastic.checkpoint.leaves import Json, Leaves, Path, is_divided, refuse
+from cerebro_elastic.system.torch_internals import SPARSE_PARTS, version_of
 
 _SCALARS: dict[type, Callable[[Any], Json]] = {
     torch.dtype: lambda value: {"$dtype": str(value).removeprefix("torch.")},
@@ -38,14 +38,14 @@ def is_torch(value: Any) -> bool:
     return isinstance(value, Tensor) or type(value) in _SCALARS
 
 
-def encode(encoder: Encoder, value: Any, path: Path) -> Json:
-    """A value of torch as JSON; its tensors are added to the encoder's leaves."""
+def encode(leaves: Leaves, value: Any, path: Path) -> Json:
+    """A value of torch as JSON; its tensors are added to ``leaves``."""
     if scalar := _SCALARS.get(type(value)):
         return scalar(value)
     if type(value) is Tensor:
-        return _add_tensor(encoder, value, path)
+        return _add_tensor(leaves, value, path)
     if is_divided(value):
-        return _add_divided(encoder, value, path)
+        return _add_divided(leaves, value, path)
     kind = type(value)
     return refuse(path, f"a {kind.__module__}.{kind.__qualname__}", "detach() it")
 
@@ -66,53 +66,50 @@ def local_rows(tensor: Any) -> Tensor:
     return rows
 
 
-def _add_tensor(encoder: Encoder, tensor: Tensor, path: Path) -> Json:
+def _add_tensor(leaves: Leaves, tensor: Tensor, path: Path) -> Json:
     if tensor.requires_grad:
         return refuse(path, f"a tensor ({tensor.layout}) that requires grad", "detach() it")
     if tensor.layout in _PARTS:
-        return _add_sparse(encoder, tensor, path)
+        return _add_sparse(leaves, tensor, path)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         kind = f"a tensor with layout {tensor.layout} on {tensor.device}"
         return refuse(path, kind, "store a dense tensor")
     memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
     same = (*memory, tensor.dtype, tensor.is_conj(), tensor.is_neg())
     if not tensor.numel():
-        return _place(encoder, tensor, path)
-    if same not in encoder.tied:
-        encoder.tied[same] = _place(encoder, tensor.resolve_conj().resolve_neg(), path)
-    return encoder.tied[same]
+        return _place(leaves, tensor, path)
+    if same not in leaves.tied:
+        leaves.tied[same] = _place(leaves, tensor.resolve_conj().resolve_neg(), path)
+    return leaves.tied[same]
 
 
-def _add_sparse(encoder: Encoder, tensor: Tensor, path: Path) -> Json:
+def _add_sparse(leaves: Leaves, tensor: Tensor, path: Path) -> Json:
     parts = [
-        encoder.encode(getattr(tensor, part)(), (*path, part.strip("_"))) for part in _PARTS[tensor.layout]
+        _add_tensor(leaves, getattr(tensor, part)(), (*path, part.strip("_")))
+        for part in _PARTS[tensor.layout]
     ]
     whole = tensor.layout is not torch.sparse_coo or tensor.is_coalesced()
     layout = str(tensor.layout).removeprefix("torch.")
     return {"$sparse": [layout, list(tensor.shape), whole, *parts]}
 
 
-def _add_divided(encoder: Encoder, tensor: Any, path: Path) -> Json:
+def _add_divided(leaves: Leaves, tensor: Any, path: Path) -> Json:
     """Ties are seen by the object: an empty part has no memory."""
     if [placement.is_shard(0) for placement in tensor.placements] != [True]:
         return refuse(path, f"a DTensor placed as {tensor.placements}", "divide it by rows, Shard(0)")
-    if id(tensor) not in encoder.tied:
-        name = encoder.free_name(path)
-        encoder.leaves[name] = tensor
-        encoder.tied[id(tensor)] = {"$tensor": name}
-    return encoder.tied[id(tensor)]
+    if id(tensor) not in leaves.tied:
+        leaves.tied[id(tensor)] = {"$tensor": leaves.add(tensor, path)}
+    return leaves.tied[id(tensor)]
 
 
-def _place(encoder: Encoder, tensor: Tensor, path: Path) -> Json:
-    name = encoder.free_name(path)
-    leaf: dict[str, Json] = {"$tensor": name}
+def _place(leaves: Leaves, tensor: Tensor, path: Path) -> Json:
+    ordered: dict[str, Json] = {}
     if not tensor.is_contiguous():
         order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
         if tensor.permute(order).is_contiguous():
-            leaf["order"] = order
+            ordered["order"] = order
             tensor = tensor.permute(order)
-    encoder.leaves[name] = tensor.cpu().contiguous()
-    return leaf
+    return {"$tensor": leaves.add(tensor.cpu().contiguous(), path), **ordered}
 
 
 def _from_sparse(parts: list[Any]) -> Tensor:

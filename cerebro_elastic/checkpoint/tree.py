@@ -25,18 +25,15 @@ import struct
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.checkpoint.leaves import Json, Leaves, Path, in_words, refuse
 from cerebro_elastic.checkpoint.tensors import Leaf, is_storable, numpy_dtype
 from cerebro_elastic.errors import CheckpointError
-
-Json: TypeAlias = Any
-Path: TypeAlias = tuple[Any, ...]
 
 _KEYS = {str, int, float, bool, type(None), tuple, bytes, frozenset}
 _FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}
@@ -52,7 +49,7 @@ def flatten(state: Mapping[str, Any]) -> tuple[Json, dict[str, Leaf]]:
     """
     encoder = Encoder()
     try:
-        return encoder.encode(state, ()), encoder.leaves
+        return encoder.encode(state, ()), encoder.leaves.by_name
     except RecursionError as exc:
         raise CheckpointError("the state is nested too deeply: does a list or dict hold itself?") from exc
 
@@ -103,27 +100,11 @@ def is_tensor(leaf: Any) -> bool:
     return "torch" in sys.modules and isinstance(leaf, sys.modules["torch"].Tensor)
 
 
-def is_divided(leaf: Any) -> bool:
-    """Whether it is a ``DTensor``, whose module takes long to import, so that only its users do."""
-    return hasattr(leaf, "placements")
-
-
-def refuse(path: Path, what: str, hint: str) -> NoReturn:
-    """Raise ``CheckpointError`` for what cannot be stored."""
-    raise CheckpointError(
-        f"{_name(path)} is {what}, which a checkpoint cannot hold: {hint}; it takes dict, list, tuple, set, "
-        "str, bytes, numbers, bool, None, dense tensors and numeric numpy arrays"
-    )
-
-
 class Encoder:
     """One walk over a state."""
 
     def __init__(self) -> None:
-        self.leaves: dict[str, Leaf] = {}
-        """The arrays and tensors by name."""
-        self.tied: dict[Any, Json] = {}
-        """What was stored, by what it is known by: it is not stored twice."""
+        self.leaves = Leaves()
 
     def encode(self, value: Any, path: Path) -> Json:
         """``value`` at ``path`` as JSON. Raises ``CheckpointError``."""
@@ -155,7 +136,7 @@ class Encoder:
             code = value.dtype.str if type(value).__module__ == "numpy" else value.dtype.name
             return {"$scalar": [code, value.tobytes().hex()]}
         if "torch" in sys.modules and _torch_values().is_torch(value):
-            return _torch_values().encode(self, value, path)
+            return _torch_values().encode(self.leaves, value, path)
         if hasattr(value, "__array_namespace__"):
             return self._add_array(_as_numpy(value, path), path)
         hint = "keep state in plain values and tensors"
@@ -180,25 +161,19 @@ class Encoder:
     def _add_array(self, array: NDArray[Any], path: Path) -> Json:
         if not is_storable(array.dtype):
             raise CheckpointError(
-                f"{_name(path)} is a numpy array of dtype {array.dtype}, which a checkpoint cannot hold: "
+                f"{in_words(path)} is a numpy array of dtype {array.dtype}, which a checkpoint cannot hold: "
                 "use a numeric or boolean dtype in native byte order"
             )
-        name = self.free_name(path)
         # A copy: a write to the array while it is saved would not be noticed.
-        self.leaves[name] = np.array(array, order="C", copy=True).reshape(array.shape)
-        return {"$array": name}
-
-    def free_name(self, path: Path) -> str:
-        """A name that no leaf has yet."""
-        name = "/".join(map(str, path)) or "state"
-        while name in self.leaves or name == "__metadata__":  # the format's reserved name
-            name += "~"
-        return name
+        copy = np.array(array, order="C", copy=True).reshape(array.shape)
+        return {"$array": self.leaves.add(copy, path)}
 
 
 def _torch_values() -> ModuleType:
     """What is torch's; it is imported with a state's first value of torch."""
-    return import_module("cerebro_elastic.checkpoint.torch_values")
+    from cerebro_elastic.checkpoint import torch_values
+
+    return torch_values
 
 
 def _as_numpy(array: Any, path: Path) -> NDArray[Any]:
@@ -207,10 +182,6 @@ def _as_numpy(array: Any, path: Path) -> NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as exc:
         kind = f"a {type(array).__module__}.{type(array).__qualname__}"
         return refuse(path, kind, f"it is no numeric array ({exc}), so store the numbers it is made of")
-
-
-def _name(path: Path) -> str:
-    return "state" + "".join(f"[{key!r}]" for key in path)
 
 
 def _int(value: int) -> Json:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.words import for_commands, visible
+from cerebro_elastic.system.words import for_commands, visible
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def _run() -> None:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise RunError(f"{what}: this user has no right to it") from error
     except OSError:  # any file may be the one that finds the disk full
-        from cerebro_elastic.files import disk_full_raised
+        from cerebro_elastic.system.files import disk_full_raised
 
         with disk_full_raised("a file that this command writes"):
             raise

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from cerebro_elastic.cli.options import echo
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 _MODULES = {
     "run": "run",
@@ -35,14 +35,10 @@ _MODULES = {
     "report": "results",
     "track": "results",
     "profile": "profile",
-    "trials": "profile",
     "plan": "plan",
     "simulate": "simulate",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
-
-_FORMER = frozenset({"trials"})
-"""Former names of commands. They work for one release, and ``--help`` does not list them."""
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -55,7 +51,7 @@ class _Commands(MutableMapping[str, Any]):
         if name in _MODULES and name not in self._loaded:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name)
-            single.command(name, hidden=name in _FORMER)(function)
+            single.command(name)(function)
             self._loaded[name] = typer.main.get_command(single)
         return self._loaded[name]
 

@@ -16,9 +16,9 @@ import typer
 
 from cerebro_elastic.cli.completion import config_ids, run_ids
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.departure import leave_within, stay
-from cerebro_elastic.process import stop_printing, watch_parent
-from cerebro_elastic.words import visible
+from cerebro_elastic.system.departure import leave_within, stay
+from cerebro_elastic.system.process import stop_printing, watch_parent
+from cerebro_elastic.system.words import visible
 
 Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
 Config = Annotated[

@@ -19,8 +19,8 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
+from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.strategy_cost import StrategyCost
-from cerebro_elastic.words import counted
 
 
 def plan(
@@ -186,7 +186,6 @@ def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
 
 
 def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
-    profiles = [_profile(profile) for profile in forecasts.measurement.profiles]
     return {
         "configs": forecasts.configs,
         "rows": forecasts.measurement.rows,
@@ -194,8 +193,7 @@ def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
         "options": [_option(forecasts, option, price) for option in forecasts.options],
         "best": _option(forecasts, forecasts.best, price),
         "left_out": [{**_candidate(candidate), "why": why} for candidate, why in forecasts.left_out.items()],
-        "profiles": profiles,
-        "trials": profiles,  # the key's former name
+        "profiles": [_profile(profile) for profile in forecasts.measurement.profiles],
         "evenness": forecasts.evenness,
         "traffic": {cost.name: cost.bytes for cost in forecasts.communication},
     }
@@ -204,7 +202,7 @@ def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
 def _profile(profile: StrategyCost) -> dict[str, Any]:
     return {
         "config": profile.config,
-        **_strategy(profile.strategy),
+        "strategy": profile.strategy.label,
         "beside": profile.concurrent_units,
         "batch": profile.batch_seconds,
         "data": profile.data_seconds,
@@ -215,10 +213,6 @@ def _profile(profile: StrategyCost) -> dict[str, Any]:
         "state": profile.state_bytes,
         "refusal": profile.refusal,
     }
-
-
-def _strategy(strategy: Strategy) -> dict[str, str]:
-    return {"strategy": strategy.label, "choice": strategy.label}  # ``choice`` is the key's former name
 
 
 def _option(forecasts: RunForecast, option: Option, price: float | None) -> dict[str, Any]:
@@ -237,6 +231,6 @@ def _candidate(candidate: PlanCandidate) -> dict[str, Any]:
     return {
         "nodes": candidate.nodes,
         "partitions": candidate.partitions,
-        **_strategy(candidate.strategy),
+        "strategy": candidate.strategy.label,
         "ranks": candidate.strategy.ranks,
     }

@@ -19,12 +19,12 @@ from cerebro_elastic.data.prepare_rows import RowProgress
 from cerebro_elastic.data.row_function import REPORT
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import exists, locate, redacted, translated, write
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.files import exists, locate, redacted, translated, write
+from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
 _PARTITIONS = 4

@@ -21,8 +21,7 @@ def profile(run: Run, home: Home = None, etcd: Etcd = None, as_json: Json = Fals
     spec, state, _ = ask(run, home=home, store=store_of(etcd))
     rows = profile_rows(state)
     if as_json:
-        profiles = [_json(row) for row in rows]
-        echo(json_text({"run": spec.plan.run, "profiles": profiles, "trials": profiles}))
+        echo(json_text({"run": spec.plan.run, "profiles": [_json(row) for row in rows]}))
     elif len(spec.plan.strategies) == 1:
         echo(
             f"run {spec.plan.run} trains by {spec.plan.strategies[0]} and profiles nothing else; to compare "
@@ -34,12 +33,5 @@ def profile(run: Run, home: Home = None, etcd: Etcd = None, as_json: Json = Fals
         terminal().print(profiles_view(rows))
 
 
-def trials(run: Run, home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
-    """The former name of `cerebro profile`."""
-    echo("note: `cerebro trials` is now `cerebro profile`; the next release drops the old name", err=True)
-    profile(run, home, etcd, as_json)
-
-
 def _json(row: ProfileRow) -> dict[str, Any]:
-    label = row.strategy.label
-    return {**asdict(row), "strategy": label, "choice": label}
+    return {**asdict(row), "strategy": row.strategy.label}

@@ -14,14 +14,14 @@ from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.errors import RecipeError, RunError
-from cerebro_elastic.openshop.checks import LARGEST
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.forecast.simulate import SimulatedRun
 from cerebro_elastic.runs.forecast.simulate import simulate as simulate_run
+from cerebro_elastic.scheduling.openshop.checks import LARGEST
 from cerebro_elastic.simulation import Times, read_times
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def simulate(
@@ -128,7 +128,6 @@ def _json(result: SimulatedRun) -> dict[str, Any]:
                 "training": share.training,
                 "hopping": share.hopping,
                 "profiling": share.profiling,
-                "trying": share.profiling,  # the key's former name
                 "lost": share.lost,
                 "quarantined": share.quarantined,
                 "idle": share.idle,

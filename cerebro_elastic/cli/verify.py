@@ -13,7 +13,7 @@ from cerebro_elastic.cli.options import Etcd, Home, Json, Run, echo, store_of
 from cerebro_elastic.cli.output import head_text, json_text
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.reporting.tables import brief, unit_text
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _MOST_DIFFERENCES = 20
 _DECIDING_SECONDS = 5.0

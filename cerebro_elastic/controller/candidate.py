@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
 from cerebro_elastic.core.history.machine import fold
@@ -27,6 +26,7 @@ from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.leader import become_leader
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.clock import Clock, SystemClock
 
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0

@@ -187,7 +187,7 @@ def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
     values: dict[str, object] = {}
 
     def visited(visit: Visit, revision: int) -> None:
-        values[keys.visit(visit.unit, visit.k)] = replace(visit, revision=revision)
+        values[keys.visit(visit.unit, visit.index_in_epoch)] = replace(visit, revision=revision)
 
     for event in history:
         match event:

@@ -13,7 +13,7 @@ from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.solver_process import SolverFailed, SolverProcess
+from cerebro_elastic.system.solver_process import SolverFailed, SolverProcess
 
 NICENESS = 10
 """By how much the solver's priority is lowered."""

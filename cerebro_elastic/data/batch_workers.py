@@ -29,9 +29,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.seeding import seed_generators
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
-from cerebro_elastic.forkserver.context import ForkServerContext
 from cerebro_elastic.registry import is_library
-from cerebro_elastic.torch_internals import stop_workers
+from cerebro_elastic.system.forkserver.context import ForkServerContext
+from cerebro_elastic.system.torch_internals import stop_workers
 
 
 @dataclass(frozen=True)

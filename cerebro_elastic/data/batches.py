@@ -169,6 +169,6 @@ def _here(
 
 
 def _pinned(batch: Any) -> Any:
-    from cerebro_elastic.torch_internals import pinned
+    from cerebro_elastic.system.torch_internals import pinned
 
     return pinned(batch)

@@ -26,7 +26,7 @@ from cerebro_elastic.data.cached_column import CachedColumn, cached_columns, siz
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError
-from cerebro_elastic.files import as_its_folder, locate, make_folder, translated
+from cerebro_elastic.system.files import as_its_folder, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05
 """How often a process looks whether another one's fetch has ended."""

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 from cerebro_elastic.data.mapped import SUMS
 from cerebro_elastic.errors import StorageError
-from cerebro_elastic.files import as_its_folder, make_folder
+from cerebro_elastic.system.files import as_its_folder, make_folder
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
 """For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be

@@ -18,7 +18,7 @@ from cerebro_elastic.data.mapped import SUMS, Array, MappedArray, MappedRagged, 
 from cerebro_elastic.data.ragged import OFFSETS, Ragged
 from cerebro_elastic.data.row_sums import EqualRowSums, RaggedRowSums, RowSums
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
+from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
 Beat = Callable[[], None]
 

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.aligned import aligned_empty
 from cerebro_elastic.data.manifest import Column, Kind
 from cerebro_elastic.data.mapped import Array
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Index, Ragged, fill_rows, inside, offsets_of
 from cerebro_elastic.data.row_sums import Sums, padded_sums, ragged_sums
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.system.aligned import aligned_empty
 
 RowFunction: TypeAlias = Callable[..., Any]
 """Makes an array or a tensor of one value: of an encoded one (``decode``), or of that array (``augment``)."""

@@ -14,8 +14,8 @@ from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError, brief, did_you_mean
-from cerebro_elastic.files import CHUNK
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.files import CHUNK
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.sources import Columns

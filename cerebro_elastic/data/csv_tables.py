@@ -14,7 +14,7 @@ from cerebro_elastic.data.arrow_columns import is_binary
 from cerebro_elastic.data.column_checks import is_number
 from cerebro_elastic.data.table import Table, Wanted
 from cerebro_elastic.errors import DataError, brief
-from cerebro_elastic.files import CHUNK, Place, open_read
+from cerebro_elastic.system.files import CHUNK, Place, open_read
 
 _DELIMITERS = ";\t|"
 """What separates fields instead of commas, in a header that has no comma."""

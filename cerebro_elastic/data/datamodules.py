@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from cerebro_elastic.data.datasets import NumberedDatasets, stacked
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import as_its_folder, make_folder
+from cerebro_elastic.system.files import as_its_folder, make_folder
 
 _DONE = "done"
 _METHODS = ("prepare_data", "setup", "train_dataloader", "val_dataloader")

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic import arguments
 from cerebro_elastic.data.manifest import SPLITS
 from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, place_in
-from cerebro_elastic.words import counted
+from cerebro_elastic.system import arguments
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets

@@ -13,7 +13,7 @@ from cerebro_elastic.data.first_rows import Rows, first_rows
 from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, locate, translated
+from cerebro_elastic.system.files import Place, locate, translated
 
 _MOST_CLASSES = 100
 """A column of whole numbers with more different values has no classes."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.manifest import Kind
 from cerebro_elastic.data.ragged import Index, Varying, parts
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, read_ranges
+from cerebro_elastic.system.files import Place, read_ranges
 
 IMAGES = frozenset(
     {".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"}

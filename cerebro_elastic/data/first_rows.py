@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Column, PartitionFiles
 from cerebro_elastic.data.ragged import Ragged
-from cerebro_elastic.files import Place, open_read
+from cerebro_elastic.system.files import Place, open_read
 
 Rows: TypeAlias = NDArray[np.generic] | Ragged
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cerebro_elastic.data.table import Table
-from cerebro_elastic.files import Place
+from cerebro_elastic.system.files import Place
 
 _FOLDER = re.compile(r"([^=]+)=(.*)")
 _MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.manifest import Kind
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK
+from cerebro_elastic.system.files import CHUNK
 
 
 class GrowingColumn:

@@ -14,8 +14,8 @@ from cerebro_elastic.data.categories import canonical, coded
 from cerebro_elastic.data.file_ranges import IMAGES, FileRanges
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, folders, is_hidden, sizes_through_links
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.files import Place, folders, is_hidden, sizes_through_links
+from cerebro_elastic.system.words import counted
 
 _BESIDE = {".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".lnk", ".log", ".md", ".tsv", ".txt"}
 _BESIDE |= {".url", ".xml", ".yaml", ".yml"}

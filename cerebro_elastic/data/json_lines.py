@@ -11,7 +11,7 @@ from typing import Any
 from cerebro_elastic.data.arrow_columns import flat
 from cerebro_elastic.data.table import Table, Wanted, common_schema, is_wanted
 from cerebro_elastic.errors import DataError, brief
-from cerebro_elastic.files import CHUNK, Place, open_read
+from cerebro_elastic.system.files import CHUNK, Place, open_read
 
 _BLOCK_BYTES = 4 * CHUNK
 """About so much of a file is in memory at a time."""

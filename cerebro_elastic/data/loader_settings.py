@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from cerebro_elastic import arguments
 from cerebro_elastic.data.batch_arrays import Arrays
 from cerebro_elastic.data.column_batches import RowFunction, check_kinds, check_pad_values
 from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.system import arguments
 
 LAYOUTS = ("tuple", "dict")
 RAGGED = ("pad", "list")

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from cerebro_elastic.data.cache_space import CacheSpace, use
 from cerebro_elastic.data.records import MISSING, Records
-from cerebro_elastic.files import private_folder
+from cerebro_elastic.system.files import private_folder
 
 _LOOK_SECONDS = 0.002
 """How often a rank looks whether a batch has come that another one makes."""

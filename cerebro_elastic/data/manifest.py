@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
+from cerebro_elastic.system.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
 
 VERSION = 2
 """Version 1 has plain columns only; it is written where that is enough."""

@@ -21,7 +21,7 @@ from cerebro_elastic.data.mapped import Array, MappedArray, forget_checks
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _SHOWN = 5
 """So many damaged rows are named."""

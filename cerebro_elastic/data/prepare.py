@@ -42,7 +42,7 @@ from cerebro_elastic.data.splits import (
     read_splits,
 )
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import (
+from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
     Content,

@@ -44,8 +44,8 @@ from cerebro_elastic.data.sources import Source
 from cerebro_elastic.data.split_rules import SplitRules
 from cerebro_elastic.data.splits import PartitionRows, deal_rows, own_splits, read_splits
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, exists, locate, read, remove, translated, write
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
 
 _WORK = ".preparing"
 _ROWS = 1024

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Kind
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK
+from cerebro_elastic.system.files import CHUNK
 
 Index: TypeAlias = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.row_sums import Sums, row_sums
-from cerebro_elastic.files import Chunk
+from cerebro_elastic.system.files import Chunk
 
 _HEAD = struct.Struct("<8sQQQ")
 """The mark, the sum of all parts and of their sizes, the bytes behind the head, and the number of parts."""
@@ -79,7 +79,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if "torch" not in sys.modules:
             return NotImplemented
-        from cerebro_elastic.torch_internals import reduced_in_place
+        from cerebro_elastic.system.torch_internals import reduced_in_place
 
         return reduced_in_place(value)
 

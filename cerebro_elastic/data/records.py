@@ -20,10 +20,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.aligned import aligned_empty
 from cerebro_elastic.data.cache_space import CacheSpace
 from cerebro_elastic.data.record_format import HEAD_BYTES, decoded, encoded, record_bytes
-from cerebro_elastic.files import Chunk
+from cerebro_elastic.system.aligned import aligned_empty
+from cerebro_elastic.system.files import Chunk
 
 
 class Missing(Enum):

@@ -23,8 +23,8 @@ from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.row_columns import Value, columns_of_row, common, stacked, value_of
 from cerebro_elastic.data.sources import Arrays
-from cerebro_elastic.files import redacted
 from cerebro_elastic.registry import place_in
+from cerebro_elastic.system.files import redacted
 
 RowFunction: TypeAlias = Callable[[Mapping[str, Any], Split], Mapping[str, Any]]
 

@@ -20,9 +20,9 @@ from cerebro_elastic.data.ragged import OFFSETS, Ragged, of_one_length, offsets_
 from cerebro_elastic.data.row_function import RowFunction, Rows, make_rows
 from cerebro_elastic.data.shared_jobs import JobRecord, record_of
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Chunk, Place, locate, open_read, translated, write
-from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.system.files import CHUNK, Chunk, Place, locate, open_read, translated, write
+from cerebro_elastic.system.process import die_with_parent
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.ragged import Index, padded
-from cerebro_elastic.files import Chunk
+from cerebro_elastic.system.files import Chunk
 
 Sums = NDArray[np.uint64]
 

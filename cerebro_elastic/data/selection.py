@@ -21,7 +21,7 @@ from cerebro_elastic.data.manifest import Vocabulary
 from cerebro_elastic.data.ragged import Ragged, Varying, encoded
 from cerebro_elastic.data.sources import Arrays, Columns
 from cerebro_elastic.errors import DataError, did_you_mean
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _LARGEST_EXACT = 2**24

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from cerebro_elastic.files import Place, exists, read, sizes
+from cerebro_elastic.system.files import Place, exists, read, sizes
 
 JobRecord: TypeAlias = Mapping[str, Any]
 _WAITING = 2

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, exists, folders, literal_folder, read
+from cerebro_elastic.system.files import Place, exists, folders, literal_folder, read
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _VALID = ("valid", "val", "validation")

@@ -31,7 +31,8 @@ from cerebro_elastic.data.table import Wanted
 from cerebro_elastic.data.tables import TABLES, read_tables
 from cerebro_elastic.data.tar_shards import read_shards
 from cerebro_elastic.errors import CerebroError, DataError
-from cerebro_elastic.files import (
+from cerebro_elastic.registry import place_in
+from cerebro_elastic.system.files import (
     CHUNK,
     Place,
     exists,
@@ -43,7 +44,6 @@ from cerebro_elastic.files import (
     sizes,
     translated,
 )
-from cerebro_elastic.registry import place_in
 
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 """The suffixes of compressed files."""

@@ -16,7 +16,7 @@ from cerebro_elastic.data.held_out_groups import choose_groups
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _SHOWN = 3
 """So many classes or groups are named."""

@@ -25,7 +25,7 @@ from cerebro_elastic.data.json_lines import json_table
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.table import Table, Wanted, common_schema, is_wanted
 from cerebro_elastic.errors import DataError, MissingExtra
-from cerebro_elastic.files import CHUNK, Place, open_read
+from cerebro_elastic.system.files import CHUNK, Place, open_read
 
 TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
 """The suffixes of tables."""

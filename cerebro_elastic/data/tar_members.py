@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Place, open_read, size
+from cerebro_elastic.system.files import CHUNK, Place, open_read, size
 
 File: TypeAlias = tuple[str, int, int]
 """A file's name, where it begins in the archive, and its bytes."""

@@ -16,7 +16,7 @@ from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.data.tar_members import files_in
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place
+from cerebro_elastic.system.files import Place
 
 
 @dataclass(frozen=True, slots=True)

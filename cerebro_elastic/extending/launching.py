@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cerebro_elastic.config import GRACE, StoreSettings
-from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import RunFolder, check_id, default_home, run_folder
@@ -11,6 +10,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import ENDED
 from cerebro_elastic.runs.start.hosts_store import end_of, keep_record, store_for_hosts
+from cerebro_elastic.system.departure import interrupts_at_rest
 
 __all__ = [
     "ENDED",

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.parallel import collectives, group
-from cerebro_elastic.parallel.base import LossOf, Make, Parallelism, Parts, Portion, Sharding, Stepwise
-from cerebro_elastic.parallel.choose import make as make_parallelism
-from cerebro_elastic.parallel.construct import made as construct
-from cerebro_elastic.parallel.data_parallel import (
+from cerebro_elastic.training.parallel import collectives, group
+from cerebro_elastic.training.parallel.base import (
+    LossOf,
+    Make,
+    Parallelism,
+    Parts,
+    Portion,
+    Sharding,
+    Stepwise,
+)
+from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.construct import made as construct
+from cerebro_elastic.training.parallel.data_parallel import (
     Buffers,
     averaged_gradients,
     averaged_step,
@@ -14,13 +23,12 @@ from cerebro_elastic.parallel.data_parallel import (
     portion,
     taken,
 )
-from cerebro_elastic.parallel.ddp import Ddp
-from cerebro_elastic.parallel.fsdp import Fsdp
-from cerebro_elastic.parallel.group import subgroup, together
-from cerebro_elastic.parallel.memory_estimate import Spread, check_room
-from cerebro_elastic.parallel.own_rank import ranks
-from cerebro_elastic.parallel.single import Single
-from cerebro_elastic.parallel.wrapping import blocks, repeated
+from cerebro_elastic.training.parallel.ddp import Ddp
+from cerebro_elastic.training.parallel.fsdp import Fsdp
+from cerebro_elastic.training.parallel.group import subgroup, together
+from cerebro_elastic.training.parallel.memory_estimate import Spread, check_room
+from cerebro_elastic.training.parallel.single import Single
+from cerebro_elastic.training.parallel.wrapping import blocks, repeated
 
 __all__ = [
     "Buffers",

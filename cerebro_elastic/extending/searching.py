@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import (
     ConfigView,
     Decision,
@@ -11,16 +12,28 @@ from cerebro_elastic.core.model.interfaces import (
     SearchContext,
     Stop,
 )
+from cerebro_elastic.search.constraints import constraint_of
+from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.sampling import Sample, Sampler
+from cerebro_elastic.search.space import Labels, contains, key, values
 
 __all__ = [
     "ConfigView",
+    "Criterion",
     "Decision",
+    "HParams",
+    "Labels",
     "Proposal",
     "Resume",
     "Sample",
     "Sampler",
     "Search",
     "SearchContext",
+    "Status",
     "Stop",
+    "constraint_of",
+    "contains",
+    "criteria_of",
+    "key",
+    "values",
 ]

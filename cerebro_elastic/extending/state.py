@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.parallel.handover import hand_over, load_values
-from cerebro_elastic.parallel.optimizer_state import NamedState, check_groups, take, to_names
-from cerebro_elastic.torch_internals import (
+from cerebro_elastic.system.torch_internals import (
     MODULE_ATTRIBUTES,
     buffers_of,
     made_by_compiler,
@@ -29,6 +27,8 @@ from cerebro_elastic.training.objects.opaque import fingerprint
 from cerebro_elastic.training.objects.trees import cloned, trees_equal
 from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.objects.value_types import is_generator, is_users
+from cerebro_elastic.training.parallel.handover import hand_over, load_values
+from cerebro_elastic.training.parallel.optimizer_state import NamedState, check_groups, take, to_names
 from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
 from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
 

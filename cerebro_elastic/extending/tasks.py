@@ -5,10 +5,10 @@ Nothing here imports torch; ``torch_tasks`` has what tasks of torch share.
 
 from __future__ import annotations
 
-from cerebro_elastic.arguments import select as select_arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
+from cerebro_elastic.system.arguments import select as select_arguments
 from cerebro_elastic.training import generators, job_batches, process_settings
 from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
 from cerebro_elastic.training.epoch_means import EpochMeans

@@ -9,8 +9,14 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from cerebro_elastic.cells.definitions import forwarded, import_folder, in_cells, is_in_cell, written
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.front_end.cells.definitions import (
+    forwarded,
+    import_folder,
+    in_cells,
+    is_in_cell,
+    written,
+)
 
 _SECTIONS = ("task", "data", "loggers")
 _VALUES = "args"

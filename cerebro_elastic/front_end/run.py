@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
-from cerebro_elastic.departure import stay
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.interrupted import Interrupted
 from cerebro_elastic.front_end.kernel import in_notebook
@@ -21,6 +20,7 @@ from cerebro_elastic.runs.overrides import RecipeOverrides
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.handle import RunHandle
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from cerebro_elastic import registry
 from cerebro_elastic.config import check_endpoint
 from cerebro_elastic.errors import StoreError, did_you_mean
-from cerebro_elastic.words import byte_count
+from cerebro_elastic.system.words import byte_count
 
 
 class Section(BaseModel):

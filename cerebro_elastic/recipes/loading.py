@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
-from cerebro_elastic.files import redacted
 from cerebro_elastic.recipes.schema import Recipe, section_type
 from cerebro_elastic.recipes.source import Source, read_yaml
+from cerebro_elastic.system.files import redacted
 
 _EXPECTED = {
     "bool_type": "true or false, without quotes",

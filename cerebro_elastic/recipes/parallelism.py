@@ -11,7 +11,7 @@ from pydantic import ConfigDict, SerializeAsAny, ValidationInfo, WrapValidator
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes.fields import NodeRange, Positive, Section
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 GROUP = "cerebro.parallel"
 AUTO: Literal["auto"] = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -40,7 +40,7 @@ from cerebro_elastic.recipes.fields import (
     ValidationData,
 )
 from cerebro_elastic.recipes.loggers import Loggers
-from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
+from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     Budget,
     Domain,
@@ -54,7 +54,8 @@ from cerebro_elastic.recipes.search import (
 )
 from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
-from cerebro_elastic.words import counted
+from cerebro_elastic.registry import is_reference, module_of
+from cerebro_elastic.system.words import counted
 
 OF_COLUMNS = frozenset(
     {
@@ -429,3 +430,29 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], _prefix: str = "
         elif before != after:
             lines.append(f"{_prefix}{key}: {before} -> {after}")
     return lines
+
+
+def modules_of(recipe: Recipe) -> list[str]:
+    """The modules of the task's kind and of the parallelisms, and the user's own. A task of numpy's arrays
+    needs no parallelism: all of them import torch."""
+    used = () if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
+    if recipe.task.ARRAYS == "numpy":
+        used = ()
+    parts = [
+        module_of("cerebro.tasks", recipe.task.kind),
+        *(module_of("cerebro.parallel", name) for name in used),
+    ]
+    own = [text.partition(":")[0] for text in _texts(recipe.resolved()) if is_reference(text)]
+    return list(dict.fromkeys([*(module for module in parts if module), *own]))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a recipe's values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
@@ -283,10 +283,8 @@ class AshaSearch(EndlessSearch):
     """Where new configs come from, as for `median`."""
     options: Arguments = Field(default={})
     """Arguments of the sampler, as for `tpe` and `tune`."""
-    reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = Field(
-        default=3, validation_alias=AliasChoices("reduction_factor", "reduction")
-    )
-    """One in this many configs is promoted from a rung. `reduction` is another name."""
+    reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = 3
+    """One in this many configs is promoted from a rung."""
     min_resource: Positive = 1
     """The position of the first rung."""
     resource: Literal["epochs", "units"] = "epochs"

@@ -1,6 +1,6 @@
 """What is private to torch and used in this folder. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/test_torch_internals.py`` names what an upgrade of torch takes away.
+``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away.
 """
 
 from torch._C._distributed_c10d import HashStore, Store

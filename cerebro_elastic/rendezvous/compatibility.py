@@ -11,7 +11,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 _HOME = Path(__file__).parents[1]
 PACKAGE = "cerebro-elastic"

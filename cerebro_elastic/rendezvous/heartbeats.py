@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.rendezvous.rank_failure import RankFailure, take_rank_failure
+from cerebro_elastic.system.clock import Clock
 
 START_SECONDS = 300.0
 """Seconds without a heartbeat for ranks that are not ready: imports from a cold disk hold the interpreter's

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.files import write_text
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.system.files import write_text
 
 
 def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from cerebro_elastic.data.description import ClassBalance, Description, Value
 from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.reporting.tables import brief, bytes_text
-from cerebro_elastic.words import counted, one_line
+from cerebro_elastic.system.words import counted, one_line
 
 SPLIT_NAMES: dict[Split, str] = {"train": "training", "valid": "validation", "test": "test"}
 _MOST_CLASSES = 20

@@ -8,9 +8,9 @@ from pathlib import Path
 from cerebro_elastic.core.model.attempts import Failure, FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event, UnitFailed
-from cerebro_elastic.explanations import shortened
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.words import counted
 
 _NAMED = 5
 

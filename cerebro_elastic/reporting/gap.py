@@ -3,8 +3,8 @@
     gap = forecast / bound - 1
 
 Both are seconds from the begin of the run's first visit, and lower bounds of an open shop
-(``openshop/bounds.py``): no node ends before it has done all of its own units, no config before it has
-visited all partitions.
+(``scheduling/openshop/bounds.py``): no node ends before it has done all of its own units, no config before it
+has visited all partitions.
 
 - The *bound* is that of a run in which nothing ever waits. A node, or a config, needs the training seconds of
   its visits so far, plus those of the units that it has left. Visits count as long as they took, on the node
@@ -33,8 +33,8 @@ from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import NodeUsage, State
-from cerebro_elastic.openshop.bounds import lower_bound
-from cerebro_elastic.openshop.instances import instance
+from cerebro_elastic.scheduling.openshop.bounds import lower_bound
+from cerebro_elastic.scheduling.openshop.instances import instance
 
 
 @dataclass(frozen=True, slots=True)

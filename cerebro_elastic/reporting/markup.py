@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cerebro_elastic.words import one_line
+from cerebro_elastic.system.words import one_line
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """The characters with which formulas begin; the last four are full-width."""

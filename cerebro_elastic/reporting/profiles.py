@@ -17,8 +17,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.explanations import shortened
 from cerebro_elastic.reporting.tables import brief
+from cerebro_elastic.system.explanations import shortened
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.explanations import shortened
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.tables import (
@@ -33,6 +32,7 @@ from cerebro_elastic.reporting.tables import (
     unit_text,
 )
 from cerebro_elastic.reporting.traffic import data_text
+from cerebro_elastic.system.explanations import shortened
 
 
 def progress_view(

@@ -15,7 +15,7 @@ from rich.text import Text
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.words import one_line
+from cerebro_elastic.system.words import one_line
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on"}

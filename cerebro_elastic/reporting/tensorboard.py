@@ -15,8 +15,8 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.files import make_folder
 from cerebro_elastic.reporting.logged import ConfigEnd, EndStatus, Logged
+from cerebro_elastic.system.files import make_folder
 
 _STATUS: Mapping[EndStatus, int] = {
     "finished": api_pb2.STATUS_SUCCESS,

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from cerebro_elastic.process import stop_printing
-from cerebro_elastic.words import visible
+from cerebro_elastic.system.process import stop_printing
+from cerebro_elastic.system.words import visible
 
 
 def terminal(**options: Any) -> Console:

@@ -39,7 +39,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 Interval: TypeAlias = tuple[float, float]
 """Two moments of wall-clock time."""

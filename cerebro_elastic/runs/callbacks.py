@@ -125,7 +125,7 @@ def _epoch_end(config: Config) -> Callable[[RunCallback], None]:
 
 
 def _key(visit: Visit) -> tuple[str, int, int]:
-    return visit.unit.config, visit.unit.epoch, visit.k
+    return visit.unit.config, visit.unit.epoch, visit.index_in_epoch
 
 
 def _guarded(call: Callable[[T], None], argument: T) -> None:

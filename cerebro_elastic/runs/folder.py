@@ -17,11 +17,11 @@ import tenacity
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
-from cerebro_elastic.files import as_its_folder, disk_full_raised, private_folder, translated
-from cerebro_elastic.ownership import distrust_folder
 from cerebro_elastic.recipes import RUN_ID
-from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.words import for_reader, option
+from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
+from cerebro_elastic.system.ownership import distrust_folder
+from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.system.words import for_reader, option
 
 _LOCK = "lock"
 _LOOKED_AT = tenacity.Retrying(
@@ -65,11 +65,6 @@ class RunFolder:
     def key(self) -> Path:
         """The run's key, if its values in the store are signed."""
         return self.path / "key"
-
-    @property
-    def new_key(self) -> Path:
-        """The new key of a run that an earlier version began without one, until all is signed with it."""
-        return self.path / "key.new"
 
     @property
     def spec(self) -> Path:

@@ -31,13 +31,13 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.explanations import shortened
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.control.drain import A_DAY
-from cerebro_elastic.words import counted, one_line
+from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.words import counted, one_line
 
 
 @dataclass(frozen=True, slots=True)

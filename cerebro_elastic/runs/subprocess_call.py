@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from cerebro_elastic import errors, forkserver
+from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.process import MARK, PYTHON, die_with_parent, end_marked
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.process import MARK, PYTHON, die_with_parent, end_marked
 
 
 def call(

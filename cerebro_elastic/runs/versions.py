@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, plugin_packages, users_file
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
 """Packages whose other versions may decide otherwise."""
@@ -45,10 +45,6 @@ def other_code(spec: Spec) -> list[str]:
         here = _digest_here(spec, name)
         what = "the code of cerebro-elastic" if name == PACKAGE else name
         texts.append(f"{what} was {spec.code[name][:12]} when the run was made, and is {here} here")
-    if PACKAGE not in spec.code:
-        texts.append(
-            "the run does not say by which code of cerebro-elastic it was made: an earlier version wrote it"
-        )
     return texts
 
 

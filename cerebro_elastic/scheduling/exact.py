@@ -20,12 +20,12 @@ from typing import Any, ClassVar
 from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.openshop.dispatch import Dispatch
-from cerebro_elastic.openshop.exact import SOLVER, TICKS, by_start
-from cerebro_elastic.openshop.rules import Planned, Rule
-from cerebro_elastic.openshop.state import DispatchState, ScheduledUnit
 from cerebro_elastic.scheduling.live_state import least_end
 from cerebro_elastic.scheduling.look_ahead import Auto, dry_run, mean_unit
+from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
+from cerebro_elastic.scheduling.openshop.exact import SOLVER, TICKS, by_start
+from cerebro_elastic.scheduling.openshop.rules import Planned, Rule
+from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit
 
 WORTH = 0.001
 """By what share the run must be longer than it must be for the solver to be asked."""

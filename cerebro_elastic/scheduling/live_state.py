@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.openshop.dispatch import Dispatch
-from cerebro_elastic.openshop.instances import Instance
-from cerebro_elastic.openshop.owners import lightest, only_holders
-from cerebro_elastic.openshop.rules import Rule
-from cerebro_elastic.openshop.state import DispatchState, ScheduledUnit
+from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
+from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_elastic.scheduling.openshop.owners import lightest, only_holders
+from cerebro_elastic.scheduling.openshop.rules import Rule
+from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit
 
 
 def instance_of(left: RemainingWork) -> Instance:

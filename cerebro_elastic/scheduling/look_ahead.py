@@ -26,11 +26,6 @@ from typing import ClassVar
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.openshop.dispatch import Dispatch
-from cerebro_elastic.openshop.rearrangement import rearranged
-from cerebro_elastic.openshop.rollouts import SPREADS
-from cerebro_elastic.openshop.rules import Even, InOrder, Longest, Planned, Random, Rule
-from cerebro_elastic.openshop.state import DispatchState, ScheduledUnit
 from cerebro_elastic.scheduling.live_state import (
     first_visits,
     give_owners,
@@ -39,6 +34,18 @@ from cerebro_elastic.scheduling.live_state import (
     present_state,
 )
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, preferred
+from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
+from cerebro_elastic.scheduling.openshop.rollouts import SPREADS
+from cerebro_elastic.scheduling.openshop.rules import (
+    Even,
+    InOrder,
+    Longest,
+    Planned,
+    Random,
+    Rule,
+    rearranged,
+)
+from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit
 
 LARGEST = 100_000
 """The largest problem to look ahead in: configs times partitions times nodes."""

@@ -11,11 +11,11 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.system import arguments
 
 Constraint: TypeAlias = Callable[[HParams], bool]
 

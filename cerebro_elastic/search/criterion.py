@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective, Recipe
 from cerebro_elastic.recipes.search import SampledSearch
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.halving import Bracket, Halving
 from cerebro_elastic.search.median import MedianStopping
 from cerebro_elastic.search.procedure import Procedure
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def why_not_longer(search: Search, recipe: Recipe, context: SearchContext, epochs: int) -> str | None:

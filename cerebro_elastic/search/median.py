@@ -14,7 +14,7 @@ from cerebro_elastic.recipes.search import MedianSearch
 from cerebro_elastic.search.criterion import Resource, epoch_ends
 from cerebro_elastic.search.methods import make_sampler
 from cerebro_elastic.search.procedure import Procedure, at_rest
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 class MedianStopping(Procedure):

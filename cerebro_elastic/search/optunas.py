@@ -23,7 +23,6 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
@@ -34,6 +33,7 @@ from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample
 from cerebro_elastic.search.space import Labels, contains, key, values
+from cerebro_elastic.system import arguments
 
 _TRIES = 20
 """How many points to ask for until one is new and satisfies the constraints."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.search.budget import exhausted
+from cerebro_elastic.recipes.search import Budget, KnownConfig
 from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample, Sampler
-from cerebro_elastic.search.warm import view_of
 
 
 class Procedure(Search):
@@ -104,3 +106,46 @@ class Procedure(Search):
 def at_rest(view: ConfigView) -> bool:
     """Whether the search may decide on the config now: it is in no unit, and no person has decided on it."""
     return view.idle and not view.by_hand
+
+
+def view_of(config: KnownConfig) -> ConfigView:
+    """The view of an ended config. Its units are its epochs: samplers do not use the number of partitions."""
+    curve = [Point(epoch, epoch, metrics, ends=True) for epoch, metrics in enumerate(config.curve, start=1)]
+    return ConfigView(
+        config="",
+        hparams=config.hparams,
+        status=Status.FINISHED if config.finished else Status.STOPPED,
+        epochs=len(curve),
+        units=len(curve),
+        curve=curve,
+        origin={"space": dict(config.space)} if config.space else {},
+    )
+
+
+USED_UP = "the search's budget is used up"
+"""With this begins the reason of a config that the search has stopped for its budget."""
+
+
+def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
+    """The reason why the search ends now, or ``None`` if it goes on.
+
+    Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
+    begun are finished.
+    """
+    usage = context.usage
+    limits = {
+        "epochs": (usage.units / context.partitions, budget.epochs),
+        "units": (usage.units, budget.units),
+        "timeout": (usage.elapsed, budget.timeout),
+        "node_seconds": (usage.seconds, budget.node_seconds),
+    }
+    for name, (used, limit) in limits.items():
+        if limit is not None and used >= limit:
+            return f"{USED_UP}: {name} {limit:g}"
+    if budget.target is not None:
+        goal = loss(budget.target, criterion.mode)
+        for view in context.configs:
+            best = criterion.best(view)
+            if math.isfinite(best) and best <= goal:
+                return f"{view.config} has reached the target: {criterion.text(best)}"
+    return None

@@ -372,7 +372,7 @@ class Engine:
         assert output is not None, "what is evaluated has been trained"
         return Visit(
             unit=unit,
-            k=position(config),
+            index_in_epoch=position(config),
             node=attempt.node,
             attempt=attempt.token,
             input=attempt.input,

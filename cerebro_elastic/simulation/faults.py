@@ -23,7 +23,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from cerebro_elastic.errors import RecipeError, ScheduleError, did_you_mean
-from cerebro_elastic.openshop.checks import number, one_of
+from cerebro_elastic.scheduling.openshop.checks import number, one_of
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _SENTENCE = re.compile(

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.openshop.checks import MOST_UNITS, number
+from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
 from cerebro_elastic.simulation.fault_injection import inject
 from cerebro_elastic.simulation.faults import Fault

@@ -7,7 +7,7 @@ from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.solver_process import SolverFailed, solve
+from cerebro_elastic.system.solver_process import SolverFailed, solve
 
 SOLVING_SECONDS = 10.0
 """How long the solver takes, on the virtual clock."""

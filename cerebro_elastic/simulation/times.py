@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.openshop.checks import LARGEST, number
+from cerebro_elastic.scheduling.openshop.checks import LARGEST, number
 
 OTHERS = "*"
 """In a table: all configs or nodes that it does not name."""

@@ -1,7 +1,7 @@
 """What is private to torch and used in this folder. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/test_torch_internals.py`` names what an upgrade of torch takes away. Names that other folders use,
-too, are in ``cerebro_elastic/torch_internals.py``.
+``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away. Names that other folders
+use, too, are in ``cerebro_elastic/system/torch_internals.py``.
 """
 
 from __future__ import annotations

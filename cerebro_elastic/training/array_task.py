@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.system import arguments
 from cerebro_elastic.training import generators, job_batches
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed

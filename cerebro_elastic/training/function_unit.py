@@ -15,23 +15,24 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import choose, collectives
-from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
-from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.memory_estimate import check_room
-from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.system.torch_internals import buffers_of, non_persistent_buffers_of, version_of
 from cerebro_elastic.training import job_batches, process_settings, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.optimizer_options import constructor_options, override_options
+from cerebro_elastic.training.parallel import choose, collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.construct import made
+from cerebro_elastic.training.parallel.memory_estimate import check_room
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
@@ -41,7 +42,6 @@ from cerebro_elastic.training.passes import (
     unweighted,
 )
 from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.non_persistent_buffers import NonPersistentBuffers
 from cerebro_elastic.training.structure.rebuild import rebuild
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
@@ -408,3 +408,39 @@ def _on_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_on_device(item, device) for item in value)
     return value
+
+
+class NonPersistentBuffers:
+    """The buffers of ``model`` that a state dict leaves out (``persistent=False``): those ``carried`` from
+    the unit before are put back, and those that training changes hop, too."""
+
+    def __init__(self, model: nn.Module, carried: Mapping[str, Tensor | None]) -> None:
+        self._model = model
+        self._carried = carried.keys()
+        owners = dict(model.named_modules())
+        for name, value in carried.items():
+            path, _, leaf = name.rpartition(".")
+            buffers = buffers_of(owners[path])
+            own = buffers[leaf]
+            buffers[leaf] = value if value is None or own is None else value.to(own.device)
+        self._before = {name: (buffer, version_of(buffer)) for name, buffer in _non_persistent(model).items()}
+
+    def changed(self) -> dict[str, Tensor | None]:
+        """The buffers that training has written to or replaced, in this unit or before, by name."""
+        return {
+            name: buffer if buffer is None else buffer.detach()
+            for name, buffer in _non_persistent(self._model).items()
+            if name in self._carried or self._is_new(name, buffer)
+        }
+
+    def _is_new(self, name: str, buffer: Tensor | None) -> bool:
+        before, version = self._before.get(name, (None, -1))
+        return buffer is not before or version_of(buffer) != version
+
+
+def _non_persistent(model: nn.Module) -> dict[str, Tensor | None]:
+    return {
+        f"{path}.{name}" if path else name: buffers_of(part)[name]
+        for path, part in model.named_modules()
+        for name in buffers_of(part).keys() & non_persistent_buffers_of(part)
+    }

@@ -35,19 +35,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import choose
-from cerebro_elastic.parallel.base import Parts
-from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
+from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
-from cerebro_elastic.training.length import differences
+from cerebro_elastic.training.parallel import choose
+from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -59,6 +59,7 @@ from cerebro_elastic.training.task import (
     UnitResult,
 )
 from cerebro_elastic.training.user_functions import UserFunctions
+from cerebro_elastic.training.value_differences import is_plain, value_differences
 from cerebro_elastic.training.weighted_loss import check_per_row, refused_by
 
 
@@ -131,7 +132,9 @@ class FunctionTask:
         before = replace(jobs[0], rows=tuple(rows))
         short, long = (self._made(job) for job in (before, replace(before, epochs=epochs)))
         taken = " and ".join(names)
-        return [f"{self._section.model_fn} takes {taken}: {text}" for text in differences(short, long)]
+        return [
+            f"{self._section.model_fn} takes {taken}: {text}" for text in _length_differences(short, long)
+        ]
 
     def _made(self, job: UnitJob) -> Parts:
         rng.seed_all(job.seed)
@@ -255,3 +258,46 @@ made = {name}(**{arguments})
 model = made[0] if isinstance(made, tuple) else made
 model.load_state_dict(load_file("MODEL"))
 """
+
+
+def _length_differences(short: Parts, long: Parts) -> Iterator[str]:
+    """What of model, optimizer and scheduler is not the same, in words. What cannot be compared counts as
+    different."""
+    owner = type(long.scheduler).__name__
+    yield from value_differences(
+        owner, _scheduler_values(short.scheduler), _scheduler_values(long.scheduler), _same_value
+    )
+    for at, (before, after) in enumerate(
+        zip(short.optimizer.param_groups, long.optimizer.param_groups, strict=True)
+    ):
+        yield from value_differences(f"parameter group {at}", _options(before), _options(after), _same_value)
+    yield from value_differences("model", _model_values(short.model), _model_values(long.model), _same_value)
+
+
+def _scheduler_values(scheduler: Any) -> dict[str, Any]:
+    """A scheduler's attributes, and functions that it may compute with."""
+    hidden = ("optimizer", "last_epoch")
+    attributes = vars(scheduler) if scheduler is not None else {}
+    return {name: v for name, v in attributes.items() if name not in hidden and not name.startswith("_")}
+
+
+def _options(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "params"}
+
+
+def _model_values(model: nn.Module) -> dict[str, Any]:
+    values: dict[str, Any] = dict(model.state_dict())
+    for path, module in model.named_modules():
+        own = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
+        values |= {f"{path}.{name}".lstrip("."): value for name, value in own if is_plain(value)}
+    return values
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and bool(torch.equal(one, other))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same_value, one, other))
+    if is_plain(one) or is_plain(other):
+        return repr(one) == repr(other)
+    return one is other and not getattr(one, "__closure__", None)

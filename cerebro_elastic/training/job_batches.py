@@ -22,7 +22,7 @@ from cerebro_elastic.data.batches import (
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob
 
 

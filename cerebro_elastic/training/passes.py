@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import collectives
-from cerebro_elastic.parallel.base import Parallelism, Parts
+from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Parts
 
 BatchMean: TypeAlias = Callable[[Any, Any], Tensor]
 Rows: TypeAlias = Iterable[int]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from cerebro_elastic import arguments
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.system import arguments
 
 Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
 """A function that gets hyper-parameters, and the names of what it gets besides."""

@@ -58,7 +58,6 @@ class UnitJob:
     hparams: HParams
     """The config's hyper-parameters by name."""
     seed: int
-    """The run's seed."""
     epochs: int
     """The config's budget of epochs."""
     visited: tuple[int, ...]
@@ -104,7 +103,7 @@ class UnitJob:
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
-    ``TaskError`` (``parallel/memory_estimate.py`` estimates)."""
+    ``TaskError`` (``training/parallel/memory_estimate.py`` estimates)."""
 
     @property
     def begins_epoch(self) -> bool:

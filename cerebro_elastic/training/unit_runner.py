@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import is_newborn
-from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
 from cerebro_elastic.core.model.run import Spec
@@ -21,7 +22,7 @@ from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.made_batches import MadeBatches
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.training.loss_weights import loss_weights
 from cerebro_elastic.training.task import SetsThreads, Task, TaskState, UnitJob, UnitResult, never, nothing
@@ -59,7 +60,7 @@ class UnitRunner:
     """
 
     def __init__(self, spec: Spec, cache: Path, device: str = "cpu", cache_bytes: int | None = None) -> None:
-        self.recipe = load_recipe(spec.recipe, root=spec.root)
+        self.recipe = spec.load_recipe()
         self._spec = spec
         self._plan = spec.plan
         self._task = make_task(self.recipe)
@@ -181,6 +182,14 @@ class UnitRunner:
             for partition in (job.partition, *job.validation):
                 if partition.damage:
                     raise partition.damage[0]
+
+
+@functools.cache
+def unit_runner_of(spec: str, cache: str, device: str = "cpu") -> UnitRunner:
+    """The unit runner of an encoded spec in this process, which has no other."""
+    runner = UnitRunner(decode(spec, Spec), Path(cache), device)
+    runner.use_threads()
+    return runner
 
 
 def loader_settings(recipe: Recipe) -> LoaderSettings:

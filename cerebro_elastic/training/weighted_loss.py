@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cerebro_elastic import arguments
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import collectives
-from cerebro_elastic.parallel.base import Parallelism, Stepwise
-from cerebro_elastic.parallel.own_rank import ranks
-from cerebro_elastic.parallel.single import Single
+from cerebro_elastic.system import arguments
 from cerebro_elastic.training.loss_weights import LossWeights
+from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.single import Single
 from cerebro_elastic.training.passes import BatchLoss, LossOfBatch
 
 

@@ -16,10 +16,10 @@ from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.control import configs, drain
 from cerebro_elastic.runs.control.end import end
 from cerebro_elastic.runs.control.extension import Wish
+from cerebro_elastic.system.words import counted, one_line
 from cerebro_elastic.ui.export import export_model
 from cerebro_elastic.ui.extending import extend_run
 from cerebro_elastic.ui.places import RunPlace
-from cerebro_elastic.words import counted, one_line
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]

@@ -21,13 +21,13 @@ from starlette.staticfiles import StaticFiles
 
 from cerebro_elastic import reporting
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.system.version import __version__
 from cerebro_elastic.ui.access import Access, Guard
 from cerebro_elastic.ui.actions import ACTIONS, perform
 from cerebro_elastic.ui.board import Board, json_text
 from cerebro_elastic.ui.feeds import Feeds
 from cerebro_elastic.ui.node_logs import logs_answer
 from cerebro_elastic.ui.places import Places
-from cerebro_elastic.version import __version__
 
 ASSETS = Path(__file__).parent / "assets"
 _PAGE_STYLE = Path(str(reporting.__path__[0])) / "page" / "page.css"

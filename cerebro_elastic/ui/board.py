@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cerebro_elastic.words import one_line
+from cerebro_elastic.system.words import one_line
 
 _EXACT = 2**53
 """From here on a browser does not know all integers: they are sent as text."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 
-from cerebro_elastic.process import PYTHON
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.control.extension import Wish
 from cerebro_elastic.runs.results.result import open_run
 from cerebro_elastic.runs.start.extend import extend, planned
+from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.words import counted
 from cerebro_elastic.ui.places import RunPlace
-from cerebro_elastic.words import counted
 
 
 def extend_run(place: RunPlace, wish: Wish) -> str:

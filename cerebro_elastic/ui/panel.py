@@ -7,7 +7,7 @@ import secrets
 import threading
 from pathlib import Path
 
-from cerebro_elastic.addresses import LOOPBACK
+from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.ui.access import Access
 from cerebro_elastic.ui.places import Places
 from cerebro_elastic.ui.serve import address, make_server, open_socket

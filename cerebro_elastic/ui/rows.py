@@ -13,9 +13,9 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.explanations import shortened
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.system.explanations import shortened
 
 
 def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -> ConfigResult:

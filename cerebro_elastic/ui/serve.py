@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cerebro_elastic.addresses import LOOPBACK, is_loopback
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn

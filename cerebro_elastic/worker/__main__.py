@@ -8,12 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.departure import leave_within
-from cerebro_elastic.forkserver import SOCKET, stand_in
-from cerebro_elastic.forkserver.keeper import ANEW
-from cerebro_elastic.process import SAFE_PATH, die_with_parent
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.departure import leave_within
+from cerebro_elastic.system.forkserver import SOCKET, stand_in
+from cerebro_elastic.system.forkserver.keeper import ANEW
+from cerebro_elastic.system.process import SAFE_PATH, die_with_parent
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
@@ -44,7 +44,7 @@ def main() -> int:
     siblings.come()
     heartbeat = Heartbeat(folder, local_rank)
     leaving = _leave_when_asked(siblings)
-    from cerebro_elastic.worker import rank, recycling
+    from cerebro_elastic.worker import memory, rank
 
     code = rank.serve(os.environ, leaving, heartbeat)
     if code is None:
@@ -53,7 +53,7 @@ def main() -> int:
         if not leaving.asked:
             if FORKED in sys.argv:
                 return ANEW
-            recycling.start_anew()
+            memory.start_anew()
     heartbeat.stop()
     siblings.leave()
     return code or 0

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from cerebro_elastic import files
 from cerebro_elastic.checkpoint.retention import KeptCheckpoints
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
@@ -18,11 +17,12 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError
-from cerebro_elastic.files import expand, locate, translated
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system import files
+from cerebro_elastic.system.files import expand, locate, translated
+from cerebro_elastic.system.logs import EventLog
 
 
 def name_of(epoch: int, k: int, token: int) -> str:
@@ -45,7 +45,7 @@ class CheckpointCollector:
     def committed(self, visit: Visit) -> None:
         """After a commit: delete the config's checkpoints that are not to be kept, and the logs of other
         attempts at this visit."""
-        config, place = visit.unit.config, name_of(visit.unit.epoch, visit.k, 0)[:-1]
+        config, place = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
         try:
             kept = {
                 PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent_to_children(config)
@@ -54,12 +54,12 @@ class CheckpointCollector:
             self._log.warning("nothing is deleted", why=str(error))
             return
         self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
-        ours = name_of(visit.unit.epoch, visit.k, visit.attempt)
+        ours = name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
         self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
 
     def refused(self, visit: Visit) -> None:
         """After a refused commit: delete what the attempt has written."""
-        config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.k, visit.attempt)
+        config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
@@ -69,7 +69,7 @@ class CheckpointCollector:
         shelf = self._shelves.get(config, self._empty)
         if config not in self._shelves:
             visits = []
-        elif shelf.at.head == visit.input and _place(shelf) == (visit.unit.epoch, visit.k):
+        elif shelf.at.head == visit.input and _place(shelf) == (visit.unit.epoch, visit.index_in_epoch):
             visits = [visit]  # this rank has made the one before it, too
         else:
             visits = self._since(config, shelf, visit.unit.epoch)
@@ -102,7 +102,7 @@ class CheckpointCollector:
         at = _place(shelf)
         epochs = range(shelf.at.epoch, epoch + 1)
         visits = [visit for number in epochs for visit in self._record.visits_of(config, number)]
-        return [visit for visit in visits if (visit.unit.epoch, visit.k) >= at]
+        return [visit for visit in visits if (visit.unit.epoch, visit.index_in_epoch) >= at]
 
     def _delete(self, folder: str, drop: Callable[[str], bool]) -> None:
         """A failure costs space, and does not end the run."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
-from cerebro_elastic.explanations import explain_error_with_frames
-from cerebro_elastic.files import is_full
+from cerebro_elastic.system.explanations import explain_error_with_frames
+from cerebro_elastic.system.files import is_full
 
 
 class NotFinite(CerebroError):

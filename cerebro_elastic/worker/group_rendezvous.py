@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.worker.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class GroupRendezvous:
             return
         import torch
 
-        from cerebro_elastic.parallel import group
+        from cerebro_elastic.training.parallel import group
 
         store = self._store(attempt, rank_assignment)
         patience = _PATIENCE * hang
@@ -102,7 +102,7 @@ class GroupRendezvous:
             raise Withdrawn
 
     def _store(self, attempt: Attempt, rank_assignment: RankAssignment) -> TCPStore:
-        from cerebro_elastic.parallel import group
+        from cerebro_elastic.training.parallel import group
 
         if rank_assignment.rank == 0:
             # The ranks of one node are on one machine.

@@ -7,11 +7,11 @@ import queue
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import seconds_from
 from cerebro_elastic.core.history.estimates import fits
-from cerebro_elastic.forkserver import STAND_IN
-from cerebro_elastic.process import is_alive
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.forkserver import STAND_IN
+from cerebro_elastic.system.process import is_alive
 
 _TORCHRUN_NOTICE = 30.0
 

@@ -1,95 +1,116 @@
 """Metrics of a node for Prometheus, if ``CEREBRO_METRICS_PORT`` gives a port.
 
-The numbers come from the events that the rank logs. Nodes of one host take the next free ports. They listen
+Nodes of one host take the next free ports. They listen
 where their node is reached: on loopback alone if the whole run is on one machine.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Lock
 from typing import Any
 
-from cerebro_elastic.addresses import LOOPBACK
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
-from cerebro_elastic.listening import listening_address
-from cerebro_elastic.logs import EventLog
+from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.listening import listening_address
+from cerebro_elastic.system.logs import EventLog
 
 VARIABLE = "CEREBRO_METRICS_PORT"
 _PORTS = 100
 """How many ports are tried, from the first one on."""
-_LOGGER = "cerebro"
-_OUTCOMES = {
-    "committed": "committed",
-    "committed in part": "left",
-    "failed": "failed",
-    "broken": "broken",
-    "given up": "given-up",
-    "profiled": "profile",
-    "refused: the assignment was withdrawn": "refused",
-}
-"""The label ``outcome``, by the event with which an attempt ends."""
 
 
-class NodeMetrics(logging.Handler):
-    """Counts what a rank logs; ``clock`` gives seconds. A registry of prometheus_client collects from it."""
+class Outcome(StrEnum):
+    """How an attempt ended on a rank: a label of the counter."""
 
-    def __init__(self, labels: Mapping[str, str], cache: PartitionCache, clock: Callable[[], float]) -> None:
-        super().__init__(logging.INFO)
-        self._labels = dict(labels)
-        self._cache = cache
+    COMMITTED = "committed"
+    LEFT = "left"
+    FAILED = "failed"
+    BROKEN = "broken"
+    GIVEN_UP = "given-up"
+    PROFILED = "profile"
+    REFUSED = "refused"
+
+
+class NodeMetrics:
+    """Counts the attempts of a rank."""
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ready = clock()
-        self._began: dict[object, float] = {}
+        self._lock = Lock()
+        self._ready = clock.now()
+        self._began: dict[int, float] = {}
         self._busy = 0.0
-        self._attempts: Counter[str] = Counter()
-        self._seconds = {"seconds": 0.0, "hop_seconds": 0.0, "fetch_seconds": 0.0}
+        self.attempts: Counter[Outcome] = Counter()
+        self.seconds = self.hop_seconds = self.fetch_seconds = 0.0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        event, fields = record.getMessage(), getattr(record, "fields", {})
-        attempt = fields.get("attempt")
-        if event == "began":
-            self._began[attempt] = self._clock()
-        elif event == "trained" or event in _OUTCOMES:
-            # A save in the background is no work of the rank any more.
-            self._busy += self._clock() - self._began.pop(attempt, self._clock())
-        if event in _OUTCOMES:
-            self._attempts[_OUTCOMES[event]] += 1
-            for kind in self._seconds:
-                self._seconds[kind] += fields.get(kind, 0.0) if event.startswith("committed") else 0.0
+    def began(self, attempt: Attempt) -> None:
+        """The rank takes part in the attempt."""
+        self._began[attempt.token] = self._clock.now()
+
+    def trained(self, attempt: Attempt) -> None:
+        """The rank is free of the attempt: a save in the background is not its work."""
+        with self._lock:
+            now = self._clock.now()
+            self._busy += now - self._began.pop(attempt.token, now)
+
+    def ended(self, attempt: Attempt, outcome: Outcome, visit: Visit | None = None) -> None:
+        """The attempt is over, perhaps with a committed ``visit``; the thread that saves may call this."""
+        self.trained(attempt)
+        with self._lock:
+            self.attempts[outcome] += 1
+            if visit is not None:
+                self.seconds += visit.seconds
+                self.hop_seconds += visit.hop_seconds
+                self.fetch_seconds += visit.fetch_seconds
+
+    @property
+    def idle_ratio(self) -> float:
+        """The share of time without an attempt."""
+        now = self._clock.now()
+        busy = self._busy + sum(now - began for began in list(self._began.values()))
+        return 1.0 - busy / (now - self._ready) if now > self._ready else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Collector:
+    """What a registry of prometheus_client collects from."""
+
+    metrics: NodeMetrics
+    cache: PartitionCache
+    labels: Mapping[str, str]
 
     def collect(self) -> Iterator[Any]:
         """The metrics as they are now."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        names, values = list(self._labels), list(self._labels.values())
+        metrics, names, values = self.metrics, list(self.labels), list(self.labels.values())
         text = "Attempts by how they ended; those neither committed nor left are tried again."
         attempts = CounterMetricFamily("cerebro_attempts", text, labels=[*names, "outcome"])
-        for outcome in _OUTCOMES.values():
-            attempts.add_metric([*values, outcome], self._attempts[outcome])
+        for outcome in Outcome:
+            attempts.add_metric([*values, outcome], metrics.attempts[outcome])
         yield attempts
         counts = {
-            "unit_seconds": ("Seconds in the training of committed units.", self._seconds["seconds"]),
-            "hop_seconds": ("Seconds in loading and saving their states.", self._seconds["hop_seconds"]),
-            "fetch_seconds": ("Seconds in waiting for their partitions.", self._seconds["fetch_seconds"]),
-            "cache_hits": ("Partitions that were in the host's cache when wanted.", self._cache.hits),
-            "cache_misses": ("Partitions that had to be brought.", self._cache.misses),
+            "unit_seconds": ("Seconds in the training of committed units.", metrics.seconds),
+            "hop_seconds": ("Seconds in loading and saving their states.", metrics.hop_seconds),
+            "fetch_seconds": ("Seconds in waiting for their partitions.", metrics.fetch_seconds),
+            "cache_hits": ("Partitions that were in the host's cache when wanted.", self.cache.hits),
+            "cache_misses": ("Partitions that had to be brought.", self.cache.misses),
         }
         for name, (text, count) in counts.items():
             family = CounterMetricFamily(f"cerebro_{name}", text, labels=names)
             family.add_metric(values, count)
             yield family
         idle = GaugeMetricFamily("cerebro_idle_ratio", "Share of time without an attempt.", labels=names)
-        idle.add_metric(values, self._idle())
+        idle.add_metric(values, metrics.idle_ratio)
         yield idle
-
-    def _idle(self) -> float:
-        now = self._clock()
-        busy = self._busy + sum(now - began for began in list(self._began.values()))
-        return 1.0 - busy / (now - self._ready) if now > self._ready else 1.0
 
 
 @contextmanager
@@ -97,7 +118,7 @@ def exposed(
     env: Mapping[str, str],
     labels: Mapping[str, str],
     cache: PartitionCache,
-    clock: Callable[[], float],
+    metrics: NodeMetrics,
     log: EventLog,
 ) -> Iterator[None]:
     """Serve the metrics of this rank, if ``env`` names a port and it is the node's first rank."""
@@ -105,27 +126,25 @@ def exposed(
     if not first or env.get("LOCAL_RANK", "0") != "0":
         yield
         return
-    metrics = NodeMetrics(labels, cache, clock)
-    server, thread, port = _server(env.get("MASTER_ADDR", LOOPBACK), first, metrics)
-    logging.getLogger(_LOGGER).addHandler(metrics)
+    collector = _Collector(metrics, cache, labels)
+    server, thread, port = _server(env.get("MASTER_ADDR", LOOPBACK), first, collector)
     log.info("metrics", port=port)
     try:
         yield
     finally:
-        logging.getLogger(_LOGGER).removeHandler(metrics)
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def _server(host: str, first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
-    """A server of ``metrics`` on the first free port, at the address by which others reach ``host``."""
+def _server(host: str, first: str, collector: _Collector) -> tuple[Any, Any, int]:
+    """A server of ``collector`` on the first free port, at the address by which others reach ``host``."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as exc:
         raise MissingExtra(f"{VARIABLE} is set: pip install 'cerebro-elastic[metrics]'") from exc
     registry = CollectorRegistry()
-    registry.register(metrics)
+    registry.register(collector)
     if not first.isdecimal() or not 0 < int(first) <= 65535:
         raise RunError(f"{VARIABLE} is {first!r}: give a port from 1 to 65535")
     addr = listening_address(host) or "0.0.0.0"

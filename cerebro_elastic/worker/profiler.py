@@ -9,19 +9,19 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.made_batches import DataUse
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
-from cerebro_elastic.parallel import collectives
+from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.rank_assignment import RankAssignment
-from cerebro_elastic.worker.rank_context import RankTools
+from cerebro_elastic.worker.rank_context import RankContext
 
 _BATCHES = 6
 """How many batches are trained at least. The first is not timed, for it pays for what is done once."""
@@ -32,7 +32,6 @@ class Profiled:
     """What a few batches of a unit have shown."""
 
     batch_seconds: float
-    """Seconds of one batch."""
     data_seconds: float
     """The part of them in which training waited for the batch."""
     peak_bytes: int
@@ -42,7 +41,11 @@ class Profiled:
 
 
 def profile_attempt(
-    tools: RankTools, attempt: Attempt, config: Config, rank_assignment: RankAssignment, hang_seconds: float
+    context: RankContext,
+    attempt: Attempt,
+    config: Config,
+    rank_assignment: RankAssignment,
+    hang_seconds: float,
 ) -> ProfileResult | None:
     """Profile the attempt's strategy on this rank, which counts as hanging after ``hang_seconds``.
 
@@ -51,7 +54,7 @@ def profile_attempt(
         others.
     """
     try:
-        return _profile_attempt(tools, attempt, config, rank_assignment, hang_seconds)
+        return _profile_attempt(context, attempt, config, rank_assignment, hang_seconds)
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         reason = refusal_of(attempt, error)
         if reason is None:
@@ -60,16 +63,20 @@ def profile_attempt(
 
 
 def _profile_attempt(
-    tools: RankTools, attempt: Attempt, config: Config, rank_assignment: RankAssignment, hang_seconds: float
+    context: RankContext,
+    attempt: Attempt,
+    config: Config,
+    rank_assignment: RankAssignment,
+    hang_seconds: float,
 ) -> ProfileResult | None:
-    runner, beat = tools.context.unit_runner, tools.context.watchdog.beat
-    limit = tools.context.memory_limit_bytes
-    wait = tools.rendezvous.waiting(attempt, rank_assignment, beat)
-    state = tools.state_fetcher.load(attempt.input, wait=wait)
+    runner, beat = context.unit_runner, context.watchdog.beat
+    limit = context.memory_limit_bytes
+    wait = context.rendezvous.waiting(attempt, rank_assignment, beat)
+    state = context.state_fetcher.load(attempt.input, wait=wait)
     meter = memory.Meter(runner.device)
     job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
-    with tools.rendezvous.group(attempt, rank_assignment, hang_seconds):
-        profiled = profile(runner, job, tools.context.clock, meter, limit)
+    with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
+        profiled = profile(runner, job, context.clock, meter, limit)
     if not rank_assignment.leads:
         return None
     if reason := over_limit(profiled.peak_bytes, limit):

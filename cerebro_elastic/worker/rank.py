@@ -11,15 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cerebro_elastic import logs
-from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.files import private_folder
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -28,16 +24,19 @@ from cerebro_elastic.store.ledger.foreign import report_once
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
+from cerebro_elastic.system import logs
+from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
-from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.memory import bytes_of, free_bytes, limit_of
+from cerebro_elastic.worker.memory import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
-from cerebro_elastic.worker.recycling import Growth
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
@@ -60,7 +59,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
         store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
         record = Record(store, env["CEREBRO_RUN"], settings.run_key, unreadable=report_once(log))
         try:
-            grown = _Service(record, settings.trusted, env, leaving, heartbeat, log).run()
+            grown = _serve(record, settings.trusted, env, leaving, heartbeat, log)
         finally:
             store.close()
     except CerebroError as error:
@@ -74,95 +73,87 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
     return 0
 
 
-class _Service:
-    """The service loop. Values of the store need not be signed if it is ``trusted``."""
-
-    def __init__(
-        self,
-        record: Record,
-        trusted: bool,
-        env: Mapping[str, str],
-        leaving: Leaving,
-        heartbeat: Heartbeat,
-        log: logs.EventLog,
-    ) -> None:
-        self._record = record
-        self._trusted = trusted
-        self._env = env
-        self._leaving = leaving
-        self._heartbeat = heartbeat
-        self._clock = SystemClock()
-        self._identity = RankIdentity(
-            env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0"))
-        )
-        self._ranks = int(env.get("LOCAL_WORLD_SIZE", "1"))
-        self._log = log if self._ranks == 1 else log.bind(local_rank=self._identity.local_rank)
-
-    def run(self) -> bool:
-        """Do unit after unit; whether the loop ends because the process has grown."""
-        identity = self._identity
-        with AssignmentWatcher(
-            WorkerLedger(self._record), identity.node, identity.boot, self._leaving
-        ) as assignments:
-            spec = wait_for_spec(self._record, self._leaving, self._log)
-            if spec is None or self._leaving.asked:
-                return False
-            self._record.check_signed(self._trusted)
-            check_compatible(spec)
-            _check_ranks(self._record, identity, self._ranks)
-            with (Path(self._env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
-                return self._serve(spec, assignments, Watchdog(dump, self._clock))
-
-    def _serve(self, spec: Spec, assignments: AssignmentWatcher, watchdog: Watchdog) -> bool:
-        env, identity, clock, log = self._env, self._identity, self._clock, self._log
-        cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
-        private_folder(cache)
-        uses_torch = _task_arrays(spec) == "torch"
-        device = _device(identity.local_rank) if uses_torch else "cpu"
-        if uses_torch:
-            warm_up()
-        runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
-        runner.use_threads()
-        runner.share_batches(_batch_bytes(env, runner.recipe, cache))
-        if uses_torch:
-            _prepare(spec.plan.strategies, device)
-        context = RankContext(
-            *(
-                WorkerLedger(self._record),
-                spec,
-                runner,
-                clock,
-                log,
-                identity,
-                self._leaving,
-                watchdog,
-                assignments.alarm,
-            ),
-            address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
-            memory_limit_bytes=limit_of(env),
-            next_waits=assignments.waits,
-        )
-        self._heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
-        labels = {"run": spec.plan.run, "node": identity.node}
-        with (
-            watchdog.catching_crashes(),
-            exposed(env, labels, runner.cache, clock.now, log),
-            AttemptRunner(context) as attempts,
-        ):
-            log.info("ready", device=device, threads=runner.recipe.node.threads)
-            if identity.local_rank == 0:
-                NodeLedger(self._record).mark_ready(identity.node, identity.boot, runner.cached())
-            growth = Growth(device, env)
-            while (attempt := assignments.next()) is not None:
-                attempts.perform(attempt, assignments.registered)
-                if growth.too_much(attempts.saving_bytes):
-                    log.info("starting anew: memory has grown")
-                    return True
-            if not self._leaving.asked:
-                runner.forget_batches()
-            if identity.local_rank == 0:
-                assignments.give_up()
+def _serve(
+    record: Record,
+    trusted: bool,
+    env: Mapping[str, str],
+    leaving: Leaving,
+    heartbeat: Heartbeat,
+    log: logs.EventLog,
+) -> bool:
+    """Do unit after unit; whether that ends because the process has grown. Values of the store need not be
+    signed if it is ``trusted``."""
+    identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
+    ranks, clock, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), SystemClock(), WorkerLedger(record)
+    log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
+    with AssignmentWatcher(ledger, identity.node, identity.boot, leaving) as assignments:
+        spec = wait_for_spec(record, leaving, log)
+        if spec is None or leaving.asked:
             return False
+        record.check_signed(trusted)
+        check_compatible(spec)
+        _check_ranks(record, identity, ranks)
+        with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
+            watchdog = Watchdog(dump, clock)
+            runner = _unit_runner(spec, env, identity.local_rank)
+            context = RankContext(
+                ledger=ledger,
+                spec=spec,
+                unit_runner=runner,
+                clock=clock,
+                log=log,
+                identity=identity,
+                leaving=leaving,
+                watchdog=watchdog,
+                alarm=assignments.alarm,
+                address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
+                memory_limit_bytes=limit_of(env),
+                next_waits=assignments.waits,
+            )
+            heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
+            labels = {"run": spec.plan.run, "node": identity.node}
+            with (
+                watchdog.catching_crashes(),
+                exposed(env, labels, runner.cache, context.metrics, log),
+                context,
+            ):
+                return _do_units(context, assignments, env)
+
+
+def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int) -> UnitRunner:
+    """The run's task and data on this rank's device; what the first units would import is imported."""
+    cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    private_folder(cache)
+    uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
+    device = _device(local_rank) if uses_torch else "cpu"
+    if uses_torch:
+        warm_up()
+    runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
+    runner.use_threads()
+    runner.share_batches(_batch_bytes(env, runner.recipe, cache))
+    if uses_torch:
+        _prepare(spec.plan.strategies, device)
+    return runner
+
+
+def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
+    """Do what is assigned until the run ends, the rank is to leave, or the process has grown (``True``)."""
+    runner, identity = context.unit_runner, context.identity
+    leads_node = identity.local_rank == 0
+    context.log.info("ready", device=runner.device, threads=runner.recipe.node.threads)
+    if leads_node:
+        NodeLedger(context.ledger.record).mark_ready(identity.node, identity.boot, runner.cached())
+    growth = Growth(runner.device, env)
+    while (attempt := assignments.next()) is not None:
+        perform(context, attempt, assignments.registered)
+        if growth.too_much(context.writer.saving_bytes):
+            context.log.info("starting anew: memory has grown")
+            return True
+    if not context.leaving.asked:
+        runner.forget_batches()
+    if leads_node:
+        assignments.give_up()
+    return False
 
 
 def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
@@ -171,11 +162,6 @@ def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
     given = next((limit for limit in limits if limit is not None), None)
     free = min(shutil.disk_usage(cache).free // 4, free_bytes("cpu", None) // 2)
     return max(0, free) if given is None else given
-
-
-def _task_arrays(spec: Spec) -> str:
-    """The library of whose arrays the run's task is made; no task is imported for it."""
-    return load_recipe(spec.recipe, root=spec.root).task.ARRAYS
 
 
 def _device(local_rank: int) -> str:
@@ -189,7 +175,7 @@ def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     """Import what the first units would import, so that they are like all others."""
     import torch
 
-    from cerebro_elastic.parallel import choose, group
+    from cerebro_elastic.training.parallel import choose, group
 
     if any(map(needs_group, strategies)):
         group.warm()
@@ -209,7 +195,7 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
 
 def warm_up() -> None:
     """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
-    from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
+    from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
 
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 

@@ -10,20 +10,22 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken, RankUnreachable
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import Withdrawn, needs_group
+from cerebro_elastic.worker.metrics import Outcome
 from cerebro_elastic.worker.profiler import profile_attempt
-from cerebro_elastic.worker.rank_assignment import RankAssignment
-from cerebro_elastic.worker.rank_context import RankTools
-from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, UnitTraining
+from cerebro_elastic.worker.rank_assignment import RankAssignment, rank_assignment_of, stale
+from cerebro_elastic.worker.rank_context import RankContext
+from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, train_attempt
 
 _VERDICT = 0.25
 """The part of the hang time that the lead waits, when its group has broken, for the reason to be recorded: by
@@ -33,20 +35,49 @@ _STATES_IN_MEMORY = 2
 """This many times the bytes of a state must be free on the host for the next one to come beside it."""
 
 
+def perform(context: RankContext, attempt: Attempt, own: Node | None = None) -> None:
+    """Do this rank's part of the attempt, unless it has none, or the attempt is stale.
+
+    Args:
+        context: The rank.
+        attempt: The attempt.
+        own: The rank's node as it was last seen; it is read again if the attempt is of another registration.
+    """
+    record, identity = context.ledger.record, context.identity
+    log = context.log.bind(
+        config=attempt.unit.config,
+        unit=[attempt.unit.epoch, attempt.unit.phase.value, attempt.unit.partition],
+        attempt=attempt.token,
+    )
+
+    def registered(member: Member) -> Node | None:
+        if own is not None and (own.name, own.registration) == (member.node, member.registration):
+            return own
+        return record.node(member.node)
+
+    nodes = {m.node: node for m in attempt.members if (node := registered(m))}
+    config = record.config(attempt.unit.config)
+    if reason := stale(identity, attempt, nodes):
+        log.warning(reason)
+    elif config is None or config.revision != attempt.config_revision:
+        log.warning("stale: the config has moved on")
+    elif rank_assignment := rank_assignment_of(identity, attempt, nodes):
+        RankAttempt(context, attempt, config, rank_assignment, log).run()
+
+
 class RankAttempt:
     """This rank's part in ``attempt`` at a unit of ``config``."""
 
     def __init__(
         self,
-        tools: RankTools,
+        context: RankContext,
         attempt: Attempt,
         config: Config,
         rank_assignment: RankAssignment,
         log: EventLog,
     ) -> None:
         self.attempt = attempt
-        self._tools = tools
-        self._context = tools.context
+        self._context = context
         self._config = config
         self._rank_assignment = rank_assignment
         self._log = log
@@ -58,12 +89,13 @@ class RankAttempt:
     def run(self) -> None:
         """Take part, and record the outcome."""
         rank, size = self._rank_assignment.rank, self._rank_assignment.size
+        self._context.metrics.began(self.attempt)
         self._log.info("began", **({} if size == 1 else {"rank": rank, "of": size}))
         try:
             self._take_part()
         finally:
             if needs_group(self.attempt.strategy) or self._profiles:
-                from cerebro_elastic.parallel import group
+                from cerebro_elastic.training.parallel import group
 
                 with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
                     group.sweep()
@@ -74,7 +106,7 @@ class RankAttempt:
 
     def _take_part(self) -> None:
         if self._profiles:  # a save in the background would be measured, too
-            self._tools.writer.wait(self._context.watchdog.beat)
+            self._context.writer.wait(self._context.watchdog.beat)
         try:
             with self._context.watchdog.watching(self._hang_seconds, self.attempt.token):
                 result = self._perform()
@@ -93,13 +125,12 @@ class RankAttempt:
                 self._record(result)
 
     def _perform(self) -> TrainedUnit | ProfileResult | None:
-        part = (self._tools, self.attempt, self._config, self._rank_assignment)
-        if self._profiles:
-            return profile_attempt(*part, self._hang_seconds)
-        return UnitTraining(*part).run(self._hang_seconds)
+        work = profile_attempt if self._profiles else train_attempt
+        return work(self._context, self.attempt, self._config, self._rank_assignment, self._hang_seconds)
 
     def _record(self, profile: ProfileResult) -> None:
         self._context.ledger.record_profile(self.attempt, profile)
+        self._context.metrics.ended(self.attempt, Outcome.PROFILED)
         self._log.info(
             "profiled",
             strategy=profile.strategy.label,
@@ -110,15 +141,15 @@ class RankAttempt:
 
     def _save(self, trained: TrainedUnit) -> None:
         """Save and commit: behind the node's next unit, if that waits or if the save takes a while."""
-        writer = self._tools.writer
+        writer = self._context.writer
         writer.wait(self._context.watchdog.beat)
         save = writer.begin(partial(self._watched_save, trained))
         behind = self._behind(trained, save)
         if behind is None:
-            self._finish(trained, save)
+            self._finish(save)
             return
         freed_at = self._context.clock.now()
-        writer.go_on(partial(behind._finish, trained, save, freed_at), trained.staged_bytes)
+        writer.go_on(partial(behind._finish, save, freed_at), trained.staged_bytes)
 
     def _behind(self, trained: TrainedUnit, save: Future[SavedUnit]) -> RankAttempt | None:
         """This attempt as it ends behind the node's next unit; ``None`` if that begins after its end.
@@ -128,15 +159,16 @@ class RankAttempt:
         if not self._may_save_behind(trained):
             return None
         quick_seconds, waits = self._context.quick_save_seconds, self._context.next_waits()
-        if waits and self._tools.writer.last_save_seconds <= quick_seconds:
+        if waits and self._context.writer.last_save_seconds <= quick_seconds:
             return self
         if wait([save], 0.0 if waits else quick_seconds).done:
             return None
         saving = self._context.ledger.mark_trained(self.attempt)
         if saving is None:
             return None
+        self._context.metrics.trained(self.attempt)
         self._log.info("trained", bytes=trained.staged_bytes)
-        return RankAttempt(self._tools, saving, self._config, self._rank_assignment, self._log)
+        return RankAttempt(self._context, saving, self._config, self._rank_assignment, self._log)
 
     def _may_save_behind(self, trained: TrainedUnit) -> bool:
         """Whether the next unit may begin before this one is saved.
@@ -152,13 +184,13 @@ class RankAttempt:
         """In the writer's thread."""
         with self._context.watchdog.watching(self._hang_seconds, self.attempt.token):
             saved = trained.save()
-        self._tools.writer.last_save_seconds = saved.seconds
+        self._context.writer.last_save_seconds = saved.seconds
         return saved
 
-    def _finish(self, trained: TrainedUnit, save: Future[SavedUnit], freed_at: float | None = None) -> None:
+    def _finish(self, save: Future[SavedUnit], freed_at: float | None = None) -> None:
         """Record the outcome when the save is done. The node was free since ``freed_at``, or only then."""
         try:
-            visit = trained.visit(save.result(), freed_at)
+            visit = save.result().committed(freed_at)
         except (Exception, SystemExit) as error:
             self._give_up(error)
         else:
@@ -175,17 +207,22 @@ class RankAttempt:
         if not visit.whole:
             self._announce_leaving()
         if self._context.ledger.commit(self.attempt, self._config, visit, self._context.spec.plan):
+            self._context.metrics.ended(
+                self.attempt, Outcome.COMMITTED if visit.whole else Outcome.LEFT, visit
+            )
             self._log.info("committed" if visit.whole else "committed in part", **fields)
-            self._tools.cleaner.begin(partial(self._tools.collector.committed, visit))
+            self._context.cleaner.begin(partial(self._context.collector.committed, visit))
         else:
+            self._context.metrics.ended(self.attempt, Outcome.REFUSED)
             self._log.warning("refused: the assignment was withdrawn")
-            self._tools.cleaner.begin(partial(self._tools.collector.refused, visit))
+            self._context.cleaner.begin(partial(self._context.collector.refused, visit))
 
     def _await_reason(self, error: GroupBroken) -> None:
         """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
         that reason. The lead gives up if none of them does in time."""
-        from cerebro_elastic.parallel import group
+        from cerebro_elastic.training.parallel import group
 
+        self._context.metrics.ended(self.attempt, Outcome.BROKEN)
         self._log.warning("broken", why=str(error))
         # A sibling of the rank that was lost may wait for this one, and its agent for that sibling.
         with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
@@ -195,7 +232,7 @@ class RankAttempt:
             self._give_up(error)
             return
         deadline = clock.now() + _VERDICT * self._hang_seconds
-        while self._rank_assignment.leads and self._tools.rendezvous.stands(self.attempt):
+        while self._rank_assignment.leads and self._context.rendezvous.stands(self.attempt):
             if clock.now() > deadline or leaving.asked:
                 self._give_up(error)
                 return
@@ -206,11 +243,13 @@ class RankAttempt:
         the unit uses, too."""
         context = self._context
         if context.leaving.asked:
+            context.metrics.ended(self.attempt, Outcome.GIVEN_UP)
             self._log.warning("given up", why=f"{type(error).__name__}: {error}")
             self._announce_leaving()
             context.ledger.give_up(self.attempt)
         else:
             failure = failure_of(self.attempt, context.identity.node, error, Path(context.spec.root))
+            context.metrics.ended(self.attempt, Outcome.FAILED)
             self._log.exception("failed", kind=failure.kind.value)
             context.ledger.fail(self.attempt, self._config, failure)
 

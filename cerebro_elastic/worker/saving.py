@@ -16,8 +16,8 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
-from cerebro_elastic.files import Content
-from cerebro_elastic.parallel import collectives
+from cerebro_elastic.system.files import Content
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import TaskState
 
 T = TypeVar("T")
@@ -114,8 +114,8 @@ def part_of(strategy: Strategy, rank: int) -> Part | None:
     """The part of a state that a rank holds, if the strategy's parallelism divides it by rows."""
     if strategy.ranks == 1:
         return None
-    from cerebro_elastic.parallel import choose
-    from cerebro_elastic.parallel.base import Sharding
+    from cerebro_elastic.training.parallel import choose
+    from cerebro_elastic.training.parallel.base import Sharding
 
     parallelism = choose.make(strategy.parallelism, strategy.options)
     return Part(rank, strategy.ranks) if isinstance(parallelism, Sharding) else None

@@ -19,7 +19,7 @@ Fetch = Callable[[int, Callable[[], None], Room], object]
 """Fetches a partition into the cache, if there is room, and returns what keeps it there. It calls the given
 function often, which may raise to end the fetch."""
 Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
-"""Restores a damaged checkpoint; see ``worker/repair.py``."""
+"""Restores a damaged checkpoint; see ``worker/offline/repair.py``."""
 
 
 class StateFetcher:

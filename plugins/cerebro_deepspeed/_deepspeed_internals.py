@@ -1,6 +1,6 @@
 """What is private to DeepSpeed, and to torch for its import. Tried with DeepSpeed 0.19.8, torch 2.13 to 2.15.
 
-``tests/parallel/test_deepspeed_internals.py`` names what an upgrade takes away.
+``tests/training/parallel/test_deepspeed_internals.py`` names what an upgrade takes away.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from enum import Enum
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,44 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     generators,
     job_batches,
+    process_settings,
     select_arguments,
 )
 from cerebro_jax.program import Program, fractions_of, static_of
 from cerebro_jax.section import JaxSection
-from cerebro_jax.settings import SETTINGS
 from cerebro_jax.trees import Structure
+
+_CARRIED = frozenset(
+    (
+        "jax_debug_infs",
+        "jax_debug_nans",
+        "jax_default_matmul_precision",
+        "jax_default_prng_impl",
+        "jax_disable_jit",
+        "jax_enable_custom_prng",
+        "jax_enable_x64",
+        "jax_numpy_dtype_promotion",
+        "jax_numpy_rank_promotion",
+        "jax_random_seed_offset",
+        "jax_softmax_custom_jvp",
+        "jax_threefry_partitionable",
+    )
+)
+"""Those by which training may become another one."""
+
+
+def _config_value(name: str) -> Any:
+    value = getattr(jax.config, name)
+    return value.value if isinstance(value, Enum) else value
+
+
+SETTINGS = tuple(
+    process_settings.Setting(
+        f"jax.config.{name}", partial(_config_value, name), partial(jax.config.update, name), name in _CARRIED
+    )
+    for name in sorted(jax.config.values)
+    if hasattr(jax.config, name)
+)
 
 
 class JaxTask(ArrayTask):
@@ -103,7 +136,7 @@ class JaxTask(ArrayTask):
             self._programs[key] = Program(step, others[0] if others else None, values, structure)
         if job.state is None:
             return self._programs[key], structure, structure.begin(made)
-        tree = structure.load(job.state["arrays"], job.state.get("kinds"))
+        tree = structure.load(job.state["arrays"], job.state["kinds"])
         return self._programs[key], structure, tree
 
     def _made_again(self, values: Mapping[str, Any], seed: int) -> Any:

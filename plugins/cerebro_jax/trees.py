@@ -81,9 +81,8 @@ class Structure:
             for path, leaf in named.items()
         }, kinds
 
-    def load(self, arrays: Mapping[str, Any], kinds: Mapping[str, str] | None) -> Any:
-        """The tree of what ``dump`` has returned; states of earlier versions have no kinds. Raises
-        ``TaskError`` if it is of another structure."""
+    def load(self, arrays: Mapping[str, Any], kinds: Mapping[str, str]) -> Any:
+        """The tree of what ``dump`` has returned. Raises ``TaskError`` if it is of another structure."""
         if arrays.keys() != self._kinds.keys():
             differing = ", ".join(sorted(arrays.keys() ^ self._kinds.keys())[:3])
             raise TaskError(
@@ -91,8 +90,7 @@ class Structure:
                 "hyper-parameters that change the structure cannot be changed by a search that goes on "
                 "from a state"
             )
-        of = self._kinds if kinds is None else kinds
-        leaves = [_loaded(arrays[path], of.get(path)) for path in self._kinds]
+        leaves = [_loaded(arrays[path], kinds.get(path)) for path in self._kinds]
         return jax.tree_util.tree_unflatten(self._treedef, leaves)
 
     def _difference(self, tree: Any) -> str:

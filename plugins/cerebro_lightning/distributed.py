@@ -14,6 +14,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.precision import Precision
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
@@ -29,6 +30,12 @@ from cerebro_elastic.extending.parallelism import (
     collectives,
     ranks,
 )
+from cerebro_elastic.extending.state import (
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning import refusals
 from cerebro_lightning._lightning_internals import (
@@ -39,7 +46,6 @@ from cerebro_lightning._lightning_internals import (
 )
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import DistributedPrecision
-from cerebro_lightning.root import Root
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
 """What DeepSpeed hangs on modules in the middle of a step."""
@@ -297,3 +303,26 @@ def _place(module: nn.Module, device: torch.device) -> None:
         if isinstance(part, Metric):
             part.to(device)
         note_device(part, device)
+
+
+class Root(nn.Module):
+    """What a parallelism wraps in place of a LightningModule.
+
+    ``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
+
+    It has the module's parameters, buffers and parts as its own, under the same names, but is another object:
+    what a parallelism hangs on it runs once a step, and ``self(x)`` inside a step is a plain call.
+    """
+
+    def __init__(self, module: pl.LightningModule, precision: Precision) -> None:
+        super().__init__()
+        self._parameters = parameters_of(module)
+        self._buffers = buffers_of(module)
+        self._modules = modules_of(module)
+        self._non_persistent_buffers_set = non_persistent_buffers_of(module)
+        self._before_batch = (module, precision)  # in a tuple, so that the module is not registered as a part
+
+    def forward(self, step: str, *args: Any) -> Any:
+        module, precision = self._before_batch
+        with precision.forward_context():
+            return getattr(module, step)(*args)

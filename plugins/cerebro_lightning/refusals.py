@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch import callbacks as stock
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
+from torch.optim import SGD, Optimizer
 
 from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.extending.parallelism import Ddp, Parallelism, Stepwise
-from cerebro_lightning._lightning_internals import averages_weights
+from cerebro_elastic.extending.parallelism import Ddp, Parallelism, Parts, Stepwise
+from cerebro_lightning._lightning_internals import MockOptimizer, averages_weights, configure_optimizers
 from cerebro_lightning.metrics import refuse_metrics
+from cerebro_lightning.process import unit_process
 
 _PRECISIONS: Mapping[Any, str] = {
     **dict.fromkeys((None, 32, "32", "32-true"), "32-true"),
@@ -98,3 +101,36 @@ def refuse_lazy(module: pl.LightningModule, name: str) -> None:
 def without_optimizer(module: pl.LightningModule) -> TaskError:
     """To be raised for a module that has none."""
     return TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")
+
+
+def refuse_unmade(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ranks: int) -> None:
+    """Raise ``TaskError`` if the module that ``build`` makes cannot be trained by ``by``, called ``name``, on
+    so many ``ranks``: before there are any, on a module without values.
+
+    A unit refuses by the values that it has (``distributed.py``). What needs more than a constructor's call,
+    a trainer or values, is left to it.
+    """
+    with unit_process(torch.device("cpu")), torch.device("meta"):
+        try:
+            module = build()
+            module.configure_model()
+            optimizer = _first_optimizer(module)
+        except Exception:  # whatever the user's code needs
+            return
+    refuse_lazy(module, name)
+    refuse_module(module, by, name)
+    if isinstance(optimizer, MockOptimizer):
+        raise without_optimizer(module)
+    if refusal := by.refusal(Parts(module, optimizer), ranks):
+        raise TaskError(refusal)
+
+
+def _first_optimizer(module: pl.LightningModule) -> Optimizer:
+    """The module's first; if it needs its trainer to tell, one that any parallelism takes."""
+    try:
+        told: Any = module.configure_optimizers()
+    except Exception:  # whatever the user's code needs
+        return SGD(module.parameters(), lr=0.0)
+    optimizers, _, _ = configure_optimizers(MockOptimizer() if told is None else told)
+    first: Optimizer = optimizers[0]
+    return first

@@ -30,7 +30,7 @@ from cerebro_elastic.extending.tasks import (
     UnitResult,
     job_batches,
 )
-from cerebro_lightning import precheck, refusals
+from cerebro_lightning import refusals
 from cerebro_lightning.batches import Batches
 from cerebro_lightning.data_module import attached, data_module
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
@@ -106,7 +106,7 @@ class LightningTask:
             refusals.precision_of(settings, name)
             refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
             with self._files.borrowed():
-                precheck.refuse(lambda: self._build(hparams, seed=0), by, name, strategy.ranks)
+                refusals.refuse_unmade(lambda: self._build(hparams, seed=0), by, name, strategy.ranks)
         except TaskError as refused:
             return str(refused)
         return None

@@ -1,6 +1,6 @@
 """What is private to torch and used in this plugin. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/parallel/test_torch_internals.py`` names what an upgrade of torch takes away.
+``tests/training/parallel/test_torch_internals.py`` names what an upgrade of torch takes away.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,8 +14,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from cerebro_ray.project import install
 
 _TAIL_LINES = 15
 _KEPT_LINES = 1_000
@@ -103,3 +103,32 @@ def _tail(lines: Sequence[str]) -> Sequence[str]:
     last = lines[-_TAIL_LINES:]
     begins = [at for at, line in enumerate(last) if line.startswith(_ERROR)]
     return last[begins[-1] :] if begins else last
+
+
+_PACKAGE = ".ray-package"
+"""The file that names the package of Ray that was copied: the name contains a digest of the files."""
+
+
+def install(unpacked: Path, home: Path, run: str) -> Path:
+    """Copy the project, a working directory that Ray has unpacked, to ``<home>/<run>.project``, unless it is
+    there. Other hosts of this machine may do the same at once. Returns the folder.
+
+    Ray's own copy has a path that changes with each cluster and each change of the project, and Ray deletes
+    it. A run's record names the folder of its modules, also for a host that comes later and for ``replay``.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    target, new, old = (home / f"{run}.project{suffix}" for suffix in ("", ".new", ".old"))
+    with open(home / f"{run}.project.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        package = target / _PACKAGE
+        if package.exists() and package.read_text() == unpacked.name:
+            return target
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(unpacked, new, symlinks=True)
+        (new / _PACKAGE).write_text(unpacked.name)
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    return target

@@ -16,7 +16,7 @@ import torch
 from cerebro_elastic.checkpoint import load, remove, restore, save, verify
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate, operations
+from cerebro_elastic.system.files import exists, locate, operations
 from support.proxy import Bad, BadProxy
 
 STATE: dict[str, Any] = {"weight": torch.arange(2000.0), "step": 7}
@@ -128,7 +128,7 @@ def test_a_storage_that_goes_away_at_any_request_leaves_none_or_a_whole_one(
         s3.reset()
         s3.plan = lambda request, cut=cut: bad if request.number >= cut else None  # type: ignore[misc]
         with monkeypatch.context() as context:
-            context.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
+            context.setattr("cerebro_elastic.system.files.place.PATIENCE", 0.0)
             with pytest.raises(StorageError):
                 save(STATE, URL)
         s3.reset()
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_not_called_damaged(
     ref = save(STATE, URL)
     s3.first(99, bad)
     with monkeypatch.context() as context:
-        context.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
+        context.setattr("cerebro_elastic.system.files.place.PATIENCE", 0.0)
         with pytest.raises(StorageError, match=r"s3://bucket/run/c/manifest.json: the storage"):
             read(ref)
     s3.reset()

@@ -25,8 +25,8 @@ from cerebro_elastic.checkpoint import (
 )
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
-from cerebro_elastic.files import exists, locate, write
-from cerebro_elastic.parallel import group
+from cerebro_elastic.system.files import exists, locate, write
+from cerebro_elastic.training.parallel import group
 
 FULL = {"odd": torch.arange(14.0).reshape(7, 2), "few": torch.ones(1, 3), "none": torch.empty(0, 2)}
 

@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from cerebro_elastic.checkpoint import load, remove, save, verify
 from cerebro_elastic.errors import CheckpointError, DiskFull
-from cerebro_elastic.files import CHUNK
+from cerebro_elastic.system.files import CHUNK
 
 
 def make_state() -> dict[str, Any]:

@@ -15,10 +15,10 @@ import pytest
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import main
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 NET = """

@@ -21,13 +21,13 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.preflight import PreflightResult, check
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]

@@ -80,7 +80,7 @@ def test_help_offers_completion_and_a_shell_gets_its_script(
     assert "_CEREBRO_COMPLETE=complete_bash" in cerebro("--show-completion", "bash").out
 
 
-@pytest.mark.parametrize("command", [name for name in _MODULES if name != "trials"])
+@pytest.mark.parametrize("command", _MODULES)
 def test_each_help_has_an_example(cerebro: Cerebro, command: str) -> None:
     shown = re.sub(r"\s+", " ", cerebro(command, "--help").out)
     assert f"Example: cerebro {command} " in shown

@@ -19,11 +19,11 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.etcd_server import in_use
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system.run_key import RunKey
 from support.etcd_cluster import compact
 from support.ledger import Ledger
 

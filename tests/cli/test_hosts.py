@@ -19,11 +19,11 @@ from cerebro_elastic import __version__
 from cerebro_elastic.cli.hosts import host_resolved
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start import etcd_server
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]

@@ -19,12 +19,12 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]

@@ -14,8 +14,8 @@ from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, V
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.system.run_key import RunKey
 from support.hashing import BATCHES, Worker
 from support.ledger import Ledger
 
@@ -128,16 +128,3 @@ def test_with_one_strategy_nothing_is_profiled(ledger: Ledger, at_etcd: list[str
     said = cerebro("profile", ledger.keys.run, *at_etcd)
     assert said.code == 0
     assert f"run {ledger.keys.run} trains by single and profiles nothing else" in said.out
-
-
-def test_the_former_command_works_with_a_notice(
-    profiled: Profiled, at_etcd: list[str], cerebro: Cerebro
-) -> None:
-    said = cerebro("trials", profiled.ledger.keys.run, "--json", *at_etcd)
-    assert (
-        said.err == "note: `cerebro trials` is now `cerebro profile`; the next release drops the old name\n"
-    )
-    answer = json.loads(said.out)
-    assert answer["trials"] == answer["profiles"], "the former key stays as long as the command"
-    assert all(row["choice"] == row["strategy"] for row in answer["profiles"])
-    assert "trials" not in cerebro("--help").out

@@ -62,7 +62,7 @@ def test_draining_and_setting_aside_are_shown(
     answer = json.loads(cerebro("status", run, "--json", *at_etcd).out)
     assert answer["leader"] == "a-leader"
     assert answer["draining"] == {"leaving": 30.0}
-    assert answer["quarantined"] == answer["aside"] == {"full": "its disk is full"}
+    assert answer["quarantined"] == {"full": "its disk is full"}
     assert answer["nodes"] == {"calm": None, "leaving": None, "full": None}
     shown = " ".join(cerebro("status", run, *at_etcd).out.split())
     assert f"run {run}: live, led by a-leader" in shown

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -31,6 +30,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.clock import Clock
 from support.faults import Lost, losing
 from support.world import World
 

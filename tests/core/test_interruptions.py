@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.run import Plan
@@ -22,6 +21,7 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.system.clock import Clock
 from support.hashing import BATCHES, digest
 from support.world import World
 

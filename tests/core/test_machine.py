@@ -105,12 +105,12 @@ def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
     assert next_units(config, PLAN) == (UNIT,)
     assert position(config) == 1
     assert units_left(config, PLAN) == 4
-    rest = replace(visit(), k=1, skip=5, batches=2)
+    rest = replace(visit(), index_in_epoch=1, skip=5, batches=2)
     config = advance(config, rest, PLAN)
     assert (config.partial_unit, config.visited, config.parts) == (None, (1,), 1)
     assert position(config) == 2
     assert units_left(config, PLAN) == 3
-    config = advance(config, replace(visit(Unit("c0", 0, 0)), k=2), PLAN)
+    config = advance(config, replace(visit(Unit("c0", 0, 0)), index_in_epoch=2), PLAN)
     assert (config.epoch, config.parts, position(config)) == (1, 0, 0)
 
 
@@ -350,7 +350,7 @@ def test_an_epoch_ends_with_its_last_unit_and_the_run_with_its_last_epoch() -> N
     config = Config("c0", {})
     for epoch in (0, 1):
         for k, partition in enumerate((1, 0)):
-            config = advance(config, replace(visit(Unit("c0", epoch, partition)), k=k), PLAN)
+            config = advance(config, replace(visit(Unit("c0", epoch, partition)), index_in_epoch=k), PLAN)
     assert (config.status, config.epoch, config.visited, config.metrics) == (
         Status.FINISHED,
         2,

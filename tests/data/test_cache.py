@@ -28,7 +28,7 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
-from cerebro_elastic.files import place as place_module
+from cerebro_elastic.system.files import place as place_module
 from support.proxy import Bad, BadProxy
 
 
@@ -209,7 +209,7 @@ def test_what_a_killed_process_left_is_removed_and_the_next_fetch_works(dataset:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from cerebro_elastic import files
+from cerebro_elastic.system import files
 from cerebro_elastic.data import cache, cached_column
 from cerebro_elastic.data.manifest import read_manifest
 

@@ -14,7 +14,7 @@ import requests
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from cerebro_elastic.process import PYTHON
+from cerebro_elastic.system.process import PYTHON
 from support.forked import output
 
 FIRST = """

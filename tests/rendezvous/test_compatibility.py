@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.rendezvous import compatibility
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, check_compatible, content_digest
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 
 @pytest.fixture
@@ -46,4 +46,4 @@ def test_a_run_that_noted_no_digest_of_the_package_is_joined(spec: Spec) -> None
 
 def test_each_module_of_the_package_and_its_plugins_counts() -> None:
     names = {name for name, _ in compatibility._modules()}
-    assert {"cerebro_elastic/version.py", "cerebro_lightning/task.py"} <= names
+    assert {"cerebro_elastic/system/version.py", "cerebro_lightning/task.py"} <= names

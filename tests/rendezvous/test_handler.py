@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic import forkserver
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster

@@ -20,10 +20,10 @@ from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, No
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.heartbeats import START_SECONDS, RankMonitor
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.ledger import Ledger
 

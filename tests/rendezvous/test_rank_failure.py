@@ -15,7 +15,7 @@ from cerebro_elastic.rendezvous.rank_failure import parse_dump, take_rank_failur
 DYING = """
 import sys, threading, time, ctypes
 from pathlib import Path
-from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.worker.watchdog import Watchdog
 
 def busy_elsewhere():

@@ -16,11 +16,11 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.rank_failure import RankFailure
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.ledger import Ledger
 

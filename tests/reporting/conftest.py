@@ -101,7 +101,7 @@ class Past:
         name = f"{unit.config}/{unit.epoch}-{unit.partition}"
         visit = Visit(
             unit=unit,
-            k=position(row),
+            index_in_epoch=position(row),
             node=attempt.node,
             attempt=attempt.token,
             input=row.head,

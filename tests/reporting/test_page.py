@@ -442,5 +442,5 @@ def test_bytes_for_people(count: float, text: str) -> None:
 def test_the_metadata_of_a_page_keep_the_names_of_version_0_1(past: Any) -> None:
     page = report(past, None)
     assert '<meta name="cerebro-colophon"' in page
-    assert "&#34;kind&#34;:&#34;Colophon&#34;" in page
+    assert "&#34;kind&#34;:&#34;ReportMetadata&#34;" in page
     assert read_metadata(page) == ReportMetadata("today", "0", {"Python": "3"})

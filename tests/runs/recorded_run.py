@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import content_digest
@@ -25,10 +23,12 @@ from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
@@ -96,19 +96,24 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     with (
         (folder.path / "dump").open("w+") as dump,
         controller,
-        AttemptRunner(
-            RankContext(
-                *(ledger, spec, unit_runner, clock, EventLog(), RankIdentity("n", "boot"), Leaving(clock)),
-                *(Watchdog(dump, clock), lambda _error: None),
-                quick_save_seconds=60.0,
-            )
-        ) as attempts,
+        RankContext(
+            ledger=ledger,
+            spec=spec,
+            unit_runner=unit_runner,
+            clock=clock,
+            log=EventLog(),
+            identity=RankIdentity("n", "boot"),
+            leaving=Leaving(clock),
+            watchdog=Watchdog(dump, clock),
+            alarm=lambda _error: None,
+            quick_save_seconds=60.0,
+        ) as context,
     ):
         while controller.state.outcome is None:
             while controller.step(0):
                 pass
             for attempt in ledger.assignments("n"):
-                attempts.perform(attempt)
+                perform(context, attempt)
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
     write_report(result)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic import logs
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, last_error
+from cerebro_elastic.system import logs
+from cerebro_elastic.system.forkserver import SOCKET
 
 SINCE = 100
 DEADLINE = 20.0

@@ -22,7 +22,7 @@ from cerebro_elastic.core.model.events import RunExtended
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.control.extension import Wish
 from cerebro_elastic.runs.start.extend import planned
-from cerebro_elastic.worker.visit_replayer import VisitReplayer
+from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 pytestmark = pytest.mark.cluster
 

@@ -33,8 +33,6 @@ from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
-from cerebro_elastic.files import locate
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export
@@ -46,6 +44,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.ledger.history import decode_event
 from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, split_digest, with_digest
+from cerebro_elastic.system.files import locate
 
 Bodies: TypeAlias = list[dict[str, Any]]
 
@@ -263,7 +262,7 @@ class TestTheHistory:
 
 UNSEEN: dict[tuple[str, ...], str] = {
     **dict.fromkeys(
-        [(kind, "revision") for kind in ("StateRead", "LeaderChanged", "Placed", "RunEnded")]
+        [(kind, "revision") for kind in ("StateRead", "LeaderChanged", "HomesAssigned", "RunEnded")]
         + [("StateRead", "state", "revision")],
         "a number of the store's that nothing else refers to, and that is in order still",
     ),
@@ -323,7 +322,7 @@ class TestWhatWasMadeOfIt:
                 continue
             try:
                 spec = decode(text_of(changed(document, path)), Spec)
-                found = violations(check_spec(spec, load_recipe(spec.recipe, root=spec.root), run.events))
+                found = violations(check_spec(spec, spec.load_recipe(), run.events))
             except CerebroError:
                 continue
             assert found, path
@@ -470,7 +469,7 @@ TEXTS: dict[str, tuple[Any, ...]] = {
     "LeaderChanged": ("leader",),
     "NodeJoined": ("node", "host"),
     "ConfigCreated": ("config", "id"),
-    "Placed": ("homes", "0", 0),
+    "HomesAssigned": ("homes", "0", 0),
     "UnitAssigned": ("attempt", "node"),
     "UnitCommitted": ("visit", "node"),
     "RunEnded": ("outcome",),

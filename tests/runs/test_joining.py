@@ -25,13 +25,13 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 from support.proxy import Bad, BadProxy
 

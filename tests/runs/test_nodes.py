@@ -23,15 +23,15 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.forkserver import SOCKET
+from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.ledger import Ledger
 

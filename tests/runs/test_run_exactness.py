@@ -32,7 +32,7 @@ from cerebro_elastic.runs.results.output_checks import check_export, check_repor
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import other_code
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 EQUAL = CheckedConfig({"lr": 0.1}, Exactness(CheckOutcome.EQUAL, compared={"weight": 1}))
 DIFFERS = CheckedConfig(

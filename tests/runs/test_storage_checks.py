@@ -9,8 +9,8 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.data.manifest import is_prepared, read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
-from cerebro_elastic.files import locate, sizes
 from cerebro_elastic.runs.start.preflight import check_writable
+from cerebro_elastic.system.files import locate, sizes
 from support.proxy import Bad, BadProxy
 
 USES = {
@@ -22,7 +22,7 @@ USES = {
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
+    monkeypatch.setattr("cerebro_elastic.system.files.place.PATIENCE", 0.0)
 
 
 @pytest.mark.parametrize("use", USES)

@@ -105,7 +105,7 @@ def commits(events: list[Event]) -> list[UnitCommitted]:
 
 def one_in_the_middle(events: list[Event]) -> UnitCommitted:
     """A whole visit, with others of its config before and after it."""
-    return next(e for e in commits(events) if e.visit.unit.epoch == 1 and e.visit.k == 0)
+    return next(e for e in commits(events) if e.visit.unit.epoch == 1 and e.visit.index_in_epoch == 0)
 
 
 def second_part(events: list[Event]) -> UnitCommitted:

@@ -202,7 +202,13 @@ def test_the_issues_own_words() -> None:
 def _issue() -> dict[str, Any]:
     raw = recipe().resolved()
     del raw["epochs"]
-    section = {"method": "asha", "space": {"lr": [0.1, 0.2]}, "num": 9, "max_epochs": 9, "reduction": 3}
+    section = {
+        "method": "asha",
+        "space": {"lr": [0.1, 0.2]},
+        "num": 9,
+        "max_epochs": 9,
+        "reduction_factor": 3,
+    }
     return {**raw, "search": section, "epochs": 9}
 
 

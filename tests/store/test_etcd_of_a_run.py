@@ -15,11 +15,11 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.listen import Listen
+from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.testing.store_contract import expect, put
 
 KEY, ANOTHER = RunKey(b"k" * 32), RunKey(b"a" * 32)
@@ -159,24 +159,3 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
             StoreError, match=f"port {port} .*in use.*stop what uses it, or give another port"
         ):
             EmbeddedEtcd(tmp_path / "data", KEY, Listen("127.0.0.1", port)).__enter__()
-
-
-def test_a_run_that_a_former_version_began_has_no_login_any_more(tmp_path: Path) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
-        put(store, "/x", b"1")
-        (etcd,) = open_endpoints(server.settings)
-        with closing(etcd):
-            for path, body in (
-                ("user/add", {"name": "root", "password": KEY.password}),
-                ("user/grant", {"user": "root", "role": "root"}),
-                ("enable", {}),
-            ):
-                etcd.call(f"auth/{path}", body, 10.0, None)
-        with pytest.raises(StoreRefused):
-            store.get("/x")
-    with pytest.raises(StoreError, match="login of another key than the one here"):
-        EmbeddedEtcd(tmp_path / "data", ANOTHER).__enter__()
-    with EmbeddedEtcd(tmp_path / "data", KEY) as server, closing(EtcdStore(server.settings)) as store:
-        item = store.get("/x")
-        assert item is not None
-        assert item.value == b"1"

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult, Watch
 from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.store.client.retrying import RetryingStore
+from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 
 SOON = 10.0

@@ -17,13 +17,13 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import KeyValue, Put, Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
@@ -212,22 +212,6 @@ def test_a_run_that_does_not_exist_may_come() -> None:
     for key in (KEY, None):
         Ledger(MemoryStore(), RUN, key).check_signed(False)
         assert Ledger(MemoryStore(), RUN, key).spec() is None
-
-
-def test_a_run_of_before_there_were_keys_is_signed_as_it_stands(bare: Store) -> None:
-    run = opened(bare, key=None)
-    before = run.ledger.state()
-    ours = Ledger(bare, run.ledger.keys.run, KEY)
-    with pytest.raises(UnreadableValue):
-        ours.state()
-    ours.sign_all()
-    ours.check_signed(False)
-    after = ours.state()
-    assert after.configs["c"] == replace(before.configs["c"], revision=after.configs["c"].revision)
-    assert after.nodes == before.nodes, "a registration is known by the revision that created it"
-    first = [item.mod_revision for item in bare.range(ours.keys.prefix).items]
-    ours.sign_all()
-    assert first == [item.mod_revision for item in bare.range(ours.keys.prefix).items], "once is enough"
 
 
 def test_what_only_has_to_be_there_is_not_signed(run: Opened) -> None:

@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from cerebro_elastic import forkserver
-from cerebro_elastic.process import PYTHON
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.start.prepare_run import new_spec
-from cerebro_elastic.scratch import SCRATCH
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.system.scratch import SCRATCH
 from support.etcd_cluster import EtcdCluster
 from support.faults.inject import FOLDER, FaultFolder
 from support.ledger import Ledger

@@ -52,8 +52,9 @@ def wrap_rank() -> None:
     from cerebro_elastic.store.client.etcd import EtcdStore
     from cerebro_elastic.store.ledger.nodes import NodeLedger
     from cerebro_elastic.store.ledger.worker import WorkerLedger
-    from cerebro_elastic.worker.attempt_runner import AttemptRunner
+    from cerebro_elastic.worker import rank
     from cerebro_elastic.worker.rank_attempt import RankAttempt
+    from cerebro_elastic.worker.rank_context import RankContext
 
     _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
     _wrap(storage, "write", _half_written)
@@ -63,8 +64,8 @@ def wrap_rank() -> None:
     _wrap(WorkerLedger, "commit", _at_first(Point.BEFORE_COMMIT))
     _wrap(EtcdStore, "txn", _sent_and_heard)
     _wrap(NodeLedger, "drain", _at_last(Point.DRAIN))
-    _wrap(AttemptRunner, "__enter__", _ready)
-    _wrap(AttemptRunner, "perform", _in_attempt)
+    _wrap(RankContext, "__enter__", _ready)
+    _wrap(rank, "perform", _in_attempt)
     _wrap(RankAttempt, "_watched_save", _saving)
     _wrap(RankAttempt, "_finish", _finishing)
 
@@ -122,9 +123,9 @@ def _sent_and_heard(txn: Around, *args: Any) -> Any:
     return result
 
 
-def _in_attempt(perform: Around, runner: Any, attempt: Attempt, *args: Any) -> None:
+def _in_attempt(perform: Around, context: Any, attempt: Attempt, *args: Any) -> None:
     with inject.entered(attempt.token):
-        perform(runner, attempt, *args)
+        perform(context, attempt, *args)
 
 
 def _finishing(finish: Around, rank_attempt: Any, *args: Any) -> None:
@@ -141,11 +142,11 @@ def _saving(save: Around, rank_attempt: Any, trained: Any) -> Any:
         return save(rank_attempt, trained)
 
 
-def _ready(enter: Around, runner: Any) -> Any:
+def _ready(enter: Around, context: Any) -> Any:
     """The rank has loaded all that it needs, and waits for its first unit."""
     FaultFolder(Path(os.environ[FOLDER])).rank_started(os.environ["CEREBRO_NODE"])
     reach(Point.JOIN)
-    return enter(runner)
+    return enter(context)
 
 
 if __name__ == "__main__":

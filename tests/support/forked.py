@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 
-from cerebro_elastic import forkserver
+from cerebro_elastic.system import forkserver
 
 
 def output(

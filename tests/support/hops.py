@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.parallel.base import Parts
-from cerebro_elastic.parallel.choose import make as make_parallelism
-from cerebro_elastic.parallel.fsdp import Fsdp
-from cerebro_elastic.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.fsdp import Fsdp
 
 _WIDTH = 12
 _ROWS = (8, 7, 1)

@@ -11,14 +11,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.process import watch_parent
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.system.process import watch_parent
 from support.faulty import wrap_controller
 from support.ledger import Ledger
 
@@ -36,7 +35,7 @@ def main() -> None:
     record.path.mkdir(parents=True, exist_ok=True)
     record.spec.write_bytes(folder.spec.read_bytes())
     spec = record.read_spec()
-    recipe = load_recipe(spec.recipe, root=spec.root)
+    recipe = spec.load_recipe()
     settings = StoreSettings.from_env()
     with closing(EtcdStore(settings)) as store:
         Candidate(

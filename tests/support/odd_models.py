@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.parallel.base import Parts
-from cerebro_elastic.parallel.choose import make as make_parallelism
-from cerebro_elastic.parallel.data_parallel import taken
-from cerebro_elastic.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.data_parallel import taken
 from support.hops import packed
 
 _ROWS = 6

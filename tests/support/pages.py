@@ -17,7 +17,7 @@ from typing import Any
 import typer.main
 
 from cerebro_elastic.cli.app import app
-from cerebro_elastic.process import PYTHON
+from cerebro_elastic.system.process import PYTHON
 from support.forked import output
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import GroupBroken
-from cerebro_elastic.parallel import group
+from cerebro_elastic.training.parallel import group
 
 
 def seen() -> list[int]:

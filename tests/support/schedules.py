@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from cerebro_elastic.openshop.checks import Array
-from cerebro_elastic.openshop.instances import Instance
-from cerebro_elastic.openshop.joint_problem.schedule import JointSchedule
-from cerebro_elastic.openshop.planner import Schedule
+from cerebro_elastic.scheduling.openshop.checks import Array
+from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_elastic.scheduling.openshop.joint_problem.schedule import JointSchedule
+from cerebro_elastic.scheduling.openshop.planner import Schedule
 
 
 def judge(problem: Instance, schedule: Schedule, actual: Array | None = None) -> None:

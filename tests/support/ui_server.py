@@ -80,7 +80,7 @@ class LiveRun:
         output = CheckpointRef(f"/states/{attempt.token}", str(attempt.token), 1000)
         done = Visit(
             unit=attempt.unit,
-            k=position(row),
+            index_in_epoch=position(row),
             node=attempt.node,
             attempt=attempt.token,
             input=row.head,

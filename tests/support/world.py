@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
@@ -37,6 +36,7 @@ from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.clock import Clock
 from support import hashing
 from support.clocks import HandClock
 from support.hashing import BATCHES, Worker

@@ -17,9 +17,9 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.runs.exactness.check_configs import differ_together
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, check_exactness
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
-from cerebro_elastic.runs.exactness.together import differ_together
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
 

@@ -9,7 +9,7 @@ import torch
 from units_on_ranks import units
 
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from support.hops import unpacked
 from support.same import assert_same
 

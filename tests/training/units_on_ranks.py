@@ -15,10 +15,10 @@ from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.loss_weights import EVEN, LossWeights
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from support.hops import packed
 from support.parts import in_parts

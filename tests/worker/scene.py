@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units, skipped
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
@@ -19,14 +18,15 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
@@ -93,12 +93,15 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
-class TidyAttemptRunner(AttemptRunner):
-    """Has cleaned up behind each attempt when it returns."""
+class Attempts:
+    """The attempts of one rank; each has cleaned up behind it when it returns."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
 
     def perform(self, attempt: Attempt, own: Node | None = None) -> None:
-        super().perform(attempt, own)
-        self._tools.cleaner.wait()
+        perform(self.context, attempt, own)
+        self.context.cleaner.wait()
 
 
 class Scene:
@@ -153,13 +156,21 @@ class Scene:
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
         self.alarms: list[BaseException] = []
         context = RankContext(
-            *(self.ledger, self.spec, self.unit_runner, clock, EventLog(), RankIdentity("n", "boot")),
-            *(self.leaving, self.watchdog, self.alarms.append),
+            ledger=self.ledger,
+            spec=self.spec,
+            unit_runner=self.unit_runner,
+            clock=clock,
+            log=EventLog(),
+            identity=RankIdentity("n", "boot"),
+            leaving=self.leaving,
+            watchdog=self.watchdog,
+            alarm=self.alarms.append,
             memory_limit_bytes=self._memory,
             quick_save_seconds=self._quick,
             next_waits=lambda: self.next_waits,
         )
-        with TidyAttemptRunner(context) as self.attempts:
+        with context:
+            self.attempts = Attempts(context)
             yield self
 
     def register(self, boot: str = "boot") -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic import __version__, forkserver
+from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
 from cerebro_elastic.core.model.attempts import Attempt, Member
 from cerebro_elastic.core.model.configs import Config
@@ -25,11 +25,12 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
 DEADLINE = 90.0

@@ -34,7 +34,12 @@ def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene
     attempt = scene.assign()
     scene.attempts.perform(attempt)
     (visit,) = scene.ledger.visits()
-    assert (visit.unit, visit.k, visit.attempt, visit.input) == (attempt.unit, 0, attempt.token, None)
+    assert (visit.unit, visit.index_in_epoch, visit.attempt, visit.input) == (
+        attempt.unit,
+        0,
+        attempt.token,
+        None,
+    )
     assert (visit.samples, visit.batches) == (8, 2)
     checkpoint.verify(visit.output)
     assert scene.config.head == visit.output

@@ -97,9 +97,9 @@ def test_visits_of_other_ranks_are_read_once(
 ) -> None:
     """A rank that makes every other visit reads those that are new to it, and at most an epoch of others."""
     scene = make_scene(epochs=8)
-    own = scene.attempts._tools.collector
+    own = scene.attempts.context.collector
     other = CheckpointCollector(
-        own._record, own._storage, own._empty.plan, scene.attempts._context.unit_runner.recipe, own._log
+        own._record, own._storage, own._empty.plan, scene.attempts.context.unit_runner.recipe, own._log
     )
     read, visits = scene.store.range, list[int]()
 
@@ -130,7 +130,7 @@ def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[...,
         scene.perform()
     for _ in range(2):
         restored.perform()
-    collector, storage = scene.attempts._tools.collector, restored.checkpoints.parent.parent
+    collector, storage = scene.attempts.context.collector, restored.checkpoints.parent.parent
     collector._record, collector._storage = restored.ledger, str(storage)
     visits = restored.ledger.visits()
     collector.committed(visits[-1])

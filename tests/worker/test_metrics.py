@@ -11,14 +11,20 @@ from pathlib import Path
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+from scene import Scene
 
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.logs import EventLog
-from cerebro_elastic.worker.metrics import VARIABLE, exposed
+from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed
 from support.clocks import HandClock
 
 LABELS = {"run": "r", "node": "n"}
+UNIT, REF = Unit("c", 0, 0), CheckpointRef("u", "", 0)
+FIRST, SECOND = Attempt(UNIT, "n", 1, 1, token=1), Attempt(UNIT, "n", 1, 1, token=2)
+VISIT = Visit(UNIT, 0, "n", 1, None, REF, 1, 1, seconds=2.0, hop_seconds=0.5, started=0.0, fetch_seconds=0.25)
 
 
 @pytest.fixture(autouse=True)
@@ -43,16 +49,17 @@ def scraped(port: int) -> dict[str, float]:
     return found
 
 
-def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock, log, cache = HandClock(), EventLog(), PartitionCache(tmp_path)
-    with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, log):
+def test_what_a_rank_does_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock, cache = HandClock(), PartitionCache(tmp_path)
+    metrics = NodeMetrics(clock)
+    with exposed({VARIABLE: str(free_port())}, LABELS, cache, metrics, EventLog()):
         port = caplog.records[-1].__dict__["fields"]["port"]
-        log.info("began")
+        metrics.began(FIRST)
         clock.sleep(3.0)
-        log.info("committed", seconds=2.0, hop_seconds=0.5, fetch_seconds=0.25)
+        metrics.ended(FIRST, Outcome.COMMITTED, VISIT)
         clock.sleep(1.0)
-        log.info("began")
-        log.warning("given up", why="leaving")
+        metrics.began(SECOND)
+        metrics.ended(SECOND, Outcome.GIVEN_UP)
         cache.hits, cache.misses = 5, 2
         told = scraped(port)
     assert told["cerebro_attempts_total committed"] == 1
@@ -62,33 +69,34 @@ def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told["cerebro_fetch_seconds_total"] == 0.25
     assert (told["cerebro_cache_hits_total"], told["cerebro_cache_misses_total"]) == (5, 2)
     assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
-    log.info("began")  # nobody listens any more
 
 
-def test_what_is_saved_behind_the_next_unit_is_no_work(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock, cache = HandClock(), PartitionCache(tmp_path)
-    first, second = EventLog(attempt=1), EventLog(attempt=2)
-    with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, first):
-        port = caplog.records[-1].__dict__["fields"]["port"]
-        first.info("began")
-        clock.sleep(1.0)
-        first.info("trained")
-        clock.sleep(1.0)
-        second.info("began")
-        clock.sleep(1.0)
-        first.info("committed", seconds=1.0, hop_seconds=0.0)
-        clock.sleep(1.0)
-        told = scraped(port)
-    assert told["cerebro_attempts_total committed"] == 1
-    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+def test_what_is_saved_behind_the_next_unit_is_no_work() -> None:
+    clock = HandClock()
+    metrics = NodeMetrics(clock)
+    metrics.began(FIRST)
+    clock.sleep(1.0)
+    metrics.trained(FIRST)
+    clock.sleep(1.0)
+    metrics.began(SECOND)
+    clock.sleep(1.0)
+    metrics.ended(FIRST, Outcome.COMMITTED, VISIT)
+    clock.sleep(1.0)
+    assert metrics.attempts[Outcome.COMMITTED] == 1
+    assert metrics.idle_ratio == pytest.approx(0.25)
+
+
+def test_a_rank_counts_its_attempts(scene: Scene) -> None:
+    metrics = scene.attempts.context.metrics
+    scene.perform()
+    (visit,) = scene.ledger.visits()
+    assert metrics.attempts == {Outcome.COMMITTED: 1}
+    assert (metrics.seconds, metrics.hop_seconds) == (visit.seconds, visit.hop_seconds)
 
 
 def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = free_port()
-    cache, clock = PartitionCache(tmp_path), HandClock()
-    told = ({VARIABLE: str(first)}, LABELS, cache, clock.now, EventLog())
+    told = ({VARIABLE: str(first)}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog())
     with exposed(*told), exposed(*told):
         ports = [r.__dict__["fields"]["port"] for r in caplog.records if r.message == "metrics"]
         assert len(set(ports)) == 2
@@ -99,7 +107,7 @@ def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.Log
 def test_nobody_is_told_who_did_not_ask(
     env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with exposed(env, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()):
+    with exposed(env, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()):
         assert not caplog.records
 
 
@@ -107,6 +115,6 @@ def test_nobody_is_told_who_did_not_ask(
 def test_what_is_no_port_is_told(port: str, tmp_path: Path) -> None:
     with (
         pytest.raises(RunError, match=f"{VARIABLE} is '{port}'"),
-        exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()),
+        exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()),
     ):
         pass

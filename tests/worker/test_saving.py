@@ -111,7 +111,7 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
     slow.perform()
     assert slow.ledger.assignment("n") is None
     assert slow.ledger.saving("n")
-    assert slow.attempts.saving_bytes > 0
+    assert slow.attempts.context.writer.saving_bytes > 0
     second = slow.assign(config_id="d")
     with in_thread(lambda: slow.attempts.perform(second)):
         gate.opened.set()
@@ -213,7 +213,7 @@ def test_who_leaves_saves_first(slow: Scene, gate: Gate) -> None:
     slow.perform()
     slow.leaving.ask(20.0)
     threading.Timer(0.05, gate.opened.set).start()
-    slow.attempts.__exit__()
+    slow.attempts.context.__exit__()
     assert told(slow)[-1] == (UnitCommitted, "c")
     assert not any(isinstance(event, NodeDraining) for event in slow.ledger.history())
 
@@ -222,7 +222,7 @@ def test_a_registration_lost_meanwhile_is_noticed_at_the_commit(slow: Scene, gat
     slow.perform()
     slow.register()
     gate.opened.set()
-    slow.attempts.__exit__()
+    slow.attempts.context.__exit__()
     assert slow.ledger.visits() == []
     assert not [path for path in GatedFileSystem.store if "/c/" in path], "nothing is left"
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from stage import Stage, ranks_of, wait_for
 
-from cerebro_elastic import forkserver
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.worker.visit_replayer import VisitReplayer
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 from support.proxy import Bad, BadProxy, Request
 
 pytestmark = pytest.mark.cluster

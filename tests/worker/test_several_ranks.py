@@ -14,12 +14,13 @@ import pytest
 import torch
 from stage import DEADLINE, Stage, ranks_of, wait_for
 
-from cerebro_elastic import checkpoint, forkserver
+from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 pytestmark = pytest.mark.cluster
@@ -29,7 +30,7 @@ import time
 import torch
 from torch import nn
 kept = []
-from cerebro_elastic.parallel.own_rank import ranks
+from cerebro_elastic.training.parallel.collectives import ranks
 
 
 def model(dropout=0.0):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.forkserver import STAND_IN
+from cerebro_elastic.system.forkserver import STAND_IN
 from cerebro_elastic.worker.leaving import Siblings
 
 COME = """
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 import pytest
 
-from cerebro_elastic.forkserver import STAND_IN
+from cerebro_elastic.system.forkserver import STAND_IN
 from cerebro_elastic.worker.leaving import Siblings
 Siblings(Path(sys.argv[1]), 1).come()
 """

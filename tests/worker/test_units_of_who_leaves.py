@@ -33,7 +33,7 @@ def test_a_unit_in_parts_is_the_unit_in_one_go(split: Scene, make_scene: Make) -
         split.perform()
         split.perform()
     visits = split.ledger.visits()
-    assert [(v.k, v.skip, v.batches, v.samples, v.whole) for v in visits] == [
+    assert [(v.index_in_epoch, v.skip, v.batches, v.samples, v.whole) for v in visits] == [
         (0, 0, 1, 1, False),
         (1, 1, 1, 1, False),
         (2, 2, 1, 1, False),

@@ -41,7 +41,7 @@ from cerebro_elastic.core.model.interfaces import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 WORTH_MOVING = 0.75
 """Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""

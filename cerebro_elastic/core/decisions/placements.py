@@ -66,7 +66,6 @@ class _Places:
     plan: Plan
     homes: Homes
     kinds: Sequence[tuple[str, NodeKind]]
-    """Each node and its kind."""
 
 
 def placements(

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Strategy
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def refusals(config: Config, hardware: str, profiles: Profiles, plan: Plan) -> dict[Strategy, str]:

@@ -25,7 +25,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 @dataclass
@@ -214,8 +214,8 @@ def _violations_of_visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         return
     if what in epoch.done:
         yield f"{in_words(unit)} was visited twice, at last by attempt {visit.attempt}"
-    if visit.k != epoch.visits:
-        yield f"{in_words(unit)} says it is visit {visit.k} of its epoch, it is {epoch.visits}"
+    if visit.index_in_epoch != epoch.visits:
+        yield f"{in_words(unit)} says it is visit {visit.index_in_epoch} of its epoch, it is {epoch.visits}"
     partial_unit = epoch.partial_unit
     if partial_unit is not None and what != (Phase.TRAIN, partial_unit.partition):
         yield f"{in_words(unit)} was visited while partition {partial_unit.partition} was begun"

@@ -106,7 +106,7 @@ class Visit:
 
     unit: Unit
     """What was trained or evaluated."""
-    k: int
+    index_in_epoch: int
     """Its place among the config's visits of this epoch, from 0."""
     node: str
     """The node, or the gang's lead."""
@@ -237,7 +237,6 @@ class ProfileResult:
     unit: Unit
     """The unit whose first batches were trained; its phase is ``PROFILE``."""
     strategy: Strategy
-    """The strategy."""
     hardware: str
     """The kind of node."""
     node: str

@@ -2,8 +2,7 @@
 
 - Field types come from the dataclasses' annotations: no second description of a value exists.
 - Fields at their default are left out. That keeps values in etcd small, and lets a later version add fields.
-- A class or field that was renamed since version 0.1 keeps its name in JSON (``STORED``), so that records of
-  every version stay readable and digests stay the same.
+- A class and its fields have the same names in JSON.
 - ``decode`` is total: for any bytes it returns a value whose fields have the annotated types, or raises
   ``UnreadableValue``. Other programs may write to our keys.
 """
@@ -25,29 +24,6 @@ VERSION = 1
 DEEPEST = 64
 """How deep lists and objects may be nested in a field of type ``Any``. Python could not write deeper ones."""
 
-STORED: Mapping[str, str] = {
-    "HomesAssigned": "Placed",
-    "NodeQuarantined": "NodeSetAside",
-    "NodeReleased": "NodeForgiven",
-    "ProfileDone": "TrialDone",
-    "ReportMetadata": "Colophon",
-    "Attempt.strategy": "choice",
-    "Config.partial_unit": "begun",
-    "Estimate.strategy": "choice",
-    "Failure.strategy": "choice",
-    "Parent.partial_unit": "begun",
-    "Plan.strategies": "choices",
-    "ProfileDone.profile": "trial",
-    "ProfileResult.strategy": "choice",
-    "State.profiles": "trials",
-    "State.quarantined": "aside",
-    "State.quarantined_for": "judged",
-    "State.speed_factors": "paces",
-    "State.usage": "spent",
-    "Visit.strategy": "choice",
-}
-"""Classes, and fields of classes, whose name in JSON differs."""
-
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
 
@@ -58,7 +34,7 @@ class UnreadableValue(CerebroError):
 
 def encode(value: Any) -> str:
     """Compact JSON of a dataclass instance; equal values give equal text."""
-    body = {"v": VERSION, "kind": _stored(type(value)), **_plain(value)}
+    body = {"v": VERSION, "kind": type(value).__name__, **_plain(value)}
     return json.dumps(body, separators=(",", ":"), sort_keys=True)
 
 
@@ -78,7 +54,7 @@ def decode(text: str | bytes, kind: type[T]) -> T:
             f"{excerpt(text)} is of format version {version}, this package reads version {VERSION}; "
             "use one version of cerebro-elastic for the whole run"
         )
-    if name != _stored(kind):
+    if name != kind.__name__:
         raise UnreadableValue(f"expected a {kind.__name__}, found {excerpt(text)}")
     try:
         return typing.cast(T, _reader(typing.cast(Any, kind))(body))
@@ -89,10 +65,9 @@ def decode(text: str | bytes, kind: type[T]) -> T:
 def kind_of(text: str | bytes) -> str:
     """The name of the class whose value ``text`` holds, or "" if it names none."""
     try:
-        stored = str(json.loads(text)["kind"])
+        return str(json.loads(text)["kind"])
     except _DAMAGE:
         return ""
-    return _CLASSES.get(stored, stored)
 
 
 def excerpt(text: str | bytes) -> str:
@@ -102,7 +77,6 @@ def excerpt(text: str | bytes) -> str:
     return repr(shown if len(text) <= _SHOWN else shown[: _SHOWN - 3] + "...")
 
 
-_CLASSES = {stored: name for name, stored in STORED.items() if "." not in name}
 _SHOWN = 120
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What foreign JSON may raise: it has the wrong shape, is too deep, too large, or not UTF-8."""
@@ -111,7 +85,7 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            _stored(type(value), f.name): _plain(getattr(value, f.name))
+            f.name: _plain(getattr(value, f.name))
             for f in dataclasses.fields(value)
             if getattr(value, f.name) != _default(f)
         }
@@ -120,12 +94,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     return value.value if isinstance(value, Enum) else value
-
-
-def _stored(kind: type, field: str = "") -> str:
-    """The name in JSON of the class, or of its ``field``."""
-    name = field or kind.__name__
-    return STORED.get(f"{kind.__name__}.{field}" if field else name, name)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -159,14 +127,10 @@ def _optional(read: Reader) -> Reader:
 
 def _fields(kind: type) -> Reader:
     hints = typing.get_type_hints(kind)
-    readers = {
-        _stored(kind, field.name): (field.name, _reader(hints[field.name]))
-        for field in dataclasses.fields(kind)
-    }
+    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
     def read(raw: Any) -> Any:
-        known = ((readers[stored], value) for stored, value in _of(dict, raw).items())
-        return kind(**{name: reader(value) for (name, reader), value in known})
+        return kind(**{name: readers[name](value) for name, value in _of(dict, raw).items()})
 
     return read
 

@@ -172,12 +172,7 @@ class RecordMended(_Event):
 
     def names(self, kind: str) -> set[str]:
         """The names of the restored keys of this ``kind``: what follows ``kind/`` in each."""
-        kinds = {kind, _FORMER_KEYS.get(kind, kind)}
-        return {name for of, _, name in (key.partition("/") for key in self.keys) if of in kinds}
-
-
-_FORMER_KEYS = {"quarantined": "aside"}
-"""By kind of keys: its name in records of version 0.1."""
+        return {name for of, _, name in (key.partition("/") for key in self.keys) if of == kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +231,6 @@ class UnitCommitted(_Event):
     """An attempt became a visit."""
 
     visit: Visit
-    """The visit."""
 
 
 @dataclass(frozen=True, slots=True)

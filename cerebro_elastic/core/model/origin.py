@@ -24,7 +24,7 @@ class Origin:
     hparams: str
     """The digest of the config's hyper-parameters."""
     unit: Unit
-    k: int
+    index_in_epoch: int
     attempt: int
     input: str | None
     """The digest of the checkpoint with which the visit began."""
@@ -46,7 +46,7 @@ def origin_of(basis: Basis, hparams: HParams, visit: Visit, record: RecordHead |
         basis=basis,
         hparams=values_digest(hparams),
         unit=visit.unit,
-        k=visit.k,
+        index_in_epoch=visit.index_in_epoch,
         attempt=visit.attempt,
         input=visit.input.digest if visit.input else None,
         samples=visit.samples,

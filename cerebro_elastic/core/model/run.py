@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.units import Strategy
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Recipe
 
 
 class Progress(StrEnum):
@@ -42,7 +45,6 @@ class Plan:
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0
-    """The run's seed."""
     strategies: tuple[Strategy, ...] = (Strategy(),)
     """How units may be trained, the preferred strategy first. If there are several, profiles find the fastest
     for each config."""
@@ -89,7 +91,6 @@ class Spec:
     """What a run is made from; written when it is opened, and when it is extended."""
 
     plan: Plan
-    """The plan."""
     recipe: Mapping[str, Any]
     """The resolved recipe; values that it takes from other runs are written out."""
     recipe_digest: str
@@ -109,6 +110,12 @@ class Spec:
     """The version of cerebro-elastic."""
     extensions: tuple[Extension, ...] = ()
     """How the run was extended, in order."""
+
+    def load_recipe(self, **overrides: Any) -> Recipe:
+        """The recipe, checked, with ``overrides`` of its keys."""
+        from cerebro_elastic.recipes import load_recipe  # its import takes longer than that of this module
+
+        return load_recipe(self.recipe, root=self.root, **overrides)
 
     def epochs_of(self, config: str, epoch: int) -> int:
         """The number of epochs that the config had, or has, when it trains this ``epoch``."""

@@ -22,11 +22,6 @@ class Phase(StrEnum):
     EVALUATE = "evaluate"
     PROFILE = "profile"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Phase | None:
-        """Records of version 0.1 call a profile "trial"."""
-        return cls.PROFILE if value == "trial" else None
-
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -47,7 +42,6 @@ class PartialUnit:
     """A partition that a config has trained in part."""
 
     partition: int
-    """The partition."""
     batches: int
     """The number of its batches that are trained."""
 

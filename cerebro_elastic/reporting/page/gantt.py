@@ -9,7 +9,7 @@ from itertools import groupby
 from cerebro_elastic.reporting.page.scale import Scale, Tick
 from cerebro_elastic.reporting.tables import unit_text
 from cerebro_elastic.reporting.timeline import Mark, QuarantineSpan, Span, Timeline
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 WIDTH = 1000
 LEFT, RIGHT, TOP = 110, 970, 26

@@ -15,14 +15,14 @@ from cerebro_elastic.core.model.extensions import changed
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.search.budget import USED_UP
 from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
-from cerebro_elastic.words import counted, option
+from cerebro_elastic.search.procedure import USED_UP
+from cerebro_elastic.system.words import counted, option
 
 _BUDGETS = sorted(Budget.model_fields.keys() - {"target"})
 
@@ -102,7 +102,7 @@ def _check_wish(wish: Wish) -> None:
 
 def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
     """The recipe after the extension. Raises ``RunError`` for what would be less than before."""
-    recipe = load_recipe(spec.recipe, root=spec.root)
+    recipe = spec.load_recipe()
     values: dict[str, Any] = {}
     search: dict[str, Any] = {}
     if wish.epochs is not None:
@@ -128,7 +128,7 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
                     "of all together: give more"
                 )
         search["budget"] = {**known, **{k: type(known[k])(v) for k, v in wish.budget.items()}}
-    return load_recipe(spec.recipe, root=spec.root, **values, **({"search": search} if search else {}))
+    return spec.load_recipe(**values, **({"search": search} if search else {}))
 
 
 def _more_configs(recipe: Recipe, num: int) -> int:

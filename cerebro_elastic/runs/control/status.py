@@ -12,13 +12,13 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.ownership import distrust_folder
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.ownership import distrust_folder
 
 _PATIENCE = 2.0
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
 
 import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.function_survey import survey
-from cerebro_elastic.process import thread_names
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.compare import ExactnessCheck
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training
+from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
-from cerebro_elastic.runs.exactness.together import differ_together
+from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import make_task, use_threads
@@ -124,3 +127,31 @@ def _device() -> str:
     """The device, found by a child: a process that has looked for GPUs cannot hand them on."""
     answer = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
     return "cuda:0" if answer["cuda"] else "cpu"
+
+
+def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
+    """Train the units of all ``checks``, which are done, in turns in one process. By the index of each that
+    then differs from itself alone: in what. None if it could not be found out."""
+    deadline = monotonic() + sum(check.seconds for check in checks)
+    with TemporaryDirectory(dir=checks[0].folder) as states:
+        steps = [Trainer(check, states, deadline).steps() for check in checks]
+
+        def in_turns() -> dict[str, Any]:
+            while any(each.left for each in steps):
+                for each in steps:
+                    if each.left:
+                        each.train_here()
+            return {"trainings": [asdict(each.training) for each in steps]}
+
+        try:
+            answer = call_in_fork(in_turns, deadline - monotonic())
+        except ChildDied:
+            return {}
+    stories = {}
+    for at, (check, found) in enumerate(zip(checks, answer["trainings"], strict=True)):
+        together = Training.of_json(found)
+        if together.error is not None:
+            stories[at] = explain_together(together.error)
+        elif rest := steady(differences(check.alone.all, together.all), check.varying):
+            stories[at] = explain_together(rest)
+    return stories

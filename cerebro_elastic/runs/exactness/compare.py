@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import le
@@ -18,7 +19,6 @@ from typing import Any, Protocol, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.explanations import explain_error
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,
@@ -31,10 +31,18 @@ from cerebro_elastic.runs.exactness.differences import (
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
-from cerebro_elastic.runs.exactness.units_in_a_row import UnitsInARow
+from cerebro_elastic.system.explanations import explain_error
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
-from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob, UnitResult
+from cerebro_elastic.training.task import (
+    MetricRow,
+    Observe,
+    OrdinaryFit,
+    SupportsCheck,
+    Task,
+    UnitJob,
+    UnitResult,
+)
 
 
 class _CheckedTask(SupportsCheck, Protocol):
@@ -286,3 +294,43 @@ def _counts(moments: Iterable[Moment]) -> dict[str, int]:
     for name in (name for moment in moments for name in moment.values):
         counts[kind_of(name)] = counts.get(kind_of(name), 0) + 1
     return counts
+
+
+class UnitsInARow:
+    """Shows the state after each whole unit, and stands for ``SupportsCheck`` of any ``task``."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._observe: Observe | None = None
+
+    @property
+    def splits(self) -> bool:
+        return self._task.splits
+
+    def train(self, job: UnitJob) -> UnitResult:
+        result = self._task.train(job)
+        if self._observe is not None and result.whole:
+            self._observe("after", {"state": result.state})
+        return result
+
+    @contextmanager
+    def observed(self, observe: Observe) -> Iterator[None]:
+        self._observe = observe
+        try:
+            yield
+        finally:
+            self._observe = None
+
+    def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
+        log: list[MetricRow] = []
+        metrics: list[Mapping[str, float]] = []
+        state = None
+        with self.observed(observe):
+            for job in jobs:
+                result = self.train(replace(job, state=state))
+                state = result.state
+                log += result.log
+                metrics += [result.metrics] if job.last else []
+                if result.done:
+                    break
+        return OrdinaryFit(log, metrics)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from cerebro_elastic.runs.exactness.outcome import ALONE, ORDINARY_FIT
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 DIGEST = "#"
 """Begins what stands for a value that is too large to be shown."""

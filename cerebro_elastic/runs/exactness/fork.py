@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.process import die_with_parent
+from cerebro_elastic.system.process import die_with_parent
 
 
 class ChildDied(CerebroError):

@@ -13,7 +13,7 @@ from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 ORDINARY_FIT = "one ordinary fit"
 IN_A_ROW = "training in one process"

@@ -15,9 +15,9 @@ from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifes
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, locate, translated
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import batches_in
+from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.training.loss_weights import loss_weights
 from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings

@@ -16,14 +16,14 @@ from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.runs.subprocess_call import call, serve
-from cerebro_elastic.scratch import Scratch
+from cerebro_elastic.system.files import in_a_hurry
+from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.version import __version__
 from cerebro_elastic.training.strategy_cost import StrategyCost
-from cerebro_elastic.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
 def _profiles(
     spec: Spec, configs: Sequence[Config], cache: Path, scratch: str, beside: int
 ) -> Iterator[StrategyCost]:
-    from cerebro_elastic.worker.local_profiler import LocalProfiler
+    from cerebro_elastic.worker.offline.local_profiler import LocalProfiler
 
     with LocalProfiler(spec, cache, scratch, beside) as profiler:
         for strategy in spec.plan.strategies:

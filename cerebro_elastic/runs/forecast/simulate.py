@@ -31,8 +31,8 @@ from cerebro_elastic.simulation import (
     measured,
     read_faults,
 )
-from cerebro_elastic.version import __version__
-from cerebro_elastic.words import option
+from cerebro_elastic.system.version import __version__
+from cerebro_elastic.system.words import option
 
 MOST_NODES = 10_000
 

@@ -17,10 +17,10 @@ from typing import Protocol, Self
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import StateRead
 from cerebro_elastic.errors import StoreError, TrackerAway
-from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.reporting.logged import Logged, Logger
 from cerebro_elastic.runs.logging.config_states import ConfigStates, parent_of
 from cerebro_elastic.runs.record_reader import RecordReader
+from cerebro_elastic.system.files import locate, read, write_text
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds between two looks at the record. They grow while a tracker is away."""

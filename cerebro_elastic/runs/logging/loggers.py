@@ -12,7 +12,6 @@ from typing import Any
 from cerebro_elastic.controller.candidate import Candidate
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.files import locate, make_folder
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.loggers import (
     TENSORBOARD,
@@ -24,7 +23,6 @@ from cerebro_elastic.recipes.loggers import (
 from cerebro_elastic.registry import load, missing
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.reporting.logged import Logger, RunEnd
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
@@ -32,6 +30,8 @@ from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import locate, make_folder
+from cerebro_elastic.system.run_key import RunKey
 
 
 class SharedLogPosition:

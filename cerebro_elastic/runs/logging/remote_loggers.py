@@ -18,12 +18,12 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from cerebro_elastic import forkserver
 from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
-from cerebro_elastic.files import as_its_folder, redacted
-from cerebro_elastic.process import PYTHON
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.files import as_its_folder, redacted
+from cerebro_elastic.system.process import PYTHON
 
 _END_SECONDS = 30.0
 _NICENESS = 10

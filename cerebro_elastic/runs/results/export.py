@@ -22,12 +22,12 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
 from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
-from cerebro_elastic.files import redacted, translated
-from cerebro_elastic.process import is_alive
 from cerebro_elastic.reporting.card import card
 from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
 from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
+from cerebro_elastic.system.files import redacted, translated
+from cerebro_elastic.system.process import is_alive
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
 from cerebro_elastic.training.user_dataset import dataset_factory, task_hparams

@@ -18,7 +18,7 @@ from cerebro_elastic.runs.results.record_chain import has_heads
 from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.version import __version__
 
 
 def check_curves(result: RunResult) -> Iterator[Violation | Note]:

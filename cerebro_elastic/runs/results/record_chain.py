@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead, U
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.store.ledger.journal import Line, chain_digest
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:

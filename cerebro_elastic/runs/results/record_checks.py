@@ -34,12 +34,12 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
-from cerebro_elastic.files import content, locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import batches_in, plan_of
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.files import content, locate
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic import checkpoint
@@ -165,7 +165,7 @@ _OVER = (
 
 
 def _key(visit: Visit) -> str:
-    return f"{visit.unit.config} {visit.unit.epoch} {visit.k}"
+    return f"{visit.unit.config} {visit.unit.epoch} {visit.index_in_epoch}"
 
 
 def check_data(

@@ -16,15 +16,15 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.files import locate, read
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.results import ConfigResult, config_result, gather
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
-from cerebro_elastic.scratch import Scratch
+from cerebro_elastic.system.files import locate, read
+from cerebro_elastic.system.scratch import Scratch
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.visit_replayer import ReplayResult, VisitReplayer
+    from cerebro_elastic.worker.offline.visit_replayer import ReplayResult, VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def replay(
     """
     result = result_of(run, home=home, store=store)
     name = result.config(config).config
-    from cerebro_elastic.worker.visit_replayer import VisitReplayer
+    from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"

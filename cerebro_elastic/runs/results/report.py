@@ -12,14 +12,14 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
-from cerebro_elastic.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
 from cerebro_elastic.reporting.picture import picture
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.versions import training
-from cerebro_elastic.version import __version__
+from cerebro_elastic.system.files import in_a_hurry, locate, translated, write
+from cerebro_elastic.system.version import __version__
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:

@@ -16,7 +16,6 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
-from cerebro_elastic.files import check_own, locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
@@ -28,7 +27,8 @@ from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, read_lines
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.files import check_own, locate
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     import optuna

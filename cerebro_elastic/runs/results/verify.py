@@ -38,7 +38,7 @@ from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecision, redecide
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 DECIDING_SECONDS = 5.0
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cerebro_elastic import forkserver
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import (
     Event,
@@ -25,13 +24,14 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.files import as_its_folder, make_folder
-from cerebro_elastic.process import MARK, PYTHON, end_marked
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.imports import AGENTS
-from cerebro_elastic.scratch import SCRATCH
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.departure import seconds_to_leave
+from cerebro_elastic.system.files import as_its_folder, make_folder
+from cerebro_elastic.system.process import MARK, PYTHON, end_marked
+from cerebro_elastic.system.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, torchrun leaves a folder among the temporary files each time."""

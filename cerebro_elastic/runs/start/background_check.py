@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, TaskError
-from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import (
     CheckedConfig,
@@ -25,7 +24,8 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
 from cerebro_elastic.runs.subprocess_call import SubprocessCall
-from cerebro_elastic.words import option
+from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.words import option
 
 VARIABLE = "CEREBRO_CHECK"
 """The environment variable that goes before the recipe's ``check``."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic import arguments
 from cerebro_elastic.data.manifest import Manifest, Split
 from cerebro_elastic.data.mending import Fill
 from cerebro_elastic.data.prepare import prepare as _prepare_columns
@@ -21,6 +20,7 @@ from cerebro_elastic.errors import DataError, RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference, load, names
+from cerebro_elastic.system import arguments
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets

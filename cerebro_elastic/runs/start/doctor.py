@@ -13,13 +13,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.process import PYTHON
 from cerebro_elastic.registry import extra_needs
 from cerebro_elastic.runs.versions import installed
-from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd
+from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.scratch import Scratch
 
 _DEVELOPERS = ("dev", "docs")
 """Extras that no run needs."""

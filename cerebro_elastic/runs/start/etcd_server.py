@@ -9,16 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.files import private_folder
-from cerebro_elastic.run_key import VARIABLE, RunKey
 from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.departure import interrupts_at_rest
+from cerebro_elastic.system.files import private_folder
+from cerebro_elastic.system.run_key import VARIABLE, RunKey
 
 _LINGER = 15.0
 """Seconds without any host after which the server ends, if the run has not ended or had ended before."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import RunCallback
@@ -22,7 +21,7 @@ from cerebro_elastic.runs.start.lengths import check_lengths
 from cerebro_elastic.runs.start.prepare_run import extend_in_store, has_ended
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted, one_line
+from cerebro_elastic.system.words import counted, one_line
 
 
 def extend(
@@ -77,7 +76,7 @@ def extend(
     watcher = watcher or Watcher()
     result = open_run(run, home=home, store=store)
     wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
-    named = load_recipe(result.spec.recipe, root=result.spec.root).etcd
+    named = result.spec.load_recipe().etcd
     shared = store or (store_at(named) if named is not None else None)
     after = planned(result, wish)
     watcher.say(_text(after.extensions[-1]))
@@ -88,7 +87,7 @@ def extend(
             f"run {result.run!r} goes on once its hosts are started again, each with the command of before"
         )
         return result.now()
-    recipe = load_recipe(result.spec.recipe, root=result.spec.root)
+    recipe = result.spec.load_recipe()
     launch = Launch(recipe, result.folder, None, False, grace, callbacks, None, after)
     return launch(watcher, imports)
 

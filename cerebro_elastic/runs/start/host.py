@@ -19,11 +19,8 @@ from typing import Any
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
-from cerebro_elastic.files import check_own
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.live import Watcher
@@ -41,6 +38,9 @@ from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import check_own
+from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.system.run_key import RunKey
 
 _ANOTHER = "choose another --run-id (by torchx: --run_id)"
 ENDED = (

@@ -13,11 +13,8 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse
-from cerebro_elastic.files import private_folder, write_text
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import known_spec, store_at
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder
 from cerebro_elastic.runs.results.report import write_report
@@ -30,6 +27,9 @@ from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import private_folder, write_text
+from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.system.run_key import RunKey
 
 
 @contextmanager

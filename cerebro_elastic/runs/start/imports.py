@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from cerebro_elastic.forkserver import SOCKET, ForkServer, Refused
-from cerebro_elastic.process import ALLOCATOR
+from cerebro_elastic.system.forkserver import SOCKET, ForkServer, Refused
+from cerebro_elastic.system.process import ALLOCATOR
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe
@@ -54,8 +54,8 @@ class SharedImports:
         return self._named
 
     def _load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
-        from cerebro_elastic.files import as_its_folder, make_folder
-        from cerebro_elastic.recipes.modules import modules_of
+        from cerebro_elastic.recipes.schema import modules_of
+        from cerebro_elastic.system.files import as_its_folder, make_folder
 
         agents = self._servers[0]
         if recipe.task.ARRAYS == "numpy":

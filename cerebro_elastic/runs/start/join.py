@@ -17,8 +17,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
-from cerebro_elastic.files import locate as locate_files
-from cerebro_elastic.recipes import RUN_ID, load_recipe
+from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.attach import live_run, locate
@@ -35,6 +34,7 @@ from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import locate as locate_files
 
 
 class NodesLeft(Exception):
@@ -113,7 +113,7 @@ def join_as(
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
-        recipe = load_recipe(spec.recipe, root=spec.root)
+        recipe = spec.load_recipe()
         env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
         agents = LocalAgents(
             spec.plan.run,

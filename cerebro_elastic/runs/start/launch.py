@@ -18,7 +18,6 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
@@ -48,7 +47,8 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.words import counted, for_reader, option
+from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.system.words import counted, for_reader, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,6 @@ class Launch:
     recipe: Recipe
     """The recipe with its overrides."""
     folder: RunFolder
-    """The run's folder."""
     store: StoreSettings | None
     """The etcd to use; ``None`` for one of the run's own."""
     fresh: bool
@@ -135,7 +134,7 @@ class Launch:
             env = stack.enter_context(imports or SharedImports()).load(self.recipe, folder, watcher.say)
             journal = Journal(folder.history)
             # While the imports go on, which the preflight waits for.
-            settings = self._store_settings(stack, watcher, old=bool(journal))
+            settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
@@ -145,9 +144,9 @@ class Launch:
             tell(self.study, RunResult(folder).study())
         return caller
 
-    def _store_settings(self, stack: ExitStack, watcher: Watcher, *, old: bool) -> StoreSettings:
+    def _store_settings(self, stack: ExitStack, watcher: Watcher) -> StoreSettings:
         """The settings of the run's etcd, which is started unless one is given, and ends with ``stack``."""
-        key = _key(self.folder, self.store, old)
+        key = _key(self.folder, self.store)
         if self.store is not None:
             return replace(self.store, run_key=key)
         watcher.say("starting etcd")
@@ -170,8 +169,6 @@ class Launch:
             record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
             if self.store is not None:
                 stack.enter_context(present(record))
-            if key is not None and key.file == folder.new_key:
-                settings = replace(settings, run_key=_sign(folder, record, journal))
             if spec.extensions:
                 spec = extend_in_store(record, spec)
             if _open(record, spec, journal):
@@ -205,29 +202,19 @@ class Launch:
             take_part(record, recipe, journal, agents, loggers, watcher, stop_condition)
 
 
-def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
-    """The key with which the run is signed; ``None`` in a trusted etcd, unless a key is given. An ``old`` run
-    without a key gets a new one, which becomes the run's key once all its records are signed."""
+def _key(folder: RunFolder, store: StoreSettings | None) -> RunKey | None:
+    """The key with which the run is signed; ``None`` in a trusted etcd, unless a key is given."""
     given = store.run_key if store is not None else None
     if given is None and store is not None and store.trusted:
         return None
     given = given or RunKey.from_env(os.environ)
-    if given is not None:
-        return given.kept_in(folder.key)
-    return RunKey.kept(folder.new_key if old and not folder.key.exists() else folder.key)
+    return RunKey.kept(folder.key) if given is None else given.kept_in(folder.key)
 
 
 def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
     """The command that lets another machine join. The key comes by ssh, so that no log contains it."""
     key = f"CEREBRO_RUN_KEY=$(ssh {socket.gethostname()} cat {folder.key}) " if settings.run_key else ""
     return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
-
-
-def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
-    OperatorLedger(record).sign_all()
-    journal.resume(record.read(), afresh=True)  # revisions are others now
-    folder.new_key.rename(folder.key)
-    return RunKey.read(folder.key)
 
 
 def _open(record: Record, spec: Spec, journal: Journal) -> bool:

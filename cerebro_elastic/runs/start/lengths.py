@@ -13,9 +13,8 @@ from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError, RunError
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.subprocess_call import call, serve
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 _BATCHES = 2
 _SHOWN = 8
@@ -78,7 +77,7 @@ def _readers(spec: Spec, configs: list[Config], epochs: int) -> Iterator[str]:
     from cerebro_elastic.training.task import ReadsLength
     from cerebro_elastic.training.unit_runner import make_task
 
-    recipe = load_recipe(spec.recipe, root=spec.root)
+    recipe = spec.load_recipe()
     task = make_task(recipe)
     if not isinstance(task, ReadsLength):
         yield f"a task of kind {recipe.task.kind} does not say what depends on the number of epochs"

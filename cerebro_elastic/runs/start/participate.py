@@ -10,9 +10,7 @@ from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.departure import interrupts_at_rest
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
@@ -23,6 +21,8 @@ from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.departure import interrupts_at_rest
+from cerebro_elastic.system.files import write_text
 
 _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""

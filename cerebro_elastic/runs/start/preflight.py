@@ -14,19 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic import registry
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.progress import next_units
+from cerebro_elastic.core.model.configs import Config, HParams
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.rendezvous.compatibility import content_digest
-from cerebro_elastic.runs.from_recipe import batches_in, strategies
+from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
-from cerebro_elastic.runs.start.first_batch import check_start
 from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
+from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
+from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.version import __version__
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets
@@ -175,7 +180,7 @@ def _check_arrays(recipe: Recipe) -> None:
 
 def _check_parallelisms(allowed: Sequence[Strategy]) -> None:
     """Raise ``RecipeError`` or ``MissingExtra`` for a parallelism or options that cannot be used."""
-    from cerebro_elastic.parallel.choose import make
+    from cerebro_elastic.training.parallel.choose import make
 
     for strategy in allowed:
         make(strategy.parallelism, strategy.options)
@@ -284,3 +289,35 @@ def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     serve(_check_here, _check_exactness)
+
+
+def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
+    """Begin a unit with the recipe's checkpoint and each of the ``points``, and stop it after a batch.
+
+    Raises ``RecipeError`` for a model that does not take it, ``CheckpointError`` if it cannot be read.
+    """
+    from cerebro_elastic import checkpoint
+    from cerebro_elastic.training.task import Stopped
+    from cerebro_elastic.training.unit_runner import UnitRunner
+
+    start = start_of(recipe)
+    assert start is not None
+    plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
+    spec = Spec(plan, recipe.resolved(), "", data, manifest.digest, str(recipe.root), {}, "", __version__)
+    with Scratch("check") as scratch:
+        runner = UnitRunner(spec, scratch.path)
+        runner.use_threads()
+        for point in points:
+            config = born(Config("c0000", point, parent=start))
+            state = checkpoint.load(start.checkpoint)
+            job = runner.job(config, next_units(config, plan)[0], state, stop=lambda _done: True)
+            try:
+                runner.perform(job)
+            except Stopped:
+                pass  # it has trained a batch
+            except Exception as exc:
+                raise RecipeError(
+                    f"{recipe.source.where(('search', 'start'))}: a model with {dict(point)} does not take "
+                    f"the checkpoint {start.checkpoint.url}, which was made with {dict(start.hparams)}: "
+                    f"{type(exc).__name__}: {exc}; search only what its state can bear to have changed"
+                ) from exc

@@ -20,7 +20,6 @@ from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
-from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
 from cerebro_elastic.runs.folder import RunFolder
@@ -32,8 +31,9 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.version import __version__
-from cerebro_elastic.words import counted, option
+from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
+from cerebro_elastic.system.version import __version__
+from cerebro_elastic.system.words import counted, option
 
 _PATIENCE = 2.0
 """Seconds for which a store is waited for that may be gone with its run."""
@@ -208,8 +208,6 @@ def recheck(
         )
     code = {**checked.code, PACKAGE: package_digest()}
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
-    if PACKAGE not in spec.code:  # an earlier version had none
-        changed.remove(PACKAGE)
     if changed:
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(

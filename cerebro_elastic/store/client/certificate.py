@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.system.run_key import RunKey
 
 NAME = "etcd.cerebro"
 """The name in each certificate, for clients that cannot leave out the check of names (gRPC)."""
@@ -46,11 +46,9 @@ class CertificateFiles:
     """PEM files."""
 
     authority: Path
-    """The certificate of the run's authority."""
     certificate: Path
     """A certificate by it, for a server and for clients."""
     private_key: Path
-    """The certificate's private key."""
 
     @classmethod
     def write(cls, key: RunKey, folder: Path) -> CertificateFiles:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.client.versions import check_version, login_holds, may_diverge
 from cerebro_elastic.store.client.wire import Json, revision_of
+from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.departure import seconds_to_leave
 
 _T = TypeVar("_T")
 
@@ -141,10 +141,6 @@ class Cluster:
         except (NotSent, NoAnswer):
             self._fail_over(endpoint)
             raise
-
-    def fail_over(self) -> None:
-        """Go on at the next endpoint."""
-        self._fail_over(self._endpoints[self._current])
 
     def unavailable(self, problem: Exception) -> StoreUnavailable:
         """The error for ``problem``, once patience is over."""

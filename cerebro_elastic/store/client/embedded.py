@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,12 +22,12 @@ from urllib3.exceptions import HTTPError
 
 from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
-from cerebro_elastic.files import as_its_folder, private_folder
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
 from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.unix_socket import UnixSocketPool, folder_for_sockets
 from cerebro_elastic.store.client.versions import check_version
+from cerebro_elastic.system.files import as_its_folder, private_folder
+from cerebro_elastic.system.run_key import RunKey
 
 # A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
@@ -48,7 +48,6 @@ _TLS = "tls"
 
 # etcd's words, of 3.4 and from 3.5 on, for data of a later version.
 _DOWNGRADE = "cannot be downgraded", "invalid downgrade"
-_FORMER_LOGIN = "root"
 
 
 class EmbeddedEtcd:
@@ -219,8 +218,6 @@ class EmbeddedEtcd:
                 if process.poll() is not None:
                     raise self._death(binary, process.returncode, self._log_since(log_start))
                 if _is_healthy(etcd, binary):
-                    if self._key is not None:
-                        _drop_login(etcd, self._key)
                     return
                 time.sleep(_POLL_SECONDS)
         raise StoreError(
@@ -250,43 +247,17 @@ class EmbeddedEtcd:
 def _is_healthy(etcd: HTTPConnectionPool, binary: Path) -> bool:
     """Whether ``etcd`` answers, and can write; ``StoreRefused`` if it is too old."""
     try:
-        if _answer(etcd, "GET", "/health").get("health") != "true":
+        if _answer(etcd, "/health").get("health") != "true":
             return False
-        version = str(_answer(etcd, "GET", "/version")["etcdserver"])
+        version = str(_answer(etcd, "/version")["etcdserver"])
     except (HTTPError, ValueError, KeyError, AttributeError):
         return False
     check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{perhaps_packaged()}")
     return True
 
 
-def _drop_login(etcd: HTTPConnectionPool, key: RunKey) -> None:
-    """Switch off the login with which former versions of this package have begun a run. Whoever reaches the
-    etcd has the key."""
-    login = {"name": _FORMER_LOGIN, "password": key.password}
-    try:
-        answer = _answer(etcd, "POST", "/v3/auth/authenticate", login)
-        if "token" in answer:
-            _answer(etcd, "POST", "/v3/auth/disable", {}, str(answer["token"]))
-        elif "not enabled" not in str(answer):
-            raise StoreError(
-                "etcd asks for the login of another key than the one here: put the run's own key back, or "
-                "start the run anew with --fresh"
-            )
-    except (HTTPError, ValueError) as exc:
-        raise StoreError(f"etcd does not answer to auth/authenticate: {exc}") from exc
-
-
-def _answer(
-    etcd: HTTPConnectionPool, method: str, path: str, body: Mapping[str, str] | None = None, token: str = ""
-) -> dict[str, Any]:
-    response = etcd.urlopen(
-        method,
-        path,
-        None if body is None else json.dumps(body).encode(),
-        {"Authorization": token} if token else {},
-        retries=False,
-        timeout=_ANSWER_SECONDS,
-    )
+def _answer(etcd: HTTPConnectionPool, path: str) -> dict[str, Any]:
+    response = etcd.urlopen("GET", path, retries=False, timeout=_ANSWER_SECONDS)
     answer: dict[str, Any] = json.loads(response.data)
     return answer
 

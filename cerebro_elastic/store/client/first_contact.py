@@ -7,8 +7,8 @@ import ssl
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.etcd_errors import NotSent
+from cerebro_elastic.system.run_key import RunKey
 
 CONNECT_SECONDS = 2.0
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.errors import LeaseLost, StoreError, StoreUnavailable
 from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.system.clock import Clock, SystemClock
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import StoreError
+from cerebro_elastic.system.addresses import is_loopback
 
 _WHAT = "give an address of this machine, a name that leads to one, or 0.0.0.0 for all"
 
@@ -20,7 +20,6 @@ class Listen:
     host: str
     """An address of this machine, or a name that leads to one; 0.0.0.0 or :: for all addresses."""
     port: int
-    """The port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

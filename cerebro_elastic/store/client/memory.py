@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.errors import Compacted, LeaseLost, Rewound, StoreRefused
 from cerebro_elastic.store.client.base import (
     MAX_BYTES,
@@ -29,6 +28,7 @@ from cerebro_elastic.store.client.base import (
     TxnResult,
     check_txn,
 )
+from cerebro_elastic.system.clock import Clock, SystemClock
 
 
 @dataclass(slots=True)

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.departure import seconds_to_leave
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import (
     ChangeBatch,
     Compare,
@@ -21,6 +18,9 @@ from cerebro_elastic.store.client.base import (
     TxnResult,
     Watch,
 )
+from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.departure import seconds_to_leave
+from cerebro_elastic.system.logs import EventLog
 
 PATIENCE = 600.0
 """Seconds that ranks and agents wait for a store out of reach, if ``CEREBRO_PATIENCE`` does not say."""

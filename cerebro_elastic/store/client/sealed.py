@@ -14,8 +14,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from cerebro_elastic import logs
-from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import (
     Change,
     ChangeBatch,
@@ -28,6 +26,8 @@ from cerebro_elastic.store.client.base import (
     TxnResult,
     Watch,
 )
+from cerebro_elastic.system import logs
+from cerebro_elastic.system.run_key import RunKey
 
 _MARK = b"\nhmac:"
 _SIGNATURE = 43

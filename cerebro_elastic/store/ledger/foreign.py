@@ -43,9 +43,9 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import Change, ChangeBatch, KeyValue
 from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.system.logs import EventLog
 
 T = TypeVar("T")
 

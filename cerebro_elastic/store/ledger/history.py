@@ -42,7 +42,7 @@ from cerebro_elastic.store.ledger.foreign import (
     value_in,
 )
 from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:
@@ -235,4 +235,4 @@ def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
 
 
 def _place(visit: Visit) -> str:
-    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.k:05d}"
+    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.index_in_epoch:05d}"

@@ -22,8 +22,8 @@ from cerebro_elastic.core.model.codec import UnreadableValue, encode
 from cerebro_elastic.core.model.events import Event, StateRead
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
-from cerebro_elastic.files import append
 from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.system.files import append
 
 _DIGEST = re.compile(r',\s*"chain":\s*"([0-9a-f]{64})"\s*}\s*$')
 

@@ -11,12 +11,12 @@ from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_e
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunExtended, RunOpened
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
+from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision
 from cerebro_elastic.store.ledger.foreign import spec_in
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import config_change, config_creation, transact, value_of
-from cerebro_elastic.words import counted
+from cerebro_elastic.system.words import counted
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,6 @@ class OperatorLedger:
                     return True
             except TxnUnknown:
                 tried = True
-
-    def sign_all(self) -> None:
-        """Sign the values of a run that was opened by a version without keys, in the order in which they were
-        written; the spec last, so that an interrupted call can be repeated. No event."""
-        record, store = self.record, self.record.store
-        items = sorted(store.bare.range(record.keys.prefix).items, key=lambda item: item.mod_revision)
-        for item in sorted(items, key=lambda item: item.key == record.keys.spec):
-            if record.keys.has_value(item.key) and store.signed(item) is False:
-                with suppress(LeaseLost):  # the key goes with it
-                    guard = at_revision(item.key, item.mod_revision)
-                    store.txn([guard], [Put(item.key, item.value, item.lease)])
 
     def release_nodes(self) -> None:
         """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,

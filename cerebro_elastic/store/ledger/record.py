@@ -14,7 +14,6 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch
 from cerebro_elastic.store.client.sealed import SealedStore, unsigned
 from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, spec_in, value_in
@@ -29,6 +28,7 @@ from cerebro_elastic.store.ledger.history import (
     visits_in,
 )
 from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.system.run_key import FILE_VARIABLE, VARIABLE, RunKey
 
 T = TypeVar("T")
 

@@ -70,12 +70,12 @@ class WorkerLedger:
         keys = self.record.keys
         advanced = replace(advance(config, visit, plan), revision=0)
         ops = [
-            Put(keys.visit(visit.unit, visit.k), value_of(visit)),
+            Put(keys.visit(visit.unit, visit.index_in_epoch), value_of(visit)),
             Put(keys.config(config.id), value_of(advanced)),
         ]
         if self._end(attempt, ops, UnitCommitted(0, visit)):
             return True
-        return self.record.visit(visit.unit, visit.k) == visit
+        return self.record.visit(visit.unit, visit.index_in_epoch) == visit
 
     def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
         """End the attempt with a failure, which its config remembers. Event: ``UnitFailed``. Returns

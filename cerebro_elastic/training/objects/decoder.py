@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.torch_internals import buffers_of
+from cerebro_elastic.system.torch_internals import buffers_of
 from cerebro_elastic.training.objects import sets, shared_memory, value_types
 from cerebro_elastic.training.objects.encoder import TAG, NotSerializable, Tree, own_attributes
 from cerebro_elastic.training.objects.keepers import keeper_of

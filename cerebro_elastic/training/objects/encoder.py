@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from cerebro_elastic.torch_internals import (
+from cerebro_elastic.system.torch_internals import (
     MODULE_ATTRIBUTES,
     buffers_of,
     made_by_compiler,

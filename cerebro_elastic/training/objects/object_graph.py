@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.optimizer_state import inner_optimizers
 from cerebro_elastic.training._torch_internals import (
     OPTIMIZER_ATTRIBUTES,
     TENSOR_ATTRIBUTES,
@@ -25,6 +24,7 @@ from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import Unseen
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.parallel.optimizer_state import inner_optimizers
 
 _NOTHING: Tree = {"plain": {}, "other": []}
 """The tree of an object without attributes."""

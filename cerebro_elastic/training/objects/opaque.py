@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
-from cerebro_elastic.torch_internals import version_of
+from cerebro_elastic.system.torch_internals import version_of
 from cerebro_elastic.training.objects import keepers, value_types
 from cerebro_elastic.training.objects.checksum import checksum
 

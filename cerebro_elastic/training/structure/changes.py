@@ -18,8 +18,12 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.optimizer_state import group_names
-from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.system.torch_internals import (
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 from cerebro_elastic.training._torch_internals import (
     CALL_HOOK_TABLES,
     OPTIMIZER_HOOK_TABLES,
@@ -28,6 +32,7 @@ from cerebro_elastic.training._torch_internals import (
     is_lazy_hook,
     pruned_name,
 )
+from cerebro_elastic.training.parallel.optimizer_state import group_names
 from cerebro_elastic.training.structure import new_modules
 
 TensorOutline: TypeAlias = tuple[Any, ...]

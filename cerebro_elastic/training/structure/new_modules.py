@@ -16,7 +16,7 @@ from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, modules_of, parameters_of
+from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, buffers_of, modules_of, parameters_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, RECURRENT_ATTRIBUTES, hooks_of
 
 _OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES

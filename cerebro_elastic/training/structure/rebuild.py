@@ -13,9 +13,14 @@ from torch.nn.utils import prune
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.parallel.optimizer_state import regroup
-from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.system.torch_internals import (
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 from cerebro_elastic.training._torch_internals import finalize_lazy_module, refresh_flat_weights
+from cerebro_elastic.training.parallel.optimizer_state import regroup
 from cerebro_elastic.training.structure import new_modules
 from cerebro_elastic.training.structure.changes import (
     LAZY,

@@ -13,12 +13,12 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data import batch_workers
-from cerebro_elastic.parallel.own_rank import ranks
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start.preflight import check
+from cerebro_elastic.system.version import __version__
+from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.version import __version__
 
 FOLDER = Path(__file__).parent / "zoos"
 ORDERS = ((1, 0, 2), (2, 1, 0))

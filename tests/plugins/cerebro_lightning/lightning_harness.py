@@ -22,10 +22,10 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.batches import batch_count, batches
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.partition import Partition, sample_order, unopened
-from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection

@@ -13,10 +13,10 @@ from lightning_harness import FOLDER, Case, job
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
-from cerebro_elastic.parallel import choose, collectives
-from cerebro_elastic.parallel.base import Sharding
-from cerebro_elastic.parallel.own_rank import ranks
-from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.training.parallel import choose, collectives
+from cerebro_elastic.training.parallel.base import Sharding
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from support.parts import in_parts

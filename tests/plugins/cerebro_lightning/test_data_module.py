@@ -19,8 +19,8 @@ from cerebro_elastic.data import batch_workers
 from cerebro_elastic.data.datasets import ROW
 from cerebro_elastic.data.partition import sample_order
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
-from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training import rng
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 

@@ -19,7 +19,7 @@ from lightning_ranks import CHOICES, units_by
 
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from cerebro_lightning import LightningTask
 
 pytestmark = pytest.mark.cluster

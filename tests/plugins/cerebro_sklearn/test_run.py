@@ -10,9 +10,9 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.start.preflight import check
+from cerebro_elastic.system.forkserver import SOCKET
 
 pytest.importorskip("sklearn.linear_model")  # here, for it sets environment variables when first imported
 

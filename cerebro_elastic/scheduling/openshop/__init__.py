@@ -1,0 +1,70 @@
+"""The offline planner: which unit runs where and when. It needs no run.
+
+Describe the problem with ``instance``, and plan it with ``schedule``; what nobody knows beforehand is a
+``Disturbances``. Example::
+
+    from cerebro_elastic.scheduling.openshop import Disturbances, Outage, instance, schedule
+
+    seconds = [[3.0, 6.0], [2.0, 4.0], [4.0, 8.0]]  # a unit's seconds, by config and node
+    problem = instance(seconds, availability=[[1, 1], [1, 1]])  # both nodes hold both partitions
+    plan = schedule(problem)
+    print(plan.makespan, plan.gap)  # 12.0 0.0: no schedule is shorter
+    for config, partition, node, start in zip(
+        plan.visits.config, plan.visits.partition, plan.visits.node, plan.visits.start
+    ):
+        print(f"at {start:g} s node {node} trains config {config} on partition {partition}")
+    late = schedule(problem, disturbances=Disturbances(outages=[Outage(node=1, start=5.0)]))
+    print(late.makespan)  # 16.0: node 1 dies after 5 seconds
+
+- ``schedule`` gives a ``Schedule``; its policies are those of ``planner.POLICIES``.
+- ``lower_bound`` says before which time no schedule can end.
+- ``joint`` decides as well how many devices of its node each unit takes, and gives a ``JointSchedule``.
+- ``Rungs`` (in ``Disturbances``) is successive halving.
+
+docs/reference/openshop.md has all arguments. The names are imported on use: a live run loads only its policy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cerebro_elastic.scheduling.openshop.bounds import lower_bound
+    from cerebro_elastic.scheduling.openshop.halving import Rungs
+    from cerebro_elastic.scheduling.openshop.instances import Instance, instance
+    from cerebro_elastic.scheduling.openshop.joint_problem.schedule import JointSchedule, joint
+    from cerebro_elastic.scheduling.openshop.online import Disturbances, Outage
+    from cerebro_elastic.scheduling.openshop.planner import Schedule, schedule
+
+__all__ = [
+    "Disturbances",
+    "Instance",
+    "JointSchedule",
+    "Outage",
+    "Rungs",
+    "Schedule",
+    "instance",
+    "joint",
+    "lower_bound",
+    "schedule",
+]
+
+_MODULES = {
+    "Disturbances": "online",
+    "Instance": "instances",
+    "JointSchedule": "joint_problem.schedule",
+    "Outage": "online",
+    "Rungs": "halving",
+    "Schedule": "planner",
+    "instance": "instances",
+    "joint": "joint_problem.schedule",
+    "lower_bound": "bounds",
+    "schedule": "planner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'cerebro_elastic.scheduling.openshop' has no attribute {name!r}")
+    return getattr(import_module(f"cerebro_elastic.scheduling.openshop.{_MODULES[name]}"), name)

@@ -1,0 +1,101 @@
+"""The exact tool: CP-SAT of ortools, started from the best schedule that the rollouts found.
+
+The model is the paper's problem (section 5.1) with replicas (5.5): an interval for each unit on each node
+that holds its partition, one of them present. A node's intervals do not overlap, nor do a config's; the
+last end is minimised. It is good for up to about 1000 units.
+
+ortools runs in a process of its own (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
+process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
+from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
+from cerebro_elastic.system.solver_process import SolverFailed, solve
+
+TICKS = 1_000_000
+"""CP-SAT counts in integers: the makespan of the start is so many of them. Durations are rounded up."""
+UNITS = 2000
+"""More are refused: the model would not get anywhere."""
+SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"
+"""The module that solves."""
+MISSING_ORTOOLS = 3
+"""The exit code of ``SOLVER`` where ortools is not installed."""
+
+
+def exact(
+    problem: Instance, known: Sequence[ScheduledUnit], seed: int, seconds: float
+) -> Sequence[ScheduledUnit]:
+    """The best schedule found in ``seconds``, at least as good as ``known``, whose units are in the order of
+    their starts. Raises ``ScheduleError`` for a problem that CP-SAT cannot solve."""
+    if problem.units > UNITS or (problem.epochs > 1).any():
+        raise ScheduleError(
+            f"the policy exact is for one epoch of up to {UNITS} units; these are {problem.units}, in up to "
+            f"{problem.epochs.max()} epochs: take auto"
+        )
+    if problem.hop.any() or np.isfinite(problem.fetch).any():
+        raise ScheduleError("the policy exact knows no costs of hops and fetches: take auto")
+    length = max((v.end for v in known), default=0.0)
+    if not length:
+        return known
+    tick = length / TICKS
+    question = {
+        "problem": "open shop",
+        "seconds": seconds,
+        "seed": seed,
+        "length": TICKS,
+        "units": [(v.config, 0, _takers(problem, v, tick)) for v in known],
+        "node_ready": np.ceil(problem.node_ready / tick).astype(int).tolist(),
+        "config_ready": np.ceil(problem.config_ready / tick).astype(int).tolist(),
+        "node_tail": [0] * problem.nodes,
+        "config_tail": [0] * problem.configs,
+        "hint": [v.node for v in known],
+    }
+    answer = ask(question)
+    if answer is None:
+        return known
+    improved = _in_seconds(problem, [(known[at], n) for at, n in by_start(question, answer)])
+    return min(known, improved, key=lambda visits: max(v.end for v in visits))
+
+
+def _takers(problem: Instance, visit: ScheduledUnit, tick: float) -> dict[int, int]:
+    """The nodes that may do the unit, and in how many ticks."""
+    ticks = np.ceil(problem.seconds()[visit.config, visit.partition] / tick).astype(int).tolist()
+    return {n: ticks[n] for n in np.flatnonzero(problem.availability[:, visit.partition]).tolist()}
+
+
+def by_start(question: Mapping[str, Any], answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The answer to ``question`` as the numbers of its units and their nodes, by planned start."""
+    starts = sorted((start, question["units"][at][2][n], at, n) for at, (n, start) in enumerate(answer))
+    return [(at, n) for _, _, at, n in starts]
+
+
+def _in_seconds(problem: Instance, order: Sequence[tuple[ScheduledUnit, int]]) -> list[ScheduledUnit]:
+    """The units in this order on their nodes, without the rounding to ticks."""
+    seconds = problem.seconds()
+    units = [(v.config, n, 1, float(seconds[v.config, v.partition, n])) for v, n in order]
+    nodes = [[ready] for ready in problem.node_ready.tolist()]
+    starts = left_shifted(units, problem.config_ready.tolist(), nodes)
+    return [
+        ScheduledUnit(v.config, 0, v.partition, n, start, start + length)
+        for (v, n), (_, _, _, length), start in zip(order, units, starts, strict=True)
+    ]
+
+
+def ask(question: Mapping[str, Any]) -> Any:
+    """What CP-SAT answers (see ``cp_sat``)."""
+    try:
+        return solve(SOLVER, question)
+    except SolverFailed as error:
+        if error.status == MISSING_ORTOOLS:
+            raise MissingExtra(
+                "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
+            ) from error
+        raise ScheduleError(str(error)) from error

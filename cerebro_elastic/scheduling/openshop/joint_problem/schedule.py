@@ -1,0 +1,181 @@
+"""The joint problem (thesis, section 4.3): how many devices each unit takes, and when each unit starts.
+
+Each config visits each node once. On node ``n``, which has ``devices[n]`` devices, it may take ``g`` of them
+and then needs ``seconds[i, n, g - 1]``; devices that it does not take are free for other configs. Two bounds
+pull against each other: a config's length gets shorter with more devices, the devices' time gets scarcer
+unless speed-up is linear.
+
+If it is linear, all devices for every unit are best, and the problem is an open shop. Else a dispatch by
+widths that keep every config and every node within the shortest horizon (``start``) is annealed
+(``search``). Devices of a node are alike: which of them a unit gets follows from the starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.scheduling.openshop.bounds import lower_bound
+from cerebro_elastic.scheduling.openshop.checks import (
+    LARGEST_SEED,
+    LONGEST_SEARCH,
+    Array,
+    number,
+    numbers,
+    one_of,
+    whole,
+)
+from cerebro_elastic.scheduling.openshop.exact import UNITS
+from cerebro_elastic.scheduling.openshop.instances import Instance, instance
+from cerebro_elastic.scheduling.openshop.joint_problem.exact import Unit, exact_joint
+from cerebro_elastic.scheduling.openshop.joint_problem.search import LEAST, SCHEDULES, annealed
+from cerebro_elastic.scheduling.openshop.joint_problem.start import dispatched
+from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
+from cerebro_elastic.scheduling.openshop.planner import schedule
+
+POLICIES = ("auto", "exact")
+"""The policies of ``joint``."""
+MOST_DEVICES = 10_000
+"""The most devices of a node."""
+DECISIONS_PER_SECOND = 8_000_000
+"""Units that the annealing starts in one of ``joint``'s seconds, if nodes have up to four devices: what a
+slow machine makes in it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointSchedule:
+    """When each unit is done, and on how many devices."""
+
+    width: NDArray[np.int64]
+    """``[C, N]``: the devices that the unit takes."""
+    start: Array
+    """``[C, N]``: when the unit starts, in seconds."""
+    end: Array
+    """``[C, N]``: when the unit ends, in seconds."""
+    makespan: float
+    """When the last unit ends, in seconds."""
+    bound: float
+    """A lower bound on the makespan, in seconds."""
+
+
+def joint(
+    seconds: ArrayLike, devices: ArrayLike, seed: int = 0, budget: float = 1.0, policy: str = "auto"
+) -> JointSchedule:
+    """Schedule units that may take several devices of their node.
+
+    Args:
+        seconds: ``[C, N, G]``: a unit's seconds by config, node and number of devices; infinite where it
+        cannot
+            be trained on so many.
+        devices: ``[N]``: how many devices each node has.
+        seed: For all that is random.
+        budget: How long better schedules may be looked for, in seconds. ``auto`` turns it into a number of
+            steps, so that the schedule depends on the arguments alone.
+        policy: ``auto`` is the heuristic; ``exact`` is CP-SAT (see ``exact``) for ``budget`` seconds, from
+        what
+            the heuristic finds in at most one second.
+
+    Raises:
+        ScheduleError: An argument is wrong.
+    """
+    one_of(policy, POLICIES, "policy")
+    seed, budget = whole(seed, "seed", 0, LARGEST_SEED), number(budget, "budget", LONGEST_SEARCH)
+    times, counts = _checked(seconds, devices)
+    if policy == "exact" and times[:, :, 0].size > UNITS:
+        raise ScheduleError(
+            f"the policy exact is for up to {UNITS} units; these are {times[:, :, 0].size}: take auto"
+        )
+    start = min(budget, 1.0) if policy == "exact" else budget
+    heuristic = _heuristic(times, counts, seed, start)
+    if policy == "auto" or heuristic.makespan <= heuristic.bound * (1 + 1e-9):
+        return heuristic
+    return _improved(heuristic, times, counts, seed, budget)
+
+
+def _heuristic(seconds: Array, devices: NDArray[np.int64], seed: int, budget: float) -> JointSchedule:
+    bound = joint_bound(seconds, devices)
+    shortest = instance(seconds.min(axis=2))
+    linear = lower_bound(shortest) <= bound * (1 + 1e-9)
+    starts = (
+        dispatched(seconds, devices, bound),
+        _one_by_one(seconds, shortest, budget if linear else 0.0),
+    )
+    best, units = min(
+        ((_timed(seconds, devices, units, bound), units) for units in starts),
+        key=lambda pair: pair[0].makespan,
+    )
+    # Of a step's array operations a dozen have one row for each schedule, and one a row for each device.
+    cost = (12 + devices.max()) / (12 + 4)
+    steps = int(budget * DECISIONS_PER_SECOND / (SCHEDULES * len(units) * cost))
+    if best.makespan <= bound * (1 + 1e-9) or steps < LEAST:
+        return best
+    changed = _timed(seconds, devices, annealed(seconds, devices, units, bound, seed, steps), bound)
+    return min(best, changed, key=lambda schedule: schedule.makespan)
+
+
+def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[Unit]:
+    """Every unit on its shortest width, one at a time on each node: an open shop, and best if speed-up is
+    linear."""
+    visits, widths = schedule(shortest, seconds=budget).visits, seconds.argmin(axis=2) + 1
+    return [
+        (int(i), int(n), int(widths[i, n]), float(start))
+        for i, n, start in zip(visits.config, visits.node, visits.start, strict=True)
+    ]
+
+
+def _improved(
+    known: JointSchedule, seconds: Array, devices: NDArray[np.int64], seed: int, budget: float
+) -> JointSchedule:
+    """The schedule that CP-SAT finds; at least as good as ``known``."""
+    start = [(int(i), int(n), int(g), float(known.start[i, n])) for (i, n), g in np.ndenumerate(known.width)]
+    units, proven = exact_joint(seconds, devices, start, known.makespan, seed, budget)
+    bound = min(max(known.bound, proven), known.makespan)
+    improved = _timed(seconds, devices, units, bound)
+    return improved if improved.makespan < known.makespan else replace(known, bound=bound)
+
+
+def _timed(seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bound: float) -> JointSchedule:
+    """The units in their order, each as early as its config and its node's devices allow."""
+    width = np.zeros(seconds.shape[:2], np.int64)
+    start, end = np.zeros((2, *seconds.shape[:2]))
+    order = [(i, n, g, float(seconds[i, n, g - 1])) for i, n, g, _ in units]
+    starts = left_shifted(order, [0.0] * len(seconds), [[0.0] * count for count in devices])
+    for (i, n, g, length), begin in zip(order, starts, strict=True):
+        width[i, n], start[i, n], end[i, n] = g, begin, begin + length
+    return JointSchedule(width, start, end, float(end.max()), bound)
+
+
+def joint_bound(seconds: Array, devices: NDArray[np.int64]) -> float:
+    """A lower bound: no config is shorter than on its best widths, no node faster than by its least
+    device-seconds."""
+    widths = np.arange(1, seconds.shape[2] + 1)
+    length = seconds.min(axis=2).sum(axis=1).max()
+    load = ((seconds * widths).min(axis=2).sum(axis=0) / devices).max()
+    return float(max(length, load))
+
+
+def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, NDArray[np.int64]]:
+    times, given = numbers(seconds, "seconds", infinite=True), numbers(devices, "devices")
+    if times.ndim != 3 or 0 in times.shape or given.shape != times.shape[1:2]:
+        raise ScheduleError(
+            f"seconds has the shape {times.shape}, devices {given.shape}; they must be "
+            "[configs, nodes, widths] and [nodes]"
+        )
+    if (given != np.round(given)).any() or (given < 1).any() or (given > MOST_DEVICES).any():
+        raise ScheduleError(
+            f"devices is {given.tolist()}; every node must have a whole number of at least 1, at most "
+            f"{MOST_DEVICES}"
+        )
+    counts = given.astype(np.int64)
+    # A gang wider than the node cannot be.
+    times = np.where(np.arange(1, times.shape[2] + 1) <= counts[:, None], times, inf)
+    for i, n in np.argwhere(np.isinf(times).all(axis=2)):
+        raise ScheduleError(
+            f"config {i} can be trained on no number of devices that node {n} has ({counts[n]}): give it a "
+            f"finite seconds[{i}, {n}, g - 1] for a g of at most {counts[n]}"
+        )
+    return times, counts

@@ -1,0 +1,1 @@
+"""What the machine gives and everything uses: files, processes, addresses, clocks, logs, words for people."""

@@ -1,0 +1,84 @@
+"""What lies in folders, and which files a pattern stands for."""
+
+from __future__ import annotations
+
+import glob
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files.operations import is_folder
+from cerebro_elastic.system.files.place import FileSystem, Place, attempt, faults_raised
+
+
+def sizes(folder: Place) -> dict[str, int]:
+    """The sizes of all files in the folder and below, by path."""
+    files = attempt(folder, lambda fs: fs.find(folder.path, detail=True))
+    return {path: info["size"] for path, info in files.items()}
+
+
+def sizes_through_links(folder: Place) -> dict[str, int]:
+    """The same, where a local link to a folder counts as that folder. Raises ``DataError`` for one that leads
+    back to a folder above it: its files would come again and again."""
+    if not folder.local:
+        return sizes(folder)
+    with faults_raised(folder):
+        return dict(_below(folder.path.rstrip("/") or "/", ()))
+
+
+def _below(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    real = os.path.realpath(folder)
+    if real in above:
+        raise DataError(f"the link {folder} leads to {real}, a folder that it lies in: remove the link")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _below(entry.path, (*above, real))
+            else:
+                yield entry.path, entry.stat().st_size
+
+
+def folders(folder: Place) -> list[str]:
+    """The names of the folders in the folder."""
+    found = attempt(folder, lambda fs: fs.ls(folder.path, detail=True))
+    paths = [entry["name"].rstrip("/") for entry in found if entry["type"] != "file"]
+    return [path.rpartition("/")[2] for path in paths if path != folder.path.rstrip("/")]
+
+
+def expand(pattern: Place, keep: Callable[[str], bool]) -> list[Place]:
+    """The files that a file's name, a folder or a glob stands for, sorted, without hidden ones; of a folder,
+    those to ``keep``. The folders before the first wildcard stand for themselves, whatever their names."""
+
+    def paths(fs: FileSystem) -> list[str]:
+        if fs.isdir(pattern.path):
+            return _shown(pattern.path, [path for path in fs.ls(pattern.path, detail=False) if keep(path)])
+        if fs.exists(pattern.path):
+            return [pattern.path]
+        folder = literal_folder(pattern)
+        escaped = glob.escape(folder) + pattern.path.removeprefix(folder)
+        return _shown(folder, list(fs.glob(escaped)), pattern.path)
+
+    return [Place(pattern.fs, path) for path in sorted(attempt(pattern, paths))]
+
+
+def literal_folder(pattern: Place) -> str:
+    """The longest beginning of a glob that is a folder. A sign such as ``[`` in it is part of its name."""
+    folder = posixpath.dirname(pattern.path)
+    while glob.has_magic(folder) and not is_folder(Place(pattern.fs, folder)):
+        folder = posixpath.dirname(folder)
+    return folder
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a file is not meant for readers, or lies in such a folder: ``.x``, and what Office writes
+    beside a file that is open, ``~$x``."""
+    return any(part.startswith((".", "~$")) for part in path.split("/"))
+
+
+def _shown(folder: str, paths: list[str], pattern: str = "") -> list[str]:
+    """The paths without hidden ones, unless the pattern names them."""
+    inside = len(folder.rstrip("/"))
+    if is_hidden(pattern[inside:].lstrip("/")):
+        return paths
+    return [path for path in paths if not is_hidden(path[inside:].lstrip("/"))]

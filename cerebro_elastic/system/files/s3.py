@@ -1,0 +1,191 @@
+"""S3: the options of s3fs, the faults that its exceptions show, and uploads that can be continued.
+
+Imported only where an s3:// URL is used: botocore is heavy.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import fsspec.config
+from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
+from botocore.parsers import ResponseParserError
+
+from cerebro_elastic.system.files.content import Chunk, Content, Sha256
+from cerebro_elastic.system.files.faults import StorageFault
+
+_CLIENT = {
+    "connect_timeout": 10,
+    "read_timeout": 30,
+    # Each request, also a part of an upload; s3fs and botocore by default make up to 25 tries of one.
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+}
+
+_FULL = {"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
+"""Codes of Ceph and MinIO; Amazon knows no full bucket."""
+
+_REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
+_PASSING = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch", "OperationAborted"}
+
+
+def options() -> dict[str, Any]:
+    """Timeouts and tries of each request. The user's fsspec configuration overrides them."""
+    users = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+    return {"config_kwargs": copy.deepcopy({**_CLIENT, **users})}
+
+
+def fault_of(error: Exception) -> StorageFault | None:
+    """The fault that an answer of the server shows, or botocore without one; ``None`` if neither does."""
+    for link in _chain(error):
+        answer = getattr(link, "response", None)
+        if isinstance(answer, Mapping):
+            return _of_answer(
+                str(answer.get("Error", {}).get("Code", "")),
+                int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
+            )
+        if isinstance(link, ConnectionError | HTTPClientError | ResponseParserError) or _of_aiohttp(link):
+            return StorageFault.PASSING
+        if isinstance(link, BotoCoreError):  # no credentials, no region, ...
+            return StorageFault.REFUSED
+    return None
+
+
+def _of_answer(code: str, status: int) -> StorageFault | None:
+    if code in _FULL or status == 507:
+        return StorageFault.FULL
+    if code in _PASSING or status in (408, 425, 429) or status >= 500:
+        return StorageFault.PASSING
+    # The answer to a HEAD request has no body: an expired token looks like any other bad request.
+    if code in _REFUSED or status in (401, 403) or code == "400":
+        return StorageFault.REFUSED
+    return None if status in (404, 412) else StorageFault.LASTING
+
+
+def clock_ahead(error: Exception) -> float | None:
+    """By how many seconds this machine's clock is ahead of the server's, by the answer that ``error`` has."""
+    for link in _chain(error):
+        answer = getattr(link, "response", None)
+        if isinstance(answer, Mapping):
+            date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            with suppress(TypeError, ValueError):
+                return datetime.now().timestamp() - parsedate_to_datetime(date).timestamp()
+    return None
+
+
+def _of_aiohttp(error: BaseException) -> bool:
+    import aiohttp
+
+    return isinstance(error, aiohttp.ClientError)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+_PART = 16 << 20
+"""Bytes of a part."""
+_GROWS = 1000
+"""After so many parts they grow: S3 allows 10 000 of them, of 5 MB at least."""
+
+
+@dataclass(slots=True)
+class Upload:
+    """An upload that goes on from the part at which it was cut off.
+
+    The object is visible when a call has returned. A call that failed may be repeated: parts that the server
+    has, and that are the same still, are not sent again.
+    """
+
+    path: str
+    """Bucket and key."""
+    data: Iterable[Chunk]
+    """The object's bytes; each call goes over them again."""
+    _id: str | None = None
+    _sent: dict[int, tuple[bytes, str]] = field(default_factory=dict)
+
+    def __call__(self, fs: Any) -> Content:
+        try:
+            return self._upload(fs)
+        except Exception as exc:
+            if self._id is None or not _unknown_upload(exc):
+                raise
+        # Completed by a request whose answer was lost, or cleared away by the server: what is right in both
+        # cases is to begin anew.
+        self._id, self._sent = None, {}
+        return self._upload(fs)
+
+    def abort(self, fs: Any) -> None:
+        """Have the server forget the parts, if it can be reached."""
+        if self._id is not None:
+            with suppress(Exception):
+                fs.call_s3("abort_multipart_upload", **self._object(fs), UploadId=self._id)
+
+    def _upload(self, fs: Any) -> Content:
+        with Sha256() as sha256:
+            number = 0
+            for part, last in _parts(self.data, sha256):
+                number += 1
+                if last and number == 1:
+                    fs.call_s3("put_object", **self._object(fs), Body=part)
+                else:
+                    self._send(fs, number, part)
+            written = sha256.content()
+        if number > 1:
+            self._complete(fs, number)
+        return written
+
+    def _send(self, fs: Any, number: int, part: bytes) -> None:
+        if self._id is None:
+            self._id = fs.call_s3("create_multipart_upload", **self._object(fs))["UploadId"]
+        digest = hashlib.sha256(part).digest()
+        known, _ = self._sent.get(number, (b"", ""))
+        if known != digest:
+            answer = fs.call_s3(
+                "upload_part", **self._object(fs), UploadId=self._id, PartNumber=number, Body=part
+            )
+            self._sent[number] = digest, answer["ETag"]
+
+    def _complete(self, fs: Any, number: int) -> None:
+        parts = [{"PartNumber": n, "ETag": self._sent[n][1]} for n in range(1, number + 1)]
+        fs.call_s3(
+            "complete_multipart_upload",
+            **self._object(fs),
+            UploadId=self._id,
+            MultipartUpload={"Parts": parts},
+        )
+        self._id = None
+
+    def _object(self, fs: Any) -> dict[str, str]:
+        bucket, key, _ = fs.split_path(self.path)
+        return {"Bucket": bucket, "Key": key}
+
+
+def _parts(data: Iterable[Chunk], sha256: Sha256) -> Iterator[tuple[bytes, bool]]:
+    """``data`` in parts of the sizes that S3 wants, each with whether it is the last."""
+    buffer, number = bytearray(), 0
+    for chunk in data:
+        sha256.update(chunk)
+        buffer += chunk
+        while len(buffer) > (size := _PART * (1 + number // _GROWS)):
+            yield bytes(buffer[:size]), False
+            del buffer[:size]
+            number += 1
+    yield bytes(buffer), True
+
+
+def _unknown_upload(error: BaseException | None) -> bool:
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "NoSuchUpload":
+            return True
+        error = error.__cause__ or error.__context__
+    return False

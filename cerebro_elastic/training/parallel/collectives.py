@@ -1,0 +1,72 @@
+"""What the ranks of a unit tell each other beside gradients: small things, by the group's CPU side.
+
+Every rank calls each function, in the same order; without a group it is the identity, and needs no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+def any_of(flag: bool) -> bool:
+    """Whether some rank says yes: the same answer for all."""
+    if ranks()[1] == 1:
+        return flag
+    torch, dist = _torch()
+    said = torch.tensor(flag, dtype=torch.uint8)
+    dist.all_reduce(said, dist.ReduceOp.MAX)
+    return bool(said)
+
+
+def least(value: int) -> int:
+    """The smallest of the ranks' values, for all."""
+    if ranks()[1] == 1:
+        return value
+    torch, dist = _torch()
+    smallest = torch.tensor(value)
+    dist.all_reduce(smallest, dist.ReduceOp.MIN)
+    return int(smallest)
+
+
+def total(value: float) -> float:
+    """The sum over all ranks, added up in their order: the same bits for all, whenever it is done again."""
+    _, size = ranks()
+    if size == 1:
+        return value
+    torch, dist = _torch()
+    addends = [torch.zeros((), dtype=torch.float64) for _ in range(size)]
+    dist.all_gather(addends, torch.tensor(value, dtype=torch.float64))
+    return sum(float(one) for one in addends)
+
+
+def means(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The mean of each metric over the ranks, which have the same ones."""
+    _, size = ranks()
+    return {name: total(value) / size for name, value in metrics.items()} if size > 1 else dict(metrics)
+
+
+def gathered(value: Any) -> list[Any]:
+    """Every rank's value, in order, on rank 0; an empty list on the others."""
+    rank, size = ranks()
+    if size == 1:
+        return [value]
+    _, dist = _torch()
+    heard: list[Any] | None = [None] * size if rank == 0 else None
+    dist.gather_object(value, heard, dst=0)
+    return heard or []
+
+
+def _torch() -> tuple[ModuleType, ModuleType]:
+    return import_module("torch"), import_module("torch.distributed")
+
+
+def ranks() -> tuple[int, int]:
+    """This rank and the number of ranks of the group; (0, 1) if there is none."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_initialized():
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()

@@ -1,0 +1,127 @@
+"""The model on every rank, gradients averaged: faster, for models that fit one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.training.parallel._torch_internals import check_reducer_finished
+from cerebro_elastic.training.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.training.parallel.construct import made
+from cerebro_elastic.training.parallel.data_parallel import averaged_step, clipped_update, portion, taken
+from cerebro_elastic.training.parallel.handover import hand_over
+from cerebro_elastic.training.parallel.optimizer_state import take, to_names
+
+
+class Ddp:
+    """``torch.nn.parallel.DistributedDataParallel``.
+
+    ``find_unused_parameters``: set it if some parameters have no part in the loss of some batches.
+    """
+
+    accumulates = True
+
+    def __init__(self, *, find_unused_parameters: bool = False) -> None:
+        self._find_unused = find_unused_parameters
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:
+        """Anything that has something to train, on two ranks or more."""
+        if ranks < 2:
+            return (
+                f"ddp takes two ranks or more, not {ranks}: take single, or give a unit more ranks "
+                "(`node: {ranks: 2}`, or `gang: 2`)"
+            )
+        return None if any(p.requires_grad for p in parts.model.parameters()) else "nothing is trainable"
+
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The model on ``device``, wrapped; rank 0's initial values count."""
+        parts = made(make, loaded=loaded)
+        parts.model.to(device)
+        model = _Averaging(
+            parts.model,
+            device_ids=[device] if device.type == "cuda" else None,
+            init_sync=not loaded,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=self._find_unused,
+        )
+        return Parts(model, parts.optimizer, parts.scheduler)
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Every rank takes all of the state."""
+        plain, device = _plain(parts), next(parts.model.parameters()).device
+        hand_over(plain, taken(model, lambda _, full: full, device))
+        take(parts.optimizer, plain, taken(optimizer, lambda _, full: full, device))
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Each rank its portion, all ranks the same step."""
+        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """Gradients are averaged as they come."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """As on one rank: all have the same gradients."""
+        _check_averaged(parts)
+        clipped_update(parts, clip)
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state, on every rank; on the CPU, the live tensors."""
+        _check_averaged(parts)  # a train_fn does its steps itself
+        plain = _plain(parts)
+        return plain.state_dict(), to_names(parts.optimizer, plain)
+
+    def close(self) -> None:
+        """Nothing was taken but memory."""
+
+
+class _Averaging(DistributedDataParallel):
+    """Torch's, with an error that says what to do; after a unit's last batch, too, of which torch would tell
+    at the next one."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with _clear():
+            return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def check_averaged(self) -> None:
+        """Raise ``TaskError`` if gradients of the last backward pass still wait for others."""
+        with _clear():
+            check_reducer_finished(self)
+
+
+@contextmanager
+def _clear() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as exc:
+        if "find_unused_parameters=True" not in str(exc):
+            raise
+        raise TaskError(
+            "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
+            "option `find_unused_parameters: true`, or freeze them"
+        ) from exc
+
+
+def _check_averaged(parts: Parts) -> None:
+    assert isinstance(parts.model, _Averaging)
+    parts.model.check_averaged()
+
+
+def _plain(parts: Parts) -> nn.Module:
+    """The user's module within the wrapper: its names are the neutral ones."""
+    model: nn.Module = parts.model.module  # type: ignore[assignment]
+    return model

@@ -1,0 +1,245 @@
+"""Parameters, gradients and optimizer state sharded over the ranks: for models that do not fit one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.training.parallel._torch_internals import local_tensor_of, sharded_like
+from cerebro_elastic.training.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.construct import made
+from cerebro_elastic.training.parallel.data_parallel import (
+    Buffers,
+    averaged_step,
+    clipped_update,
+    mapped,
+    portion,
+    taken,
+)
+from cerebro_elastic.training.parallel.group import mesh
+from cerebro_elastic.training.parallel.memory_estimate import Spread
+from cerebro_elastic.training.parallel.optimizer_state import NamedState, take, to_names
+from cerebro_elastic.training.parallel.wrapping import blocks
+
+_WHOLE = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")
+"""Optimizers of torch with operations that ``DTensor`` lacks."""
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Fsdp:
+    """FSDP2, ``torch.distributed.fsdp.fully_shard``.
+
+    ``wrap``: names of the classes that are sharded by themselves; by default the model's blocks
+    (``wrapping.blocks``), with ``[]`` only the whole. ``precision`` is that of the computation, ``reduce``
+    that of adding up gradients, by default those of the parameters, which with the optimizer keep theirs.
+    ``offload`` keeps both in the memory of the CPU while they are not used (without effect on a CPU).
+    """
+
+    accumulates = True
+
+    def __init__(
+        self,
+        *,
+        wrap: Sequence[str] | None = None,
+        precision: str | None = None,
+        reduce: str | None = None,
+        offload: bool = False,
+    ) -> None:
+        self._wrap = wrap
+        self._policy = MixedPrecisionPolicy(
+            param_dtype=_dtype("precision", precision),
+            reduce_dtype=_dtype("reduce", reduce),
+            output_dtype=torch.float32 if precision else None,
+        )
+        self._offload = offload
+        self._place: torch.device
+        self._buffers = Buffers()
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
+        """Whether the model can be sharded; on one rank it is of use with ``offload``."""
+        scalars = [name for name, parameter in parts.model.named_parameters() if parameter.dim() == 0]
+        if scalars:
+            return f"fsdp cannot shard parameters without dimensions: {', '.join(scalars)}; give them one"
+        strided = [name for name, p in parts.model.named_parameters() if not p.is_contiguous()]
+        if strided:
+            return f"fsdp cannot shard parameters that are not contiguous: {', '.join(strided)}"
+        if not any(p.requires_grad for p in parts.model.parameters()):
+            return "nothing is trainable"
+        if (kind := type(parts.optimizer).__name__) in _WHOLE:
+            return f"{kind} does not work on sharded tensors: take AdamW, SGD or the like, or ddp"
+        try:
+            blocks(parts.model, self._wrap)
+        except TaskError as refused:
+            return str(refused)
+        return None
+
+    def spread(self, ranks: int, device: torch.device) -> Spread:
+        """A shard of everything; with ``offload`` it is not on the GPU."""
+        share = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
+        return Spread(share, share, share)
+
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The model sharded in place, and the optimizer pointed to the shards. Those that will be ``loaded``
+        have no memory before: they are put into the model as they come."""
+        parts = made(make, loaded=loaded, hollow=True)
+        self._place = torch.device("cpu") if self._offload else device
+        initial = to_names(parts.optimizer, parts.model)
+        wrapped = blocks(parts.model, self._wrap)
+        self._shard(parts.model, [*wrapped.values()], device)
+        _point(parts.optimizer, parts.model, initial, self._place)
+        return parts
+
+    def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
+        row = mesh(device)
+        offload = CPUOffloadPolicy() if self._offload and device.type == "cuda" else OffloadPolicy()
+        # What blocks hand to each other stays in the precision of the computation.
+        inner = replace(self._policy, output_dtype=None)
+        for module in reversed(wrapped):
+            fully_shard(module, mesh=row, mp_policy=inner, offload_policy=offload)
+        fully_shard(model, mesh=row, mp_policy=self._policy, offload_policy=offload)
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Every rank keeps its shard of each tensor that comes by, or what comes if that is its shard."""
+        live, names = _state(parts.model), dict(parts.model.named_parameters())
+
+        def cut(path: tuple[Any, ...], full: Tensor) -> Any:
+            match path:
+                case ("model", name):
+                    return _sharded(full, live.get(name), self._place)
+                case ("optimizer", "state", name, *_):
+                    return _sharded(full, names.get(name), self._place)
+            return full
+
+        state = None if model is None else {"model": model, "optimizer": optimizer}
+        mine = taken(state, cut, self._place)
+        if all(parameter.is_meta for parameter in names.values()):
+            _fill(parts, mine["model"], live, self._place)
+        else:
+            parts.model.load_state_dict(mine["model"])
+        take(parts.optimizer, parts.model, mine["optimizer"])
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Each rank its portion, all ranks the same step."""
+        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """Each rank gets its shard of the averaged gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """Each rank steps on its shards."""
+        clipped_update(parts, clip)
+        self._buffers.agree(parts.model)
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state, gathered; empty on all ranks but the first."""
+        gather = _Gather(ranks()[0])
+        model = {name: gather(tensor) for name, tensor in _state(parts.model).items()}
+        optimizer = mapped(to_names(parts.optimizer, parts.model), lambda _, tensor: gather(tensor))
+        return (model, optimizer) if ranks()[0] == 0 else ({}, {})
+
+    def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """This rank's shards, cut by rows as FSDP2 does it; on the CPU, the live ones."""
+        detached: dict[int, Any] = {}  # tied ones stay one object
+
+        def live(_path: tuple[Any, ...], tensor: Tensor) -> Any:
+            return detached.setdefault(id(tensor), tensor.detach())
+
+        return mapped(_state(parts.model), live), mapped(to_names(parts.optimizer, parts.model), live)
+
+    def close(self) -> None:
+        """Nothing was taken but memory."""
+
+
+class _Gather:
+    """A full tensor on the CPU of rank 0, from the ranks' shards; tied ones are gathered once."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._seen: dict[int, Tensor | None] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value.detach().cpu() if isinstance(value, Tensor) else value
+        if id(value) not in self._seen:
+            full = value.full_tensor().detach()
+            self._seen[id(value)] = full.cpu() if self._rank == 0 else None
+        return self._seen[id(value)]
+
+
+def _point(optimizer: Optimizer, model: nn.Module, initial: NamedState, place: torch.device) -> None:
+    """Give ``optimizer`` the parameters that ``model`` has now, by their names, and its state in shards."""
+    by_name = dict(model.named_parameters())
+    for group, named in zip(optimizer.param_groups, initial["param_groups"], strict=True):
+        group["params"] = [by_name[name] for name in named["params"]]
+    optimizer.state.clear()
+    for name, slots in initial["state"].items():
+        optimizer.state[by_name[name]] = {
+            key: _sharded(value, by_name[name], place) if isinstance(value, Tensor) else value
+            for key, value in slots.items()
+        }
+
+
+def _fill(parts: Parts, state: Mapping[str, Any], live: Mapping[str, Any], place: torch.device) -> None:
+    """The tensors of ``state`` become those of a hollow model; tied ones stay one. FSDP2 takes over what
+    is assigned so."""
+    filled: dict[int, Any] = {}
+    for name in live.keys() & state.keys():
+        if isinstance(own := live[name], Tensor):
+            value = state[name].to(place, own.dtype)
+            filled[id(own)] = (
+                nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
+            )
+    values = {name: filled.get(id(live.get(name)), value) for name, value in state.items()}
+    before = {parameter: name for name, parameter in parts.model.named_parameters()}
+    parts.model.load_state_dict(values, assign=True)
+    after = dict(parts.model.named_parameters())
+    for group in parts.optimizer.param_groups:
+        group["params"] = [after[before[parameter]] for parameter in group["params"]]
+    parts.optimizer.state.clear()
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """``state_dict`` with the parameters themselves, so that tied ones are seen to be one."""
+    return model.state_dict(keep_vars=True)
+
+
+def _sharded(value: Tensor, like: Any, place: torch.device) -> Any:
+    """This rank's rows of ``value``, copied, or ``value`` if it is these, as the sharded tensor that ``like``
+    is; anything else as it is."""
+    if not isinstance(like, DTensor):
+        return value
+    local = local_tensor_of(like).shape
+    if value.shape == like.shape != local:
+        rows = math.ceil(len(value) / like.device_mesh.size())
+        start = like.device_mesh.get_local_rank() * rows
+        value = value[start : start + local[0]].to(place, copy=True)
+    if value.shape != local:
+        return value
+    return sharded_like(value.to(place).contiguous(), like)
+
+
+def _dtype(option: str, name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    if name not in _DTYPES:
+        raise RecipeError(f"fsdp: {option} is {name!r}; {did_you_mean(name, _DTYPES)}")
+    return _DTYPES[name]

@@ -1,0 +1,283 @@
+"""Process groups that are formed in the process for one unit, and gone after it.
+
+    store = group.listen("10.0.0.1")             # rank 0; tell the others its host and store.port
+    store = group.connect("10.0.0.1", port)      # they
+    with group.formed(store, rank, size, device):
+        ...                                      # torch.distributed's default group
+
+    group.sweep()                                # when nothing holds the unit's parts any more
+
+Any number of them, one after the other, in one process. When a peer dies, the collectives of gloo fail
+at once, the block ends with ``GroupBroken``, and the process can form its next group.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from cerebro_elastic.errors import GroupBroken, RankUnreachable
+from cerebro_elastic.system.addresses import is_loopback
+from cerebro_elastic.system.listening import listening_address, loopback_interface
+from cerebro_elastic.training.parallel._torch_internals import (
+    forget_failed_groups,
+    forget_groups_of,
+    patience_of_the_group,
+    present_groups,
+    set_patience_of_the_group,
+)
+
+FORM_SECONDS = 20.0
+"""How long ranks wait for each other by default until they are all there."""
+_CONNECT_TRIES = 5
+"""So many times gloo tries to reach a rank that has told its address and died, each as long as the timeout
+(torch 2.13)."""
+COLLECTIVE_SECONDS = 600.0
+"""How long one collective may take by default: a peer that lives but does nothing is given up then."""
+
+_WAIT_SECONDS = 1.0
+
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
+"""What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+
+_ended: list[Any] = []
+"""Groups that are over. Who lets go of one last waits for its threads, which may be waiting for the
+interpreter's lock: Python's own references do without it, DDP's reducer would hold it for ever."""
+_meshes: list[DeviceMesh] = []
+"""Those of the present group. DTensor's caches keep some of them for good, and with them their groups, whose
+sockets other ranks would take for a peer that lives."""
+_unsettled = False
+"""Whether something large has been imported since the last sweep."""
+
+
+def _nothing() -> None:
+    """Nobody is told."""
+
+
+def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
+    """Rank 0's end of the meeting place, for those who know this machine as ``host``: on a free port
+    (``store.port``) of ``store.host``."""
+    with _clear(f"{host} cannot be listened at"):
+        try:
+            address, listener = _listening(host)
+        except OSError as exc:
+            raise RankUnreachable(
+                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr an "
+                "address of this machine, or put the name into /etc/hosts"
+            ) from exc
+        port = listener.getsockname()[1]
+        # Given no socket, torch would listen on all interfaces.
+        return TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+
+
+def _listening(host: str) -> tuple[str, socket.socket]:
+    """A socket for others, and the address or name at which they find it."""
+    address = listening_address(host)
+    if address is None:
+        return host, socket.create_server(("", 0))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return address, socket.create_server((address, 0), family=family)
+
+
+def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
+    """The end of every other rank. Raises ``RankUnreachable`` if nobody listens there in time."""
+    try:
+        socket.getaddrinfo(host, port)  # torch would try an unknown name until the time is over
+        with _clear(f"rank 0 does not answer at {host}:{port}"):
+            return TCPStore(
+                host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout)
+            )
+    except OSError as exc:
+        raise RankUnreachable(
+            f"the name {host!r} of the host of rank 0 is not known here ({exc}): put it into /etc/hosts or "
+            "DNS, or give that node an address by torchrun's --local-addr"
+        ) from exc
+    except GroupBroken as exc:
+        raise RankUnreachable(str(exc)) from exc
+
+
+@contextmanager
+def formed(
+    store: TCPStore,
+    rank: int,
+    size: int,
+    device: torch.device,
+    *,
+    timeout: float = COLLECTIVE_SECONDS,
+    patience: float = FORM_SECONDS,
+    waiting: Callable[[], None] = _nothing,
+) -> Iterator[None]:
+    """The group of ``size`` ranks, this one being ``rank``, as torch's default group: gloo for tensors on the
+    CPU and nccl for those on ``device`` if that is a GPU.
+
+    Raises ``GroupBroken`` if a rank does not come within ``patience`` seconds, or fails inside the block.
+    ``waiting`` is called about once a second until all are there; what it raises ends the wait.
+    """
+    sweep()
+    with _clear(f"rank {rank} of {size}"), _kept_here(store.host):
+        _meet(store, rank, size, patience, waiting)
+        _form(store, rank, size, device, timeout)
+        try:
+            yield
+        finally:
+            _end()
+
+
+def warm() -> None:
+    """Import what the first unit of several ranks would import, which takes seconds, ahead of it."""
+    for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
+        importlib.import_module(module)
+    settle()
+
+
+def settle() -> None:
+    """What is imported by now stays for good: ``sweep`` need not look through it, which would take tenths of
+    a second each time. In a unit this waits until it is swept, or what is the unit's would stay, too."""
+    global _unsettled
+    _unsettled = True
+    if not dist.is_initialized():
+        sweep()
+
+
+def sweep() -> None:
+    """Free what units of several ranks leave in cycles: sharded tensors, and groups with threads and sockets.
+
+    Milliseconds in a rank that is ``warm``.
+    """
+    global _unsettled
+    gc.collect()
+    _ended.clear()
+    if _unsettled:
+        _unsettled = False
+        gc.freeze()
+
+
+def let_go(error: BaseException) -> None:
+    """Close the sockets of the group that broke with ``error``: peers would take them for a rank that lives,
+    and wait for it. What the frames of the error hold of the unit is gone then."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+    sweep()
+
+
+def together() -> None:
+    """All ranks are here; if one has left, this fails at once. To be asked before a further group is made,
+    which would wait for it as for one that is slow."""
+    dist.all_reduce(torch.zeros(()))
+
+
+def subgroup(members: Sequence[int]) -> Any:
+    """A group of some of the unit's ranks, as patient as theirs; every rank calls it."""
+    together()
+    return dist.new_group(members, timeout=patience_of_the_group())
+
+
+def mesh(device: torch.device) -> DeviceMesh:
+    """The unit's ranks in a row, for sharded tensors."""
+    _meshes.append(init_device_mesh(device.type, (dist.get_world_size(),)))
+    return _meshes[-1]
+
+
+def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
+    """All are there, so it takes a moment: who has gone since is not waited for as a collective would. (With
+    GPUs it may take seconds: nccl is initialised, too.)"""
+    cuda = device.type == "cuda"
+    patience = FORM_SECONDS if cuda else FORM_SECONDS / _CONNECT_TRIES
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=min(timeout, patience)),
+            device_id=device if cuda else None,
+        )
+        set_patience_of_the_group(timedelta(seconds=timeout))
+    except BaseException:
+        forget_failed_groups()
+        raise
+
+
+@contextmanager
+def _kept_here(host: str) -> Iterator[None]:
+    """Of ranks that meet at a loopback address the groups listen there, too: by default they would at the
+    machine's own. What the user says about interfaces stands."""
+    ours = {} if not is_loopback(host) else {name: loopback_interface() for name in _INTERFACES}
+    ours = {name: value for name, value in ours.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+def _end() -> None:
+    _ended.extend(present_groups())
+    for mesh in _meshes:
+        forget_groups_of(mesh)
+    _meshes.clear()
+    dist.destroy_process_group()
+
+
+def _meet(store: TCPStore, rank: int, size: int, patience: float, waiting: Callable[[], None]) -> None:
+    """All are there: forming the group itself would wait as long as a collective may take."""
+    store.set(f"here/{rank}", str(os.getpid()))
+    deadline = time.monotonic() + patience
+    for peer in range(size):
+        with _clear(f"rank {rank} of {size}: rank {peer} did not come"):
+            _await(store, f"here/{peer}", deadline, waiting)
+
+
+def _await(store: TCPStore, key: str, deadline: float, waiting: Callable[[], None]) -> None:
+    while not store.check([key]):
+        left = deadline - time.monotonic()
+        try:
+            store.wait([key], timedelta(seconds=max(0.01, min(_WAIT_SECONDS, left))))
+        except dist.DistStoreError:
+            if left <= 0:
+                raise
+            waiting()
+
+
+@contextmanager
+def _clear(reason: str) -> Iterator[None]:
+    """The border: torch's errors of a peer's doing in our words."""
+    try:
+        yield
+    except dist.DistError as exc:
+        raise GroupBroken(f"{reason}: {_first_line(exc)}; the unit can be tried again") from exc
+    except RuntimeError as exc:
+        if not any(sign in str(exc).lower() for sign in _SIGNS):
+            raise
+        raise GroupBroken(
+            f"{reason}: a peer is gone: {_first_line(exc)}; the unit can be tried again"
+        ) from exc
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,189 @@
+"""Optimizer state by parameter name.
+
+``torch.optim.Optimizer.state_dict`` numbers parameters in the order in which the optimizer got
+them. Names survive what numbers do not: another order, another parallelism, a look by a person.
+
+The state is read from the optimizer and put into it as it is, value by value. Its ``load_state_dict`` would
+change it: that makes a slot's dtype its parameter's, and of a string or an array something else. An optimizer
+that has a state dict of its own is asked for it as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.training.parallel._torch_internals import OPTIMIZER_STATE_HOOKS
+
+NamedState = Mapping[str, Any]
+"""``{"state": {name: {slot: value}}, "param_groups": [{"params": [name, ...], "lr": ..., ...}]}``
+
+Only where an optimizer has them: ``"others"``, the pairs of its state whose keys are no parameters;
+``"inner"``, the states of optimizers that it has as attributes, by name; ``"own"``, what its own
+``state_dict`` gives. """
+
+_OWN = ("params", "param_names")
+"""What a group says of its parameters: always the live optimizer's, never the saved one's."""
+
+_PARAMETER = "cerebro.parameter"
+"""In an optimizer's own state dict, with a name, what stands for the id of a parameter."""
+
+
+def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """The optimizer's state with the names of ``model``'s parameters.
+
+    A tied parameter bears the first of its names. Tensors are the live ones, not copies. Raises
+    ``TaskError`` if the optimizer has a parameter that is not the model's.
+    """
+    groups, name_of = group_names(optimizer, model), _names(model)
+    state = _state(optimizer)
+    named: dict[str, Any] = {
+        "state": {
+            name_of[key]: _slots(value)
+            for key, value in state.items()
+            if isinstance(key, Tensor) and key in name_of
+        },
+        "param_groups": [
+            {**{key: value for key, value in group.items() if key not in _OWN}, "params": names}
+            for group, names in zip(optimizer.param_groups, groups, strict=True)
+        ],
+    }
+    if others := [(key, value) for key, value in state.items() if not isinstance(key, Tensor)]:
+        named["others"] = others
+    if inner := {name: to_names(part, model) for name, part in inner_optimizers(optimizer)}:
+        named["inner"] = inner
+    if _has_own_state(optimizer):
+        ids = {id(parameter): (_PARAMETER, name) for parameter, name in name_of.items()}
+        named["own"] = _renamed(optimizer.state_dict(), ids)
+    return named
+
+
+def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
+    """Have ``optimizer`` go on in the tensors of ``named``, which are not copied.
+
+    Raises ``CheckpointError`` if the groups are not the same, parameter by parameter.
+    """
+    check_groups(group_names(optimizer, model), named["param_groups"])
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if "own" in named:
+        ids = {(_PARAMETER, name): id(parameter) for name, parameter in parameters.items()}
+        optimizer.load_state_dict(_renamed(named["own"], ids))
+    inner = dict(inner_optimizers(optimizer))
+    for name, part in named.get("inner", {}).items():
+        take(inner[name], model, part)
+    for group, saved in zip(optimizer.param_groups, named["param_groups"], strict=True):
+        for key in group.keys() - saved.keys() - {*_OWN}:
+            del group[key]
+        group.update((key, value) for key, value in saved.items() if key not in _OWN)
+    slots = {parameters[name]: saved for name, saved in named["state"].items()}
+    fused = {
+        p: bool(g.get("fused") or g.get("capturable")) for g in optimizer.param_groups for p in g["params"]
+    }
+    state = _state(optimizer)
+    state.clear()
+    for parameter, saved in slots.items():
+        state[parameter] = _placed(saved, parameter.device, fused.get(parameter, False))
+    state.update(named.get("others", ()))
+
+
+def regroup(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
+    """Give ``optimizer`` the groups of parameters of ``named``: they were changed during training."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    groups, saved = optimizer.param_groups, named["param_groups"]
+    del groups[len(saved) :]
+    groups.extend({"params": []} for _ in saved[len(groups) :])
+    for group, wanted in zip(groups, saved, strict=True):
+        group["params"] = [parameters[name] for name in wanted["params"]]
+        if "param_names" in group:
+            group["param_names"] = list(wanted["params"])
+    for name, part in inner_optimizers(optimizer):
+        if part.param_groups is not groups:
+            regroup(part, model, named["inner"][name])
+
+
+def check_groups(live: Sequence[Sequence[str]], saved: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ``CheckpointError`` unless the names of ``live``'s groups are those of the ``saved`` ones."""
+    if [sorted(names) for names in live] != [sorted(group["params"]) for group in saved]:
+        raise CheckpointError(
+            f"the checkpoint's optimizer has the parameter groups {_story(g['params'] for g in saved)}, this "
+            f"one has {_story(live)}: build the same optimizer in every unit, from hyper-parameters alone"
+        )
+
+
+def group_names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
+    """The names of the parameters of each group, in the optimizer's order. Raises ``TaskError`` for a
+    parameter that is not ``model``'s."""
+    name_of = _names(model)
+    groups = [[name_of.get(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
+    if any(name is None for names in groups for name in names):
+        raise TaskError(
+            f"{type(optimizer).__name__} optimizes a parameter that is not the model's, so it has no name: "
+            "make it a parameter of the model (self.x = nn.Parameter(...)), and tell the optimizer of each "
+            "that takes the place of another during training"
+        )
+    return [[name for name in names if name is not None] for names in groups]
+
+
+def _names(model: nn.Module) -> dict[Tensor, str]:
+    return {parameter: name for name, parameter in model.named_parameters()}
+
+
+def _state(optimizer: Optimizer) -> MutableMapping[Any, Any]:
+    state: MutableMapping[Any, Any] = optimizer.state
+    return state
+
+
+def _slots(value: Any) -> Any:
+    """A copy that further steps do not change the keys of."""
+    return dict(value) if type(value) is dict else value
+
+
+def inner_optimizers(optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
+    """The optimizers that it wraps, by the names of its attributes."""
+    for name, value in vars(optimizer).items():
+        if isinstance(value, Optimizer):
+            yield name, value
+        elif isinstance(value, list | tuple | dict):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}.{key}", item) for key, item in items if isinstance(item, Optimizer))
+
+
+def _has_own_state(optimizer: Optimizer) -> bool:
+    kind = type(optimizer)
+    return (
+        kind.state_dict is not Optimizer.state_dict
+        or kind.load_state_dict is not Optimizer.load_state_dict
+        or any(getattr(optimizer, name, None) for name in OPTIMIZER_STATE_HOOKS)
+    )
+
+
+def _renamed(value: Any, keys: Mapping[Any, Any]) -> Any:
+    """``value`` with the ``keys`` of its dicts exchanged."""
+    if isinstance(value, dict):
+        return {_key(key, keys): _renamed(item, keys) for key, item in value.items()}
+    return value
+
+
+def _key(key: Any, keys: Mapping[Any, Any]) -> Any:
+    return keys.get(key, key) if isinstance(key, int | tuple) else key
+
+
+def _placed(value: Any, device: torch.device, fused: bool, key: object = None) -> Any:
+    """As torch places a parameter's slots: with the parameter, but for the count of steps."""
+    if isinstance(value, Tensor):
+        return value if key == "step" and not fused else value.to(device)
+    if device.type == "cpu":
+        return value
+    if type(value) in (dict, list, tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        placed = {key: _placed(item, device, fused, key) for key, item in items}
+        return placed if isinstance(value, dict) else type(value)(placed.values())
+    return value
+
+
+def _story(groups: Any) -> str:
+    return "; ".join(f"[{', '.join(names)}]" for names in groups)

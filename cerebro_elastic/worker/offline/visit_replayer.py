@@ -1,0 +1,134 @@
+"""Replays visits on this machine, by the strategies by which they were done, without the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from operator import le
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.codec import decode, encode
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
+from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.task import UnitResult, never
+from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
+from cerebro_elastic.worker.group_rendezvous import needs_group
+from cerebro_elastic.worker.saving import part_of, save, save_part
+
+if TYPE_CHECKING:
+    from cerebro_elastic.training.parallel.rank_pool import Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What a replayed visit has made; see ``UnitResult`` (``training/task.py``)."""
+
+    output: CheckpointRef
+    samples: int
+    """How many rows were trained."""
+    batches: int
+    """How many batches were trained."""
+    metrics: Mapping[str, float]
+    """The metrics at the unit's end, by name."""
+    rows: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    """The rows that were logged, in order."""
+    done: bool = False
+    """Whether the task ended the config's training."""
+    whole: bool = True
+    """Whether the unit came to the end of its partition."""
+    not_finite: str | None = None
+    """Which loss or parameter is NaN or infinite, if one is."""
+
+
+class VisitReplayer:
+    """Replays visits of the run of ``spec``; partitions come through the cache at ``cache``. Rank processes
+    are started when they are needed, and end with the context."""
+
+    def __init__(self, spec: Spec, cache: Path) -> None:
+        self._spec = spec
+        self._cache = cache
+        self._unit_runner = UnitRunner(spec, cache)
+        self._unit_runner.use_threads()
+        self._stack = ExitStack()
+        self._rank_pool: Ranks | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> ReplayResult:
+        """Replay ``visit``.
+
+        Args:
+            at: The config as it stood before the visit. visit: The visit. head: The checkpoint to begin with.
+            url: A fresh name for the checkpoint that is made. An evaluation makes none: its output is
+            ``head``.
+        """
+        if not needs_group(visit.strategy):
+            return _replay(self._unit_runner, at, visit, head, url)
+        if self._rank_pool is None:
+            from cerebro_elastic.training.parallel.rank_pool import Ranks
+
+            most = max(strategy.ranks for strategy in self._spec.plan.strategies)
+            self._rank_pool = self._stack.enter_context(Ranks(most))
+        request = (
+            encode(self._spec),
+            str(self._cache),
+            encode(at),
+            encode(visit),
+            head and encode(head),
+            url,
+        )
+        result, *_ = self._rank_pool.together(_replay_on_rank, *request, members=range(visit.strategy.ranks))
+        return decode(result, ReplayResult)
+
+
+def _replay_on_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
+    begins_with = decode(head, CheckpointRef) if head else None
+    result = _replay(unit_runner_of(spec, cache), decode(at, Config), decode(visit, Visit), begins_with, url)
+    return encode(result) if ranks()[0] == 0 else ""
+
+
+def _replay(
+    unit_runner: UnitRunner, at: Config, visit: Visit, head: CheckpointRef | None, url: str
+) -> ReplayResult:
+    """Replay on one of the visit's ranks. The result of rank 0 counts."""
+    rank, _ = ranks()
+    part = part_of(visit.strategy, rank)
+    stop = never if visit.whole else partial(le, visit.skip + visit.batches)
+
+    def perform() -> UnitResult:
+        state = checkpoint.load(head, part) if head else None
+        return unit_runner.perform(unit_runner.job(at, visit.unit, state, strategy=visit.strategy, stop=stop))
+
+    try:
+        result = perform()
+    except DamagedData:
+        if needs_group(visit.strategy):  # the other ranks would not do it again
+            raise
+        result = perform()  # with data that are checked anew
+    if visit.unit.phase is Phase.EVALUATE and head is not None:
+        output = head
+    else:
+        parts = save_part(result.state, url, part)
+        output = save(result.state, url, parts) if rank == 0 else visit.output
+    return ReplayResult(
+        output=output,
+        samples=result.samples,
+        batches=result.batches,
+        metrics=dict(result.metrics),
+        rows=tuple(result.log),
+        done=result.done,
+        whole=result.whole,
+        not_finite=result.not_finite,
+    )

@@ -1,0 +1,28 @@
+"""The maps name every folder, and the picture of the layers is that of the imports."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.pages import DOCS, ROOT, module_at
+
+PACKAGE = ROOT / "cerebro_elastic"
+TOP = [path.name for path in PACKAGE.iterdir() if any(path.glob("*.py"))]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "AGENTS.md", DOCS / "design/architecture.md"], ids=lambda page: page.stem
+)
+def test_a_map_names_every_folder_and_none_that_is_gone(page) -> None:
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    named = {name for row in rows for name in re.findall(r"`([a-z_/]+?)/?`", row)}
+    assert set(TOP) <= {name.partition("/")[0] for name in named}
+    folders = [name for name in named if name.partition("/")[0] in TOP]
+    assert [name for name in folders if not (PACKAGE / name).is_dir()] == []
+
+
+def test_the_picture_of_the_layers_is_up_to_date() -> None:
+    layers = module_at(DOCS / "layers.py")
+    assert layers.PICTURE.read_text() == layers.picture(), "run: python docs/layers.py"

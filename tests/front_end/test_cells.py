@@ -1,0 +1,181 @@
+"""What is defined in the cells of a notebook, written to a file: by IPython itself, as notebooks do."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.front_end.cells.definitions import is_in_cell, written
+
+Cell = Callable[[str], Any]
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
+    """Runs a cell; returns its value if it is a name."""
+    for name in ("__main__", "builtins"):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    hooks = (sys.displayhook, sys.excepthook)
+    shell = InteractiveShell(history_length=0)
+    shell.history_manager.enabled = False
+
+    def run(text: str) -> Any:
+        shell.run_cell(text, store_history=True).raise_error()
+        return shell.user_ns.get(text)
+
+    yield run
+    shell.atexit_operations()
+    atexit.unregister(shell.atexit_operations)
+    sys.displayhook, sys.excepthook = hooks
+
+
+def imported(name: str, folder: Path) -> Any:
+    """As another process imports it: without the notebook."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name.replace('.', '/')}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None:
+    cell("import numpy as np\nfrom math import tau as circle, floor\nfrom collections import deque as Queue")
+    cell("SIZES = (1, 2)\nnames = {'a': [1.5, None]}\n\ndef even(n):\n    return n == 0 or not_even(n - 1)")
+    cell("def odd(n):\n    return n != 0 and even(n - 1)\nnot_even = odd\n\nclass Base:\n    pass")
+    cell("def marked(kind):\n    kind.mark = 'first'\n    return kind")
+    cell(
+        "@marked\nclass Net(Base):\n    size = sum(SIZES)\n"
+        "    def __init__(self): self.q = Queue([floor(2.5)])"
+    )
+    cell("unused = open('/dev/null')")
+    net = cell("Net")
+    assert is_in_cell(net)
+    name = written("Net", tmp_path)
+    again = imported(name, tmp_path).Net
+    assert (again.mark, again.size, list(again().q)) == ("first", 3, [2])
+    assert written("even", tmp_path) != name
+    assert imported(written("even", tmp_path), tmp_path).even(10)
+    assert written("Net", tmp_path) == name, "as long as it is the same"
+    cell("@marked\nclass Net(Base):\n    size = 7\n\n    def late(self): return circle, np.ones(2), names")
+    other = imported(written("Net", tmp_path), tmp_path).Net
+    assert other.size == 7, "the last definition"
+    assert other().late()[2] == {"a": [1.5, None]}
+    assert not is_in_cell(Path)
+    cell("import numpy\nx = numpy.ones(3)\ndef max(*values): return 'ours'")
+    cell("def f(x=1):\n    size = [max(x, 2), open]\n    return size[0]")
+    assert imported(written("f", tmp_path), tmp_path).f() == "ours", "local names are no globals"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import numpy\ndata = numpy.ones(3)\ndef f(): return data",
+            "f uses data, a ndarray of the notebook",
+        ),
+        ("def g(): return h\nh = open('/dev/null')\ndef f(): return g()", "g uses h, a TextIOWrapper"),
+        ("exec('def f(): pass')", "the source of f cannot be seen here"),
+        ("def f(): return 1\nexec('def f(): return 2')", "the source of f cannot be seen here"),
+        ("a = []\na.append(a)\ndef f(): return a", "f uses a, a list of the notebook"),
+    ],
+)
+def test_what_cannot_be_written_is_named(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
+    cell(text)
+    with pytest.raises(TaskError, match=message):
+        written("f", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+VALUES = """
+import datetime, enum, functools, math, re
+import xml.etree.ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+import numpy as np
+
+class Color(enum.Enum):
+    RED = 1
+
+@dataclass
+class Settings:
+    rate: float
+    where: Path | None = None
+
+class Count(int):
+    pass
+
+@functools.lru_cache
+def scaled(x, by): return x * by
+
+double = functools.partial(scaled, by=Count(2))
+square = lambda x: x * x
+endless, rate, color = {"a": (math.inf,), 2: {3, 1}}, np.float32(0.1), Color.RED
+settings, day, word = Settings(0.5, Path("a/b")), datetime.date(2026, 1, 2), re.compile("a+", re.I)
+options = [range(3), math.nan, Ellipsis, b"x", 1j, frozenset({1}), np.bool_(True), Settings, Count, None]
+
+def use():
+    return [double(3), square(3), endless, rate, color.name, settings.where, day, word, options,
+            type(double.keywords["by"]).__name__, xml.etree.ElementTree.fromstring("<a/>").tag]
+"""
+
+
+def test_values_of_other_cells(cell: Cell, tmp_path: Path) -> None:
+    cell(VALUES)
+    expected = cell("use")()
+    name = written("use", tmp_path)
+    again = imported(name, tmp_path).use()
+    assert repr(again).replace(name, "__main__") == repr(expected)
+    assert type(again[3]) is type(expected[3])
+    assert written("use", tmp_path) == name
+
+
+def test_the_class_is_that_of_the_latest_run(cell: Cell, tmp_path: Path) -> None:
+    """It has no method that says which cell it comes from, and its first text was run again."""
+    first = "from dataclasses import dataclass\n@dataclass\nclass Size:\n    rows: int = {}"
+    for rows in (1, 2, 1):
+        cell(first.format(rows))
+    assert imported(written("Size", tmp_path), tmp_path).Size().rows == 1
+
+
+def test_annotations_stay_texts(cell: Cell, tmp_path: Path) -> None:
+    cell("from __future__ import annotations")
+    cell("class Node:\n    def next(self) -> Node | Unknown: ...")
+    node = imported(written("Node", tmp_path), tmp_path).Node
+    assert node.next.__annotations__ == {"return": "Node | Unknown"}
+
+
+def test_what_is_beside_the_notebook(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's is found by processes that were started elsewhere."""
+    (tmp_path / "own_of_cells.py").write_text("def three(): return 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    cell("from own_of_cells import three\ndef f(): return three()")
+    root = tmp_path / "root"
+    name = written("f", root)
+    sys.modules.pop("own_of_cells")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+    assert imported(name, root).f() == 3
+
+
+def test_cloudpickle_takes_what_has_no_source(cell: Cell, tmp_path: Path) -> None:
+    cell("import numpy\ntable = numpy.arange(3)\ndef f(): return table.sum()")
+    name = written("f", tmp_path, pickle=True)
+    assert imported(name, tmp_path).f() == 3
+    (pickled,) = (tmp_path / "cerebro_cells").glob("*.pickle")
+    pickled.write_bytes(b"another")
+    with pytest.raises(TaskError, match="not as the notebook has written it"):
+        imported(name, tmp_path)
+    pickled.unlink()
+    with pytest.raises(TaskError, match="cannot be read"):
+        imported(name, tmp_path)
+    cell("lock = __import__('threading').Lock()\ndef f(): return lock")
+    with pytest.raises(TaskError, match="lock, a lock of the notebook, cannot be pickled"):
+        written("f", tmp_path, pickle=True)

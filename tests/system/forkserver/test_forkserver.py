@@ -1,0 +1,438 @@
+"""Processes that are forked behave like those that are started by their command, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.system.forkserver import SOCKET, ForkedProcess, ForkServer, connect, start
+from cerebro_elastic.system.forkserver.client import Refused
+from cerebro_elastic.system.forkserver.messages import Request
+from cerebro_elastic.system.process import PYTHON, is_alive
+
+Run = Callable[..., ForkedProcess]
+DEADLINE = 20.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(["json.tool", "no_such_module"]) as server:
+        yield server
+
+
+@pytest.fixture
+def run(server: ForkServer, folder: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Write a module and have it run by a fork; what it prints is in ``output``."""
+    with (folder / "output").open("wb") as out, open(os.devnull) as nothing:
+
+        def start(code: str, *arguments: str, **env: str) -> ForkedProcess:
+            name = f"module_{abs(hash(request.node.name)) % 10**8}"
+            (folder / f"{name}.py").write_text(code)
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), **env}
+            files = [nothing.fileno(), out.fileno(), out.fileno()]
+            process = connect(server.path, Request([name, *arguments], environment, os.getcwd()), files)
+            started.append(process)
+            return process
+
+        started: list[ForkedProcess] = []
+        yield start
+        for process in started:
+            process.kill()
+            process.wait(DEADLINE)
+
+
+def output(folder: Path) -> str:
+    return (folder / "output").read_text()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_is_a_program_of_its_own(run: Run, folder: Path) -> None:
+    code = """
+import os, sys, json, random
+values = [__name__, sys.argv[1:], os.environ["GREETING"], "HOME" in os.environ, os.getpid(), os.getsid(0)]
+print(json.dumps(values))
+print(random.random(), file=sys.stderr)
+"""
+    process = run(code, "a", "b c", GREETING="hello")
+    assert process.wait(DEADLINE) == 0
+    said = output(folder).splitlines()
+    assert said[0] == f'["__main__", ["a", "b c"], "hello", false, {process.pid}, {process.pid}]'
+    again = run(code, GREETING="hello")
+    assert again.wait(DEADLINE) == 0
+    assert output(folder).splitlines()[3] != said[1], "each has random numbers of its own"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(7)", 7),
+        ("raise SystemExit('a message')", 1),
+        ("raise SystemExit(257)", 1),
+        ("raise ValueError('wrong')", 1),
+        ("import os; os._exit(3)", 3),
+        ("import os; os.abort()", -signal.SIGABRT),
+    ],
+)
+def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
+    process = run(code)
+    assert process.wait(DEADLINE) == status
+    assert process.poll() == status
+    assert process.wait() == status
+
+
+def test_what_it_raises_is_printed(run: Run, folder: Path) -> None:
+    assert run("raise ValueError('wrong')").wait(DEADLINE) == 1
+    assert output(folder).splitlines()[-1] == "ValueError: wrong"
+    assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
+
+
+def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
+    code = """
+import atexit, threading, time
+atexit.register(lambda: print("at", "exit"))
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+"""
+    assert run(code).wait(DEADLINE) == 0
+    assert output(folder).split() == ["thread", "at", "exit"]
+
+
+def test_signals_are_passed_on(run: Run, folder: Path) -> None:
+    code = """
+import signal, sys, time
+def asked(number, frame):
+    print("asked", number)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, asked)
+print("ready")
+time.sleep(60)
+"""
+    process = run(code)
+    wait_for(lambda: "ready" in output(folder))
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE) == 5
+    assert "asked 15" in output(folder)
+    process.send_signal(signal.SIGTERM)  # nothing happens
+
+
+def test_ctrl_c_is_an_exception_in_it(run: Run, folder: Path) -> None:
+    process = run(
+        "import time\n"
+        "try:\n    print('ready')\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    raise SystemExit(4)"
+    )
+    wait_for(lambda: "ready" in output(folder))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 4
+
+
+LEAVING = """
+import os, subprocess, sys, time
+os.environ.clear()
+daemon = ["import os, sys, time", "if os.fork(): sys.exit()", "os.setsid()", "if os.fork(): sys.exit()"]
+daemon += ["print(os.getpid(), flush=True)", "time.sleep(60)"]
+command = [sys.executable, "-c", os.linesep.join(daemon)]
+daemon = subprocess.Popen(command, env={}, stdout=subprocess.PIPE, text=True)
+print(daemon.stdout.readline(), "left", flush=True)
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "time.sleep(60)"], ids=["it ends", "it is killed"])
+def test_nothing_that_it_starts_outlives_it(run: Run, folder: Path, ending: str) -> None:
+    process = run(LEAVING + ending)
+    wait_for(lambda: len(output(folder).split()) == 2)
+    (daemon,) = [int(word) for word in output(folder).split() if word.isdecimal()]
+    if ending:
+        assert is_alive(daemon)
+        process.kill()
+    process.wait(DEADLINE)
+    wait_for(lambda: not is_alive(daemon))
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_file_in_the_working_directory_does_not_replace_the_standard_library(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: bool
+) -> None:
+    for name in ("random", "types", "queue", "json", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
+    (folder / "careful.py").write_text("import json, queue, random, sys, tempfile, types\nsys.exit(7)")
+    monkeypatch.chdir(tmp_path)
+    with ForkServer([], env={**os.environ, "PYTHONPATH": ""}) as server:
+        env = {**os.environ, "PYTHONPATH": str(folder), SOCKET: server.path}
+        if not forked:
+            del env[SOCKET]
+        process = start([*PYTHON, "-m", "careful"], env, stdin=subprocess.DEVNULL, stdout=1, stderr=2)
+        assert isinstance(process, ForkedProcess) == forked
+        assert process.wait(DEADLINE) == 7
+
+
+def test_it_ends_with_whoever_asked(server: ForkServer, folder: Path) -> None:
+    code = f"""
+import os, sys, time
+from cerebro_elastic.system.forkserver import SOCKET, start
+from cerebro_elastic.system.process import PYTHON
+command = [*PYTHON, "-m", "sleeping"]
+process = start(command, {{**os.environ, SOCKET: {server.path!r}}}, stdin=0, stdout=1, stderr=2)
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+    (folder / "sleeping.py").write_text("import time; time.sleep(60)")
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    client = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert client.stdout is not None
+    with client.stdout as said:
+        pid = int(said.readline())
+    assert is_alive(pid)
+    client.kill()
+    client.wait()
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_all_end_with_the_server(folder: Path) -> None:
+    (folder / "sleeping.py").write_text("import time; time.sleep(60)")
+    with ForkServer([]) as server, open(os.devnull) as nothing:
+        request, files = Request(["sleeping"], {"PYTHONPATH": str(folder)}, "/"), [nothing.fileno(), 1, 2]
+        path = server.path
+        process = connect(path, request, files)
+        pid = process.pid
+        server.close()
+        assert process.wait(DEADLINE) == -signal.SIGKILL
+        wait_for(lambda: not is_alive(pid))
+        with pytest.raises(Refused, match="does not answer"):
+            connect(path, request, files)
+
+
+def test_it_may_ask_to_be_forked_anew(run: Run, folder: Path) -> None:
+    code = f"""
+import os, sys
+count = os.path.getsize({str(folder / "times")!r})
+open({str(folder / "times")!r}, "a").write("x")
+print("pid", os.getpid())
+sys.exit(75 if count < 2 else 6)
+"""
+    (folder / "times").write_text("")
+    process = run(code)
+    assert process.wait(DEADLINE) == 6
+    assert len(set(output(folder).split()) - {"pid"}) == 3
+
+
+def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)]))
+    with (
+        ForkServer(["threaded"]) as server,
+        pytest.raises(Refused, match="an import has started 1 threads: python"),
+    ):
+        connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
+
+
+def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
+    """Counting devices is enough, and a fork alone knows of it. ``torch`` is a stand-in: here is no GPU."""
+    (tmp_path / "torch.py").write_text(
+        "import os\n"
+        "from types import SimpleNamespace\n"
+        "server = os.getpid()\n"
+        "cuda = SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != server)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with ForkServer(["torch"], env=env) as server, pytest.raises(Refused, match="an import has used CUDA"):
+        connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
+
+
+def test_an_import_may_run_commands(tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(
+        "import os, subprocess\n"
+        "ended = subprocess.run(['false']).returncode\n"
+        "print('ended with', ended, os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
+    )
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as file,
+        ForkServer([]) as server,
+        open(os.devnull, "r+b") as nothing,
+    ):
+        server.load(["asking"], str(tmp_path), file)
+        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
+        assert connect(server.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+    assert "ended with 1 1" in log.read_text()
+
+
+def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
+    """A server begins with what is known early. The rest, and the place of its log, come later."""
+    (tmp_path / "early.py").write_text("print('early')")
+    (tmp_path / "late.py").write_text("print('late')\nfrom nowhere import nothing")
+    (tmp_path / "main.py").write_text("import sys; sys.exit(7 if 'early' in sys.modules else 1)")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])}
+    log = tmp_path / "log"
+    log.write_text("of an earlier start\n")
+    with ForkServer(["early"], env) as server, log.open("ab") as file, open(os.devnull, "r+b") as nothing:
+        server.load(["late"], str(tmp_path), file)
+        request, files = Request(["main"], env, "/"), [nothing.fileno()] * 3
+        assert connect(server.path, request, files).wait(DEADLINE) == 7
+    lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
+    assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
+
+
+def test_a_server_that_has_ended_loads_nothing(tmp_path: Path) -> None:
+    with ForkServer([]) as server, (tmp_path / "log").open("wb") as log:
+        path = server.path  # it listens
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        assert path == server.path
+        with pytest.raises(Refused, match="does not answer"):
+            server.load(["json"], "", log)
+
+
+def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
+    """As torchrun starts ranks: by a command, which is signalled, and killed."""
+    (folder / "standing.py").write_text(
+        "import os, sys\n"
+        "from cerebro_elastic.system.forkserver import SOCKET, stand_in\n"
+        "if path := os.environ.pop(SOCKET, None):\n"
+        "    sys.exit(stand_in(path, ['standing', *sys.argv[1:]]))\n"
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"  # what is printed asks for signals
+        "print(os.getpid(), os.getppid(), flush=True)\n"
+        "if sys.argv[1] == 'segfault': os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "time.sleep(60)\n"
+    )
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    env = {**os.environ, "PYTHONPATH": path, SOCKET: server.path}
+
+    def start(argument: str) -> tuple[subprocess.Popen[str], int]:
+        command = subprocess.Popen(
+            [sys.executable, "-m", "standing", argument], env=env, stdout=subprocess.PIPE, text=True
+        )
+        assert command.stdout is not None
+        with command.stdout as said:
+            pid = int(said.readline().split()[0])
+        assert pid != command.pid
+        return command, pid
+
+    command, pid = start("sleep")
+    command.terminate()
+    assert command.wait(DEADLINE) == 9
+    command, pid = start("sleep")
+    command.kill()
+    assert command.wait(DEADLINE) == -signal.SIGKILL
+    wait_for(lambda: not is_alive(pid))
+    command, pid = start("segfault")
+    assert command.wait(DEADLINE) == -signal.SIGSEGV
+
+
+def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket's address has 107 bytes at most."""
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path / ("x" * 150)))
+    with ForkServer([]) as long, open(os.devnull, "r+b") as nothing:
+        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
+        assert connect(long.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+
+
+def test_a_server_that_cannot_start_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
+    with (
+        (tmp_path / "log").open("w+b") as log,
+        ForkServer([], env={"PYTHONHOME": "/nowhere"}) as server,
+        pytest.raises(Refused, match="could not start"),
+    ):
+        server.load([], "", log)
+    assert "No module named 'encodings'" in (tmp_path / "log").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_the_next_server_removes_what_a_killed_process_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
+    start = "import os; from cerebro_elastic.system.forkserver import ForkServer; server = ForkServer([])"
+    code = f"{start}; os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with ForkServer([]):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("forked", [True, False], ids=["fork", "command"])
+def test_the_processes_of_multiprocessing_are_forks_of_its_server(
+    server: ForkServer, folder: Path, forked: bool
+) -> None:
+    """Queues work, the exit status is known, and none outlives whoever has started it."""
+    (folder / "working.py").write_text(
+        "import os, sys\n"
+        "def double(numbers, doubles):\n"
+        "    while (number := numbers.get()) is not None:\n"
+        "        doubles.put((number * 2, sys.stdin.read(), os.getpid(), 'json.tool' in sys.modules))\n"
+        "    sys.exit(3)\n"
+    )
+    (folder / "starting.py").write_text(
+        "import os, sys, working\n"
+        "from cerebro_elastic.system.forkserver.context import ForkServerContext\n"
+        "if __name__ == '__main__':\n"
+        "    context = ForkServerContext()\n"
+        "    numbers, doubles = context.Queue(), context.Queue()\n"
+        "    made = [context.Process(target=working.double, args=(numbers, doubles)) for _ in range(2)]\n"
+        "    for process in made: process.start()\n"
+        "    for number in (4, None): numbers.put(number)\n"
+        "    made[0].join(1e-3)\n"
+        "    print(*doubles.get(), flush=True)\n"
+        "    ended = lambda: [process for process in made if not process.is_alive()]\n"
+        "    while not ended(): pass\n"
+        "    (first,) = ended()\n"
+        "    (second,) = [process for process in made if process is not first]\n"
+        "    print(first.exitcode, second.pid, flush=True)\n"
+        "    if sys.argv[1] == 'kill': os.kill(os.getpid(), 9)\n"
+        "    second.terminate()\n"
+        "    second.join()\n"
+        "    print(second.exitcode, flush=True)\n"
+    )
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    env = {**os.environ, "PYTHONPATH": path}
+    for ending in ("wait", "kill"):
+        with open(folder / "said", "w+b") as said:
+            process = start(
+                [*PYTHON, "-m", "starting", ending],
+                {**env, SOCKET: server.path} if forked else env,
+                stdin=subprocess.DEVNULL, stdout=said.fileno(), stderr=2,
+            )  # fmt: skip
+            assert process.wait(DEADLINE) == {"wait": 0, "kill": -signal.SIGKILL}[ending]
+            said.seek(0)
+            (double, _, imported), (status, second), *rest = [
+                line.split() for line in said.read().decode().splitlines()
+            ]
+        assert (double, imported, status) == ("8", str(forked), "3")
+        assert rest == ([["-15"]] if ending == "wait" else [])
+        if ending == "wait" or forked:
+            wait_for(lambda second=second: not is_alive(int(second)))
+        else:
+            os.kill(int(second), signal.SIGKILL)

@@ -1,0 +1,107 @@
+"""A process that was asked to leave has one deadline for all that it waits for."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.client.retrying import RetryingStore
+from cerebro_elastic.system.departure import interrupts_at_rest, leave_within, seconds_to_leave, stay
+from cerebro_elastic.system.logs import EventLog
+
+NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
+
+
+@pytest.fixture(autouse=True)
+def stays() -> Iterator[None]:
+    yield
+    stay()
+
+
+def test_the_earliest_request_counts() -> None:
+    assert seconds_to_leave() == math.inf
+    leave_within(100.0)
+    leave_within(1000.0)
+    assert 0 < seconds_to_leave() <= 100.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_gives_a_command_its_grace_and_the_next_command_has_none(number: signal.Signals) -> None:
+    # Where the tests run in the background, SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def take_part() -> None:
+        with stopped_as_by_ctrl_c(30.0):
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                assert 0 < seconds_to_leave() <= 30.0
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            take_part()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seconds_to_leave() == math.inf
+
+
+def test_a_run_is_interrupted_where_it_looks_and_by_a_second_signal_at_once() -> None:
+    """Not between a lock and its block, which would leave it taken."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    steps = []
+
+    def take_part() -> None:
+        with interrupts_at_rest(30.0) as look:
+            look()
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("goes on")
+            assert 0 < seconds_to_leave() <= 30.0
+            try:
+                look()
+            finally:
+                steps.append("cleans up")
+                look()
+                os.kill(os.getpid(), signal.SIGTERM)
+                steps.append("ends")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            take_part()
+        assert steps == ["goes on", "cleans up"]
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        with pytest.raises(KeyboardInterrupt), interrupts_at_rest(0.0):
+            os.kill(os.getpid(), signal.SIGTERM)  # and nobody looks
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_an_hour_of_patience_ends_with_the_deadline() -> None:
+    """Both that of etcd's client and that of ranks."""
+    request = threading.Timer(0.3, leave_within, [0.0])
+    with closing(EtcdStore(NOBODY)) as store:
+        request.start()  # while a call waits
+        with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
+            store.get("key")
+        request.join()
+        patient = RetryingStore(store, 3600.0, EventLog())
+        with pytest.raises(StoreUnavailable, match="what was committed is safe"):
+            patient.get("key")
+
+
+def test_a_store_that_answers_is_used_until_the_end() -> None:
+    leave_within(-5.0)
+    store = RetryingStore(MemoryStore(), 3600.0, EventLog())
+    with LeaseKeeper(store, 5.0) as keeper:
+        assert store.keep(keeper.lease) > 0

@@ -1,0 +1,55 @@
+"""What people are shown of an exception of their code, and what the record keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.registry import import_object
+from cerebro_elastic.system.explanations import explain_error, explain_error_with_frames, shortened
+
+MODULE = """
+import json
+
+
+def step():
+    return json.loads("[")
+"""
+
+
+def raised(call: Any) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_the_short_story_has_the_users_line_and_the_whole_one_all(tmp_path: Path) -> None:
+    (tmp_path / "a_step.py").write_text(MODULE)
+    error = raised(import_object("a_step:step", tmp_path))
+    story = explain_error_with_frames(error, tmp_path)
+    shown = [
+        "JSONDecodeError: Expecting value: line 1 column 2 (char 1)",
+        '  a_step.py:6 in step: return json.loads("[")',
+    ]
+    assert shortened(story).splitlines() == explain_error(error, tmp_path).splitlines() == shown
+    assert story.splitlines()[:2] == shown
+    assert "json/decoder.py" in story.splitlines()[2]
+    reason = f"epoch 0, partition 1 failed alike on a, b: exception: {story}"
+    assert shortened(reason).splitlines()[1:] == shown[1:]
+
+
+def test_ours_explain_themselves(tmp_path: Path) -> None:
+    assert explain_error_with_frames(TaskError("do this"), tmp_path) == "do this" == shortened("do this")
+
+
+def test_of_a_long_message_the_beginning_is_shown_and_the_users_line() -> None:
+    message = "\n".join(["size mismatch", *(f"  weight {i} differs" for i in range(100)), "x" * 9999])
+    shown = shortened(
+        f"RuntimeError: {message}\n  my_net.py:3 in step: load()\n  raised at torch/x.py:1 in f"
+    )
+    assert shown.splitlines()[0] == "RuntimeError: size mismatch"
+    assert shown.splitlines()[-1] == "  my_net.py:3 in step: load()"
+    assert len(shown) < 500

@@ -1,0 +1,98 @@
+"""Folders that end with their process, however it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.system.scratch import SCRATCH, Scratch
+from support.owners import ONLY_ROOT, OTHER
+
+HOLD = (
+    "import sys\n"
+    "from cerebro_elastic.system.scratch import Scratch\n"
+    "scratch = Scratch(sys.argv[1])\n"
+    "(scratch.path / 'file').touch()\n"
+    "print(scratch.path, flush=True)\n"
+    "sys.stdin.read()\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Made on use."""
+    monkeypatch.setenv(SCRATCH, str(tmp_path / "run" / "scratch"))
+    return tmp_path / "run" / "scratch"
+
+
+def hold(kind: str) -> tuple[subprocess.Popen[str], Path]:
+    """A process that has such a folder, and a file in it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def end(process: subprocess.Popen[str], kill: bool) -> None:
+    if kill:
+        process.kill()
+    process.communicate()
+
+
+def test_it_is_empty_and_ends_with_its_block(place: Path) -> None:
+    with Scratch("dumps") as scratch:
+        assert not list(scratch.path.iterdir())
+        (scratch.path / "deep").mkdir()
+        assert scratch.path.parent.parent == place
+    assert not list(place.iterdir())
+    scratch.close()
+
+
+def test_what_killed_processes_have_left_is_removed(place: Path) -> None:
+    killed, left = hold("dumps")
+    other, spared = hold("replay")
+    alive, used = hold("dumps")
+    ended, gone = hold("dumps")
+    end(killed, kill=True)
+    end(other, kill=True)
+    end(ended, kill=False)
+    try:
+        assert left.exists()
+        assert not gone.exists()
+        being_made = place / "cerebro-dumps-new"
+        being_made.mkdir()
+        with Scratch("dumps") as scratch:
+            kept = {scratch.path.parent, used.parent, spared.parent, being_made}
+            assert set(place.iterdir()) == kept, "another kind, one in use, and one that is being made stay"
+            assert (used / "file").exists()
+    finally:
+        end(alive, kill=True)
+
+
+@pytest.mark.parametrize("owner", [pytest.param(None, id="ours"), pytest.param(OTHER, marks=ONLY_ROOT)])
+def test_a_pipe_in_place_of_a_lock_holds_nobody_up(owner: int | None, place: Path) -> None:
+    """In the temporary folder anybody can make one."""
+    planted = place / "cerebro-dumps-x"
+    planted.mkdir(parents=True)
+    os.mkfifo(planted / "lock")
+    if owner is not None:
+        os.chown(planted, owner, owner)
+    with Scratch("dumps"):
+        assert planted.exists() == (owner is not None), "another user's is not ours to remove"
+
+
+def test_what_is_no_folder_of_ours_stays(place: Path) -> None:
+    """A link into a run's folder, which has a file `lock`, too."""
+    run = place.parent / "my_run"
+    run.mkdir(parents=True)
+    (run / "lock").touch()
+    (run / "history.jsonl").touch()
+    place.mkdir()
+    (place / "cerebro-dumps-x").symlink_to(run)
+    with Scratch("dumps"):
+        assert (run / "history.jsonl").exists()

@@ -1,0 +1,158 @@
+"""Parallelisms by name, and what is said of names, options, models and DeepSpeed's JSON that cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cerebro_elastic.errors import CerebroError, MissingExtra, RecipeError
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel.choose import make
+
+
+def parts(*layers: nn.Module) -> Parts:
+    model = nn.Sequential(*(layers or (nn.Linear(2, 2), nn.Linear(2, 2))))
+    return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def refusal(made: Parallelism, given: Parts, ranks: int = 2) -> str:
+    said = made.refusal(given, ranks)
+    assert said is not None
+    return said
+
+
+def test_names_and_options() -> None:
+    assert make("single").refusal(parts(), 1) is None
+    assert isinstance(make("fsdp", {"wrap": ["Linear"], "precision": "bfloat16"}), Sharding)
+    assert not isinstance(make("ddp", {"find_unused_parameters": True}), Sharding)
+    with pytest.raises(CerebroError, match=r"did you mean 'fsdp'\? choices: ddp, deepspeed, fsdp, .*single"):
+        make("fsdpp")
+    with pytest.raises(RecipeError, match="fsdp has no option 'warp'; did you mean 'wrap'"):
+        make("fsdp", {"warp": []})
+    with pytest.raises(RecipeError, match=r"precision is 'float8'; .*choices: bfloat16, float32"):
+        make("fsdp", {"precision": "float8"})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "said"),
+    [
+        ("fsdp", "wrap", "Linear", "'str' instances are not allowed as a Sequence value"),
+        ("fsdp", "offload", "yes please", "it should be a valid boolean"),
+        ("ddp", "find_unused_parameters", 1, "it should be a valid boolean"),
+        ("pipeline", "microbatches", "4", "it should be a valid integer"),
+        ("pipeline", "split", [3], "it should be a valid string"),
+        ("deepspeed", "stage", "2", "it should be a valid integer"),
+        ("deepspeed", "config", 3, "it should be a valid dictionary"),
+    ],
+)
+def test_options_of_another_kind(name: str, option: str, value: object, said: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        make(name, {option: value})
+    assert str(refused.value) == f"{name}: {option} is {value!r}: {said}"
+
+
+def test_options_that_are_as_they_should_be() -> None:
+    make("fsdp", {"wrap": [], "precision": None, "offload": True})
+    make("pipeline", {"split": ["a"], "microbatches": 2})
+    make("deepspeed", {"stage": 3, "config": {"wall_clock_breakdown": False}})
+
+
+def test_ranks_and_models_that_do_not_fit() -> None:
+    assert "two ranks or more, not 1" in refusal(make("ddp"), parts(), 1)
+    frozen = parts(nn.Linear(2, 2).requires_grad_(False))
+    assert "nothing is trainable" in refusal(make("ddp"), frozen)
+    assert "nothing is trainable" in refusal(make("fsdp"), frozen)
+    assert "wholly frozen" in refusal(make("deepspeed", {"stage": 1}), frozen)
+
+    class Scalar(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+    assert "0.scale" in refusal(make("fsdp"), parts(Scalar()))
+    assert "0.scale" in refusal(make("deepspeed", {"stage": 3}), parts(Scalar()))
+    assert "in float32" in refusal(make("deepspeed", {"stage": 3}), parts(nn.Linear(2, 2).double()))
+    whole = parts()
+    shaped = Parts(whole.model, torch.optim.Adafactor(whole.model.parameters()))
+    assert "Adafactor does not work on sharded tensors" in refusal(make("fsdp"), shaped)
+
+
+def test_modules_that_cannot_be_wrapped() -> None:
+    tied = nn.Linear(2, 2)
+    tied.weight = (embedded := nn.Linear(2, 2)).weight
+    listed = nn.ModuleList([nn.Linear(2, 2)])
+    given = parts(embedded, tied, listed)
+    assert "no module of class 'Linea'; did you mean 'Linear'" in refusal(
+        make("fsdp", {"wrap": ["Linea"]}), given
+    )
+    assert "0 shares weight with a module outside" in refusal(make("fsdp", {"wrap": ["Linear"]}), given)
+    assert "2 is a ModuleList, which is never called" in refusal(
+        make("fsdp", {"wrap": ["ModuleList"]}), given
+    )
+    assert make("fsdp").refusal(given, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"train_batch_size": 8}, "train_batch_size: the recipe's batch_size is the global one; remove it"),
+        ({"gradient_clipping": 1.0}, "gradient_clipping: it is the task's `clip`"),
+        ({"optimizer": {"type": "Adam"}}, "optimizer: it is the task's"),
+        ({"scheduler": {"type": "WarmupLR"}}, "scheduler: it is the task's"),
+        ({"fp16": {"enabled": True}}, "fp16: .*torch_autocast"),
+        ({"zero_optimisation": {}}, "did you mean 'zero_optimization'"),
+        ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage is 3, the recipe says stage 2"),
+        ({"zero_optimization": 3}, "expected an object"),
+        ({"torch_autocast": True}, "torch_autocast is True, expected an object"),
+        ({"zero_optimization": {"offload_param": "cpu"}}, "offload_param is 'cpu', expected an object"),
+        ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param.device is 'nvme'"),
+    ],
+)
+def test_contradictions_of_deepspeeds_json(config: Mapping[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=said):
+        make("deepspeed", {"stage": 2, "config": config})
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps(config))
+    with pytest.raises(RecipeError, match=said):
+        make("deepspeed", {"stage": 2, "config": str(file)})
+
+
+def test_what_deepspeed_itself_does_not_take_is_told_before_it_trains() -> None:
+    one = make("deepspeed", {"config": {"zero_optimization": {"stage": 2, "reduce_bucket_sise": 5}}})
+    assert refusal(one, parts()) == (
+        "deepspeed config: zero_optimization.reduce_bucket_sise is 5: Extra inputs are not permitted"
+    )
+    other = make(
+        "deepspeed", {"stage": 1, "config": {"prescale_gradients": {}, "wall_clock_breakdown": True}}
+    )
+    assert other.refusal(parts(), 2) is None
+
+
+def test_deepspeeds_json_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cannot be read: No such file"):
+        make("deepspeed", {"config": str(tmp_path / "none.json")})
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(RecipeError, match="is not JSON"):
+        make("deepspeed", {"config": str(tmp_path / "bad.json")})
+    for stage in (None, 0, 4):
+        with pytest.raises(RecipeError, match="choices: 1, 2, 3"):
+            make("deepspeed", {"stage": stage})
+
+
+def test_deepspeed_is_not_imported_before_it_is_used_and_told_of_if_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import sys
+
+    made = make("deepspeed", {"stage": 1})
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    said = refusal(made, parts())
+    assert "pip install 'cerebro-elastic[deepspeed]'" in said
+    with pytest.raises(MissingExtra, match=r"cerebro-elastic\[deepspeed\]"):
+        made.build(parts, torch.device("cpu"))
