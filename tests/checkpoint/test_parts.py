@@ -83,7 +83,7 @@ def test_parts_are_the_state_for_all_and_for_each(tmp_path: Path, mesh: Any, cou
         assert (float(mine["step"]), mine["names"]) == (3.0, ["a"])
 
 
-def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: Any) -> None:
+def test_a_rank_finds_damage_in_the_parts_that_it_reads(tmp_path: Path, mesh: Any) -> None:
     url, contents = str(tmp_path / "c"), {}
     for part in (Part(0, 2), Part(1, 2)):
         contents |= save_part(state_of(part, mesh), url, part)
@@ -102,7 +102,7 @@ def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: A
 
 
 @pytest.mark.parametrize("protocol", ["", "memory:/"])
-def test_one_made_again_beside_the_damaged_takes_its_place_if_it_is_the_same(
+def test_a_remade_checkpoint_replaces_the_damaged_one_if_it_is_equal(
     tmp_path: Path, mesh: Any, protocol: str
 ) -> None:
     def made(name: str, other: float = 3.0) -> CheckpointRef:
@@ -126,7 +126,7 @@ def test_one_made_again_beside_the_damaged_takes_its_place_if_it_is_the_same(
     assert not exists(locate(again.url))
 
 
-def test_what_is_divided_otherwise_or_saved_as_a_whole_is_refused(tmp_path: Path, mesh: Any) -> None:
+def test_a_checkpoint_that_is_whole_or_divided_otherwise_is_refused(tmp_path: Path, mesh: Any) -> None:
     with pytest.raises(CheckpointError, match="each rank saves its part"):
         save(state_of(Part(0, 2), mesh), str(tmp_path / "c"))
     twice = DTensor.from_local(torch.ones(2), mesh, [Replicate()])

@@ -96,7 +96,7 @@ def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
     assert (result.best.config, result.best.best) == ("c0000", 0.875)
 
 
-def test_what_needs_the_project_says_so(
+def test_commands_that_need_the_project_say_so(
     elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     run = elsewhere.keys.run

@@ -169,7 +169,7 @@ def test_of_two_one_leads_and_both_record_the_same(path: Path, tmp_path: Path) -
     assert isinstance(others[0], StateRead)
 
 
-def test_who_lost_the_lead_stands_again(path: Path) -> None:
+def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:
     stage = Stage(path)
     store, key = stage.world.store, stage.world.ledger.keys.leader
     stage.at[3] = lambda: store.revoke(store.get(key).lease)  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ def test_it_goes_on_from_the_state_where_the_history_is_compacted(path: Path) ->
     assert "compacted" in stage.said[0]
 
 
-def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
+def test_events_after_an_interruption_can_be_recorded(path: Path) -> None:
     stage = Stage(path)
 
     def interrupt() -> None:

@@ -26,7 +26,7 @@ def ended() -> World:
 
 
 @pytest.mark.parametrize("value", [b"hello", None])
-def test_what_others_write_into_the_key_is_put_back(value: bytes | None) -> None:
+def test_foreign_writes_into_the_key_are_put_back(value: bytes | None) -> None:
     world = ended()
     world.extend(1, 0)
     world.elect()

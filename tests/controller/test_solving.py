@@ -115,7 +115,7 @@ def test_the_answer_is_written_down() -> None:
         ("unasked", "unasked cannot be asked ([Errno 28] no space left"),
     ],
 )
-def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
+def test_a_failing_solver_is_reported_once_and_the_run_goes_on(
     solver: str, story: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -134,7 +134,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
     close(world)
 
 
-def test_who_no_longer_leads_leaves_no_process_behind() -> None:
+def test_a_former_leader_leaves_no_process_behind() -> None:
     before = children()
     world = begun(SolverPolicy("thinking"), [])
     assert len(children() - before) == 1

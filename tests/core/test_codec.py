@@ -105,7 +105,7 @@ def test_every_kind_of_event_is_known_by_name() -> None:
         (encode(UNIT).replace("evaluate", "dance"), "damaged Unit"),
     ],
 )
-def test_what_is_no_unit_is_refused(text: str, told: str) -> None:
+def test_an_invalid_unit_is_refused(text: str, told: str) -> None:
     with pytest.raises(UnreadableValue, match=told):
         decode(text, Unit)
 
@@ -157,7 +157,7 @@ def test_values_that_were_damaged_are_read_or_refused(told: tuple[bytes, type], 
 @pytest.mark.parametrize(
     "wrap", ["%s", '{"v":1,"kind":"Config","id":"c","hparams":{"a":%s}}', '{"v":%s}', '{"kind":%s}']
 )
-def test_what_is_too_deep_is_refused(depth: int, wrap: str) -> None:
+def test_a_value_that_is_nested_too_deep_is_refused(depth: int, wrap: str) -> None:
     text = wrap % ("[" * depth + "]" * depth)
     with pytest.raises(UnreadableValue):
         decode(text, Config)

@@ -21,12 +21,12 @@ def sizes(*lengths: float, nodes: int = 8, power: float = 1.0, most: int = 2) ->
 
 
 @pytest.mark.parametrize("configs", [8, 9, 16, 64])
-def test_where_configs_fill_the_nodes_there_are_no_gangs(configs: int) -> None:
+def test_if_configs_fill_the_nodes_no_gang_is_formed(configs: int) -> None:
     assert sizes(*[10.0] * configs, most=4) == [1] * configs
 
 
 @pytest.mark.parametrize("power", [1.0, 0.7])
-def test_few_configs_take_as_many_nodes_as_there_are_for_each(power: float) -> None:
+def test_few_configs_share_all_nodes(power: float) -> None:
     assert sizes(*[10.0] * 4, power=power) == [2] * 4
     assert sizes(*[10.0] * 2, power=power, most=4) == [4] * 2
 

@@ -139,7 +139,7 @@ def test_not_if_two_nodes_have_little_choice(free: int, queues: bool) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_it_is_trained_once_what_is_ahead_is_over(end: Event) -> None:
+def test_it_is_trained_once_the_unit_ahead_is_over(end: Event) -> None:
     assert tokens(state([*HISTORY, end])) == (QUEUED, None)
 
 
@@ -189,7 +189,7 @@ def test_not_so(wrong: Attempt) -> None:
         fold(state(BEFORE), UnitAssigned(QUEUED, wrong))
 
 
-def test_not_behind_what_is_over() -> None:
+def test_not_behind_a_unit_that_is_over() -> None:
     """Its end may have been a failure, after which the node gets no more units."""
     over = state([*BEFORE, UnitCommitted(21, visit(0, FIRST))])
     with pytest.raises(IllegalEvent, match="exclusive access"):

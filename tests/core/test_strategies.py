@@ -65,7 +65,7 @@ def turn_of(state: State, config: str, most: int, ranks: int = 2) -> NextStep | 
     return next_steps(state, state.plan, nodes)[config].get(("cpu", ranks))
 
 
-def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
+def test_each_strategy_is_profiled_in_order_and_then_the_fastest_is_used() -> None:
     assert step({}) == NextStep(SINGLE, profile=True)
     assert step(known(told(SINGLE, 4.0))) == NextStep(DDP, profile=True)
     assert step(known(told(SINGLE, 4.0), told(DDP, 3.0))) == NextStep(GANG, profile=True)
@@ -78,16 +78,16 @@ def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
     assert step(all_tried, most=1, ranks=1) == NextStep(SINGLE, seconds=4.0), "a node of one rank cannot"
 
 
-def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
+def test_a_strategy_is_profiled_on_each_kind_of_node() -> None:
     assert step(known(told(SINGLE, 4.0, on="A100"))) == NextStep(SINGLE, profile=True)
 
 
-def test_an_evaluation_waits_for_no_trial() -> None:
+def test_an_evaluation_waits_for_no_profile() -> None:
     assert step({}, phase=Phase.EVALUATE) == NextStep(SINGLE)
     assert step(known(told(DDP, 3.0)), phase=Phase.EVALUATE) == NextStep(DDP, seconds=3.0)
 
 
-def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
+def test_a_single_strategy_is_neither_profiled_nor_refused() -> None:
     alone = replace(PLAN, strategies=(GANG,))
     assert step({}, plan=alone) == NextStep(GANG)
     assert step({}, plan=alone, most=1) is None
@@ -107,14 +107,14 @@ def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
         ([failure(FailureKind.NOT_FINITE, unit=PROFILE)], True),
     ],
 )
-def test_what_failures_refuse(failures: list[Failure], refused: bool) -> None:
+def test_some_failures_refuse_the_strategy(failures: list[Failure], refused: bool) -> None:
     all_tried = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, 2.0))
     found = step(all_tried, *failures)
     assert found is not None
     assert found.strategy == (GANG if refused else SINGLE)
 
 
-def test_visits_refine_their_choice_alone() -> None:
+def test_visits_refine_their_own_strategy_alone() -> None:
     profiles = known(told(SINGLE, 4.0), told(DDP, 3.0))
     visit = Visit(UNIT, 0, "a", 9, None, REF, 1, 1, 2.0, 0.5, 0.0, strategy=SINGLE)
     after = refine(profiles, visit)["c0"]
@@ -128,7 +128,7 @@ def test_visits_refine_their_choice_alone() -> None:
         assert refine(profiles, teaches_nothing)["c0"] == profiles["c0"]
 
 
-def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
+def test_a_child_profiles_only_what_its_parent_had_refused() -> None:
     parent, mother = Config("c0", {}, head=REF), Parent("c0", REF, 1, "c0")
     child = Config("c1", {}, head=REF, parent=mother)
     grandchild = Config("c2", {}, head=REF, parent=Parent("c1", REF, 1, "c0"))
@@ -146,7 +146,7 @@ def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
     assert turn_of(own, "c2", 1) == NextStep(SINGLE, seconds=4.0), "its parent knows better"
 
 
-def test_the_story_lists_each_choice_and_its_reason() -> None:
+def test_the_story_lists_each_strategy_and_its_reason() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
     profiles = known(told(SINGLE, refusal="too large"), told(DDP, refusal="no parameters"))
     assert infeasible(config, {"cpu"}, profiles, PLAN) == (
@@ -179,7 +179,7 @@ def decided(config: Config, profiles: Profiles) -> list[Assign | EndConfig]:
     return actions  # type: ignore[return-value]
 
 
-def test_who_runs_out_of_memory_is_trained_by_the_next_choice_and_not_given_up() -> None:
+def test_after_an_out_of_memory_error_the_config_continues_with_the_next_strategy() -> None:
     both = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, refusal="no"))
     starved = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),) * 3)
     (assign,) = decided(starved, both)
@@ -187,7 +187,7 @@ def test_who_runs_out_of_memory_is_trained_by_the_next_choice_and_not_given_up()
     assert (assign.attempt.strategy, assign.attempt.expected) == (DDP, 3.0)
 
 
-def test_for_whom_no_choice_is_left_has_failed() -> None:
+def test_a_config_without_a_feasible_strategy_has_failed() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),))
     (end,) = decided(config, known(told(DDP, refusal="no"), told(GANG, refusal="no")))
     assert isinstance(end, EndConfig)

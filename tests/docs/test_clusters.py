@@ -185,7 +185,7 @@ def test_the_hosts() -> None:
     assert "env" not in container, "secrets come by reference"
 
 
-def test_the_image_has_extras_that_there_are() -> None:
+def test_the_image_names_existing_extras() -> None:
     text = (FOLDER / "kubernetes" / "Dockerfile").read_text()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (named,) = re.findall(r"'\.\[(.*)\]'", text)

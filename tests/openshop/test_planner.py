@@ -50,7 +50,7 @@ def test_every_policy_makes_valid_schedules(problem: Instance, policy: str, seed
 
 @settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(instances(), st.integers(0, 99))
-def test_what_happens_otherwise_than_expected_leaves_valid_schedules(problem: Instance, seed: int) -> None:
+def test_disturbances_leave_valid_schedules(problem: Instance, seed: int) -> None:
     actual = problem.durations * np.random.default_rng(seed).lognormal(0, 0.5, problem.durations.shape)
     outages = [Outage(0, 3.0, 7.0), Outage(problem.nodes - 1, 8.0, 9.0)]
     found = schedule(problem, "auto", seed, 0.001, Disturbances(actual, outages))
@@ -127,7 +127,7 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
 
 
 @pytest.mark.parametrize("expected", [0.0, 1e-9])
-def test_what_takes_much_longer_than_expected_is_not_planned_for_ever(expected: float) -> None:
+def test_a_unit_that_takes_far_too_long_does_not_delay_planning_for_ever(expected: float) -> None:
     found = schedule(np.full((6, 3), expected), disturbances=Disturbances(np.ones((6, 3))))
     assert found.makespan <= 8.0
 
@@ -168,12 +168,12 @@ def test_fetching_pays_when_waiting_costs_more() -> None:
         ({"durations": [[1.0]], "node_ready": inf}, "node_ready is inf"),
     ],
 )
-def test_bad_instances_are_told(arguments: dict[str, Any], said: str) -> None:
+def test_bad_instances_are_reported(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         instance(**arguments)
 
 
-def test_bad_arguments_are_told() -> None:
+def test_bad_arguments_are_reported() -> None:
     with pytest.raises(ScheduleError, match="did you mean 'random'"):
         schedule([[1.0]], "randon")
     with pytest.raises(ScheduleError, match="seconds is -1"):

@@ -96,7 +96,7 @@ class Counts(Gpt):
     ],
     ids=["no blocks", "no such module", "too many", "none", "control flow", "assigns"],
 )
-def test_what_cannot_be_cut(model: nn.Module, begin: list[str] | None, said: str) -> None:
+def test_models_that_cannot_be_cut(model: nn.Module, begin: list[str] | None, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         split(model, 2, begin, training=True)
     if isinstance(model, Counts):

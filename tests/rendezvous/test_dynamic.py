@@ -179,7 +179,7 @@ def test_an_addition_whose_answer_is_lost_counts_once() -> None:
         ({"CEREBRO_ETCD_PASSWORD": "x"}, "give both user and password"),
     ],
 )
-def test_an_etcd_that_cannot_be_used_is_told(
+def test_an_unusable_etcd_is_reported(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], told: str
 ) -> None:
     for name, value in env.items():

@@ -197,7 +197,7 @@ def rank_of(agent: Agent) -> int:
     return found[0]
 
 
-def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
+def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     """By SIGTERM in the middle of a unit, by hand (one of two ranks), by SIGTERM to its rank, and while it
     still imports."""
     stage.config("c", pause=0.2)
@@ -246,7 +246,7 @@ def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
         assert not [line for line in stage.log(name) if line["level"] == "error"]
 
 
-def test_who_slept_and_who_waited_goes_on_without_a_restart(stage: Stage) -> None:
+def test_nodes_that_slept_or_waited_continue_without_a_restart(stage: Stage) -> None:
     """A zombie's commit is refused, and it registers anew; an etcd that was away costs nothing."""
     stage.config("c", pause=0.05)
     agent = stage.start("node")
@@ -288,7 +288,7 @@ def test_who_slept_and_who_waited_goes_on_without_a_restart(stage: Stage) -> Non
     assert not [line for line in stage.log("node") if line["level"] == "error"]
 
 
-def test_a_hanging_and_a_killed_rank_are_told_apart(stage: Stage) -> None:
+def test_a_hanging_and_a_killed_rank_are_distinguished(stage: Stage) -> None:
     stage.config("hangs", pause=600.0)
     stage.config("c", pause=0.05)
     agent = stage.start("node")

@@ -208,7 +208,7 @@ def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -
         assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
 
 
-def test_a_node_that_was_asked_to_leave_is_so_when_its_ranks_are_started_anew(ledger: Ledger) -> None:
+def test_a_draining_node_still_drains_when_its_ranks_are_restarted(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.drain("n", 7.0)
         registration.renew(GONE, SOON)

@@ -75,7 +75,7 @@ def commit(revision: int) -> Event:
     return UnitCommitted(revision, Visit(Unit("c", 0, 0), 0, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0))
 
 
-def test_what_users_code_has_started_ends_with_the_nodes(make: Make, tmp_path: Path) -> None:
+def test_processes_that_users_code_has_started_end_with_the_nodes(make: Make, tmp_path: Path) -> None:
     """Also what has left its parent, process group and session: it is nobody's child any more."""
     daemon = f"setsid sh -c 'sleep 1000 & echo $! > {tmp_path}/daemon' &"
     with make(f"{daemon}\nsleep 1000 & echo $! > {tmp_path}/child\nwait"):
@@ -94,7 +94,7 @@ def is_running(pid: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
+def test_torchruns_logs_are_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
     logs = tmp_path / "a-run" / "logs"
     leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"
     with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
@@ -104,7 +104,7 @@ def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) 
     assert not (logs / "scratch").exists(), "what a killed agent leaves goes with the others' end"
 
 
-def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
+def test_a_dead_agent_is_restarted_after_longer_and_longer_pauses(
     make: Make, tmp_path: Path, said: list[str]
 ) -> None:
     with make("exit 3") as agents:
@@ -120,7 +120,7 @@ def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
     )
 
 
-def test_a_kill_is_told_as_one(make: Make, said: list[str]) -> None:
+def test_a_kill_is_reported_as_a_kill(make: Make, said: list[str]) -> None:
     with make("kill -9 $$") as agents:
         keep_until(agents, lambda: bool(said))
     assert said[0].startswith("n was killed (SIGKILL); to be started anew")
@@ -136,7 +136,7 @@ def test_a_commit_ends_the_count(make: Make, said: list[str]) -> None:
         assert "in 0.05 s" in said[-1]
 
 
-def test_who_was_asked_to_leave_is_not_started_again(make: Make, tmp_path: Path, said: list[str]) -> None:
+def test_an_agent_of_a_drained_node_is_not_restarted(make: Make, tmp_path: Path, said: list[str]) -> None:
     with make("exit 1") as agents:
         agents.observe([NodeDraining(SINCE + 1, "n", 30.0), NodeDraining(SINCE + 2, "another", 30.0)])
         keep_until(agents, lambda: agents.left)
@@ -157,7 +157,7 @@ def test_who_was_asked_to_leave_is_not_started_again(make: Make, tmp_path: Path,
     ],
     ids=["before this start", "under an older registration", "another node"],
 )
-def test_what_does_not_ask_this_node_to_leave(make: Make, tmp_path: Path, events: list[Event]) -> None:
+def test_these_events_do_not_drain_this_node(make: Make, tmp_path: Path, events: list[Event]) -> None:
     with make("exit 1") as agents:
         for event in events:
             agents.observe([event])
@@ -182,7 +182,7 @@ def test_stopping_gives_the_grace(make: Make, tmp_path: Path, said: list[str]) -
     ]
 
 
-def test_who_does_not_end_in_time_is_killed(make: Make, tmp_path: Path) -> None:
+def test_an_agent_that_does_not_end_in_time_is_killed(make: Make, tmp_path: Path) -> None:
     script = f"trap '' TERM\ntouch {tmp_path}/ready\nwhile :; do sleep 0.01; done"
     with make(script) as agents:
         keep_until(agents, (tmp_path / "ready").exists)

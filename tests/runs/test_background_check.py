@@ -72,7 +72,7 @@ def ended(beside: BackgroundCheck, state: State) -> None:
         time.sleep(0.05)
 
 
-def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
+def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")
     recipe = load_recipe(RECIPE, root=tmp_path)

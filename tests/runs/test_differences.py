@@ -16,7 +16,7 @@ def test_equal_trainings_have_no_differences() -> None:
     assert differences(course, course) == []
 
 
-def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_first() -> None:
+def test_each_name_is_listed_once_where_it_differs_first_with_likely_causes_on_top() -> None:
     ordinary = [
         moment({"weight a": "#1", "attribute n": "1"}),
         moment({"weight a": "#2", "attribute n": "2"}),
@@ -57,7 +57,7 @@ def test_a_training_that_takes_another_course_is_not_compared_further() -> None:
     assert other.name == "course"
 
 
-def test_what_varies_by_itself_says_nothing_of_hopping() -> None:
+def test_a_value_that_varies_by_itself_is_not_blamed_on_hopping() -> None:
     found = differences(
         [moment({"logged seconds": "1", "weight a": "1"})], [moment({"logged seconds": "2", "weight a": "2"})]
     )

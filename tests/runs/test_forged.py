@@ -197,7 +197,7 @@ class TestTheHistory:
             assert bool(found) == (body["revision"] <= last)
             assert [violation.invariant for violation in violations(check_report(forged))] == ["report"]
 
-    def test_an_end_that_is_missing_is_found_by_what_is_of_later(self, folder: RunFolder) -> None:
+    def test_a_missing_end_is_found_by_later_files(self, folder: RunFolder) -> None:
         lines, origins = read_lines(folder.history), known_origins(folder)
         assigned = max(origin.attempt for origin in origins)
         for length in range(2, len(lines)):
@@ -205,7 +205,7 @@ class TestTheHistory:
             assert bool(found) == (lines[length - 1].event.revision < assigned)
             assert not list(record_chain.checkpoints(lines[:length], origins, grows=True))
 
-    def test_a_head_that_was_noted_is_asked_for(self, folder: RunFolder) -> None:
+    def test_verify_checks_a_head_that_was_noted(self, folder: RunFolder) -> None:
         head = RunResult(folder).head
         assert head is not None
         shutil.rmtree(folder.path / "checkpoints")
@@ -227,7 +227,7 @@ class TestTheHistory:
         (folder.path / "checkpoints").mkdir()
         assert "report" in wrong(RunResult(folder)), "which is of a record with digests"
 
-    def test_what_is_put_behind_its_end(self, folder: RunFolder) -> None:
+    def test_lines_that_are_appended(self, folder: RunFolder) -> None:
         """With digests that fit, and heads that were noted before."""
         true = bodies(folder)
         better = copy.deepcopy(true[3])

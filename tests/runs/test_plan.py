@@ -85,7 +85,7 @@ def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
 
 
-def test_what_one_config_waits_for_the_others_on_its_host_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_times_for_data_are_shared_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 0.1 s a batch, 0.06 are waiting: the first of 6 configs has that, on each of the hosts alone."""
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
     measured = told(tried("c0000", 0.1, data_seconds=0.06))
@@ -113,7 +113,7 @@ def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
     assert found.communication == ()
 
 
-def test_choices_are_compared_and_those_refused_are_left_out() -> None:
+def test_strategies_are_compared_and_refused_ones_are_left_out() -> None:
     """Two nodes are worth it together, if there is but one config; three partitions for two pairs."""
     values = {
         "gang": 2,
@@ -133,20 +133,20 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
     assert found.memory == {SINGLE: 5_000_000, PAIR: 7_000_000}
 
 
-def test_if_nothing_can_be_trained_that_is_said_once() -> None:
+def test_if_nothing_can_be_trained_one_error_says_so() -> None:
     refused = StrategyCost("c0000", SINGLE, refusal="out of memory: it took 9 GB")
     with pytest.raises(RecipeError) as error:
         plan(told(refused), [2, 4], [1, 2])
     assert str(error.value) == "no candidate can be trained: single: c0000: out of memory: it took 9 GB"
 
 
-def test_a_search_that_stops_configs_is_told_to_be_a_guess() -> None:
+def test_the_forecast_counts_configs_that_the_search_stops() -> None:
     search = {"method": "asha", "space": {"lr": {"uniform": [0.1, 0.9]}}, "num": 9}
     found = plan(told(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
     assert found.stopped > 0
 
 
-def test_what_even_progress_costs_is_told_where_it_is_weighed() -> None:
+def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
     rng = random.Random(0)
     measured = told(*(tried(f"c{i:04d}", 0.01 * rng.lognormvariate(0, 1)) for i in range(6)))
 

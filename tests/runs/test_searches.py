@@ -162,7 +162,7 @@ def test_a_search_goes_on_from_another_runs_best(asha: RunResult) -> None:
     assert "search.start" not in str(error.value)
 
 
-def test_what_cannot_be_gone_on_from_is_told_before_anything_starts(asha: RunResult) -> None:
+def test_an_impossible_start_is_reported_before_anything_starts(asha: RunResult) -> None:
     def told(**changed: Any) -> str:
         search = {"method": "random", "num": 1, "max_epochs": 20, "start": {"run": asha.run}, **changed}
         with pytest.raises(CerebroError) as error:

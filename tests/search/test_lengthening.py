@@ -33,7 +33,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_says_what_would_be_another(name: str) -> None:
+def test_a_search_says_which_lengthening_would_change_it(name: str) -> None:
     section, epochs, longer, more = SEARCHES[name]
     before = recipe(8 if "further" in name else 9, **section)
     after = recipe(epochs, **section)

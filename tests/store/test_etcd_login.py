@@ -70,7 +70,7 @@ def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
         assert store.get("/ours/x") is None
 
 
-def test_a_wrong_password_is_refused_and_not_told(connect: Connect, ann: StoreSettings) -> None:
+def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
             with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_wrong_password_is_refused_and_not_told(connect: Connect, ann: StoreSe
         assert "wrong-pw" not in repr(store)
 
 
-def test_a_missing_login_is_asked_for(connect: Connect, server: EmbeddedEtcd) -> None:
+def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> None:
     with closing(connect(server.settings)) as store:
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")

@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: Worl
         assert path.read_bytes() == before + line
 
 
-def test_what_an_interrupt_left_behind_the_known_end_is_written_once(world: World, path: Path) -> None:
+def test_lines_that_an_interrupt_left_behind_the_known_end_are_written_once(world: World, path: Path) -> None:
     """Ctrl-C may come between the write and the note of it."""
     events = play(world, 2)
     append_all(Journal(path), events)
@@ -151,7 +151,7 @@ def test_a_file_of_half_a_line_is_empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [1, 4, 9])
-def test_what_was_missed_is_appended(world: World, path: Path, known: int) -> None:
+def test_missed_events_are_appended(world: World, path: Path, known: int) -> None:
     """Behind what is there, however much of the last revision that is."""
     events = play(world, 3)
     append_all(Journal(path), events[:known])

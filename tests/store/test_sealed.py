@@ -118,7 +118,7 @@ FORGERIES: dict[str, Callable[[Opened, str], bytes]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_what_is_not_signed_is_not_believed(run: Opened, forge: Callable[[Opened, str], bytes]) -> None:
+def test_an_unsigned_value_is_not_believed(run: Opened, forge: Callable[[Opened, str], bytes]) -> None:
     keys = run.ledger.keys
     reads: dict[str, Callable[[], object]] = {
         keys.config("c"): lambda: run.ledger.config("c"),
@@ -191,7 +191,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
         (KEY, OTHER, False, "signed with another key"),
     ],
 )
-def test_who_may_believe_a_run(
+def test_signed_runs_and_keys_must_match(
     signed: RunKey | None, ours: RunKey | None, trusted: bool, told: str | None
 ) -> None:
     bare = MemoryStore()
@@ -230,7 +230,7 @@ def test_a_run_of_before_there_were_keys_is_signed_as_it_stands(bare: Store) -> 
     assert first == [item.mod_revision for item in bare.range(ours.keys.prefix).items], "once is enough"
 
 
-def test_what_only_has_to_be_there_is_not_signed(run: Opened) -> None:
+def test_keys_whose_presence_suffices_are_not_signed(run: Opened) -> None:
     keys = run.ledger.keys
     for key in (keys.opening, keys.hosts + "h"):
         run.ledger.store.txn([], [Put(key, b"{}")])

@@ -73,7 +73,7 @@ def test_a_prefix_as_a_range(prefix: str, first: bytes, end: bytes) -> None:
         ("something new", 99, Refused),
     ],
 )
-def test_what_an_error_means_for_the_request(message: str, code: int, kind: type[Exception]) -> None:
+def test_the_effect_of_each_error_on_the_request(message: str, code: int, kind: type[Exception]) -> None:
     error = from_error({"message": message, "code": code}, "etcd at here:1")
     assert type(error) is kind
     assert message in str(error)

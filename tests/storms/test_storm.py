@@ -93,7 +93,7 @@ def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
     assert not hits([late], ["node-0"]), "nobody may be excused by it"
 
 
-def test_a_flipped_bit_hits_all_who_share_the_cache() -> None:
+def test_a_flipped_bit_hits_all_nodes_that_share_the_cache() -> None:
     flip = Strike(Fault(What.FLIP, Whom.RANK, 3, Point.IN_UNIT), target="node-1")
     assert hits([flip, Strike(SAVE, target="node-1")], {"node-0": 0, "node-1": 0}) == {
         "node-0": 1,

@@ -40,7 +40,7 @@ def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy
         assert bad is None
 
 
-def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: Ranks) -> None:
+def test_random_draws_are_repeated_by_the_same_strategy_also_in_parts(ranks: Ranks) -> None:
     noise = {"noise": 0.1, "dropout": 0.3}
     one, other = together(ranks, "ready-made", DDP, noise)
     assert not set(one["drawn"]) & set(other["drawn"]), "each rank draws its own"
@@ -51,11 +51,11 @@ def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: R
         assert again[0]["told"] == one["told"]
 
 
-def test_what_is_not_finite_is_known_on_the_rank_that_leads(ranks: Ranks) -> None:
+def test_values_that_are_not_finite_are_known_on_the_leading_rank(ranks: Ranks) -> None:
     told = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["told"]
     assert told[-1][2] == "the metric train_loss is nan"
 
 
-def test_a_pass_of_ones_own_where_it_cannot_be(ranks: Ranks) -> None:
+def test_a_train_fn_is_refused_with_deepspeed(ranks: Ranks) -> None:
     with pytest.raises(RankFailed, match="a train_fn does its own steps, and deepspeed needs others"):
         together(ranks, "own", ZERO, {})

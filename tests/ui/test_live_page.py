@@ -179,7 +179,9 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     assert check(history) == []
 
 
-def test_who_may_not(run: LiveRun, places: Places, session: tuple[requests.Session, Page]) -> None:
+def test_requests_that_are_refused(
+    run: LiveRun, places: Places, session: tuple[requests.Session, Page]
+) -> None:
     client, page = session
     for url in (page.origin, f"{page.origin}/?token=wrong", f"{page.origin}/assets/main.js"):
         assert requests.get(url, timeout=30).status_code == 403

@@ -43,7 +43,7 @@ def scraped(port: int) -> dict[str, float]:
     return found
 
 
-def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_of_a_rank_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, log, cache = HandClock(), EventLog(), PartitionCache(tmp_path)
     with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, log):
         port = caplog.records[-1].__dict__["fields"]["port"]
@@ -65,9 +65,7 @@ def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
     log.info("began")  # nobody listens any more
 
 
-def test_what_is_saved_behind_the_next_unit_is_no_work(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_save_behind_the_next_unit_is_no_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, cache = HandClock(), PartitionCache(tmp_path)
     first, second = EventLog(attempt=1), EventLog(attempt=2)
     with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, first):
@@ -96,7 +94,7 @@ def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("env", [{}, {VARIABLE: "9100", "LOCAL_RANK": "1"}])
-def test_nobody_is_told_who_did_not_ask(
+def test_without_a_port_nothing_is_exposed_or_logged(
     env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with exposed(env, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()):
@@ -104,7 +102,7 @@ def test_nobody_is_told_who_did_not_ask(
 
 
 @pytest.mark.parametrize("port", ["http", "0", "70000"])
-def test_what_is_no_port_is_told(port: str, tmp_path: Path) -> None:
+def test_an_invalid_port_is_reported(port: str, tmp_path: Path) -> None:
     with (
         pytest.raises(RunError, match=f"{VARIABLE} is '{port}'"),
         exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()),

@@ -50,7 +50,9 @@ def test_a_profile_has_seconds_and_memory_and_changes_nothing(make_scene: Make) 
         ("train", Strategy("fsdp", options={"wrap": ["Nothing"]}), "has no module of class 'Nothing'"),
     ],
 )
-def test_what_is_not_feasible_is_told(make_scene: Make, deed: str, strategy: Strategy, story: str) -> None:
+def test_an_infeasible_strategy_is_reported(
+    make_scene: Make, deed: str, strategy: Strategy, story: str
+) -> None:
     scene = make_scene(deed=deed)
     told = profile(scene, strategy=strategy)
     assert told is not None
@@ -81,7 +83,7 @@ def test_a_unit_that_takes_too_much_is_refused(make_scene: Make, deed: str, batc
     assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (told.refusal or "")
 
 
-def test_the_limit_as_people_write_it() -> None:
+def test_the_memory_limit_in_the_forms_that_people_write() -> None:
     assert [limit_of({"CEREBRO_MEMORY": text}) for text in ("", "5", "1.5K", "2M", "3GB")] == [
         *(None, 5, 1500, 2_000_000, 3_000_000_000)
     ]

@@ -193,14 +193,14 @@ class TestWaysBack:
         for ref in refs:
             checkpoint.verify(ref)
 
-    def test_or_to_the_beginning(self, lineage: Lineage) -> None:
+    def test_the_way_goes_back_to_the_beginning(self, lineage: Lineage) -> None:
         refs = [lineage.go_on(), lineage.go_on(), lineage.go_on()]
         whole = checkpoint.load(refs[-1])
         for ref in refs:
             DAMAGES["tensors cut short"](ref)
         assert_same(lineage.state_fetcher.load(refs[-1]), whole)
 
-    def test_what_was_fetched_ahead_in_vain_is_repaired_too(self, lineage: Lineage) -> None:
+    def test_a_damaged_prefetched_state_is_repaired_too(self, lineage: Lineage) -> None:
         lineage.go_on()
         ref = lineage.go_on()
         DAMAGES["tensors cut short"](ref)

@@ -101,7 +101,7 @@ def told(scene: Scene) -> list[tuple[type, str]]:
     return found
 
 
-def test_a_quick_save_tells_nothing_but_the_commit(scene: Scene) -> None:
+def test_a_quick_save_reports_nothing_but_the_commit(scene: Scene) -> None:
     scene.perform()
     assert told(scene) == [(UnitAssigned, "c"), (UnitCommitted, "c")]
     assert scene.ledger.visits()[0].save_seconds == 0.0
@@ -126,7 +126,7 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
 
 
 @pytest.mark.parametrize(("quick", "announced"), [(60.0, []), (0.0, [(UnitTrained, "c")])])
-def test_what_is_queued_waits_for_no_commit(
+def test_a_queued_unit_waits_for_no_commit(
     make_scene: Make, gate: Gate, quick: float, announced: list[tuple[type, str]]
 ) -> None:
     """A save is announced only if the last one took a while."""
@@ -154,7 +154,7 @@ def test_what_is_queued_waits_for_no_commit(
 @pytest.mark.parametrize(
     ("strategy", "rounds"), [(Strategy(), 4), (Strategy("fsdp"), 1)], ids=["single", "fsdp"]
 )
-def test_what_is_saved_is_what_was_trained(
+def test_the_saved_state_is_the_trained_one(
     make_scene: Make, gate: Gate, strategy: Strategy, rounds: int
 ) -> None:
     """Whatever the rank does meanwhile: all units of two configs, as if each had been saved at once."""
@@ -181,7 +181,7 @@ def test_what_is_saved_is_what_was_trained(
     ("error", "kind"),
     [(OSError(28, "no space left"), FailureKind.DISK_FULL), (ValueError("odd"), FailureKind.EXCEPTION)],
 )
-def test_what_cannot_be_saved_fails_its_unit_alone(
+def test_a_state_that_cannot_be_saved_fails_its_unit_alone(
     slow: Scene, gate: Gate, error: Exception, kind: FailureKind
 ) -> None:
     slow.perform()
@@ -209,7 +209,7 @@ def test_tensors_that_two_units_share_are_found_out(make_scene: Make, gate: Gate
     assert "was written to while it was saved" in scene.config.failures[0].story
 
 
-def test_who_leaves_saves_first(slow: Scene, gate: Gate) -> None:
+def test_a_leaving_node_saves_first(slow: Scene, gate: Gate) -> None:
     slow.perform()
     slow.leaving.ask(20.0)
     threading.Timer(0.05, gate.opened.set).start()
@@ -227,7 +227,7 @@ def test_a_registration_lost_meanwhile_is_noticed_at_the_commit(slow: Scene, gat
     assert not [path for path in GatedFileSystem.store if "/c/" in path], "nothing is left"
 
 
-def test_what_ends_the_writer_is_told() -> None:
+def test_an_error_in_the_writer_is_reported() -> None:
     met: list[BaseException] = []
 
     def odd() -> None:

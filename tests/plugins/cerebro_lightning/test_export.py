@@ -99,7 +99,7 @@ def test_its_arguments_are_in_it_and_nothing_of_ours(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_stock_checkpoint_does_not_carry_is_told(module: str, told: list[str]) -> None:
+def test_state_that_a_stock_checkpoint_does_not_carry_is_reported(module: str, told: list[str]) -> None:
     case = Case(module)
     state = hop([result for _, result in units(case)][2].state)
     given = LightningTask(case.section, FOLDER).export(case.hparams, state, SEED, case.epochs, BATCHES)

@@ -77,7 +77,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_who_depends_on_the_length_is_named(name: str) -> None:
+def test_code_that_depends_on_the_length_is_named(name: str) -> None:
     case, text = NAMED[name]
     plain = vars(L.Trainer)["max_epochs"]
     assert list(readers(case)) == [text]

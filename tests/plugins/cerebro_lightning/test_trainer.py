@@ -223,7 +223,7 @@ BAD_DATA: list[tuple[str, Any]] = [
 ]
 
 
-def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
+def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> None:
     class Local(pl.LightningModule):
         pass
 
