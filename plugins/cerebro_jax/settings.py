@@ -26,7 +26,7 @@ _CARRIED = frozenset(
         "jax_threefry_partitionable",
     )
 )
-"""Those by which training may become another one."""
+"""Settings that may change the result of training."""
 
 
 def _value(name: str) -> Any:

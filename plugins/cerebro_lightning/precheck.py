@@ -1,7 +1,7 @@
-"""What several ranks will refuse of a module, checked before there are any: on a module without values.
+"""Checks whether several ranks would refuse a module, before any rank starts: on a module without values.
 
-A unit refuses by the values that it has (``distributed.py``). What needs more than a constructor's call, a
-trainer or values, is left to it.
+A unit checks the module with its values (``distributed.py``). Checks that need a trainer or values are left
+to it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def refuse(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ran
 
 
 def _optimizer(module: pl.LightningModule) -> Optimizer:
-    """The module's first; if it needs its trainer to tell, one that any parallelism takes."""
+    """The module's first optimizer; a simple one if ``configure_optimizers`` needs the trainer."""
     try:
-        told: Any = module.configure_optimizers()
+        configured: Any = module.configure_optimizers()
     except Exception:  # whatever the user's code needs
         return SGD(module.parameters(), lr=0.0)
-    optimizers, _, _ = configure_optimizers(MockOptimizer() if told is None else told)
+    optimizers, _, _ = configure_optimizers(MockOptimizer() if configured is None else configured)
     first: Optimizer = optimizers[0]
     return first

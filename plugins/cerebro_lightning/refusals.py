@@ -1,4 +1,5 @@
-"""What cannot be honoured on several ranks: refused by name, before the first batch."""
+"""Refusals of settings, callbacks and modules that cannot be honoured on several ranks: by name, before the
+first batch."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _PRECISIONS: Mapping[Any, str] = {
 
 
 def stepwise(by: Parallelism, name: str) -> Stepwise:
-    """``by``, called ``name``. Raises ``TaskError`` if it takes whole steps only."""
+    """``by``, which errors call ``name``. Raises ``TaskError`` if it takes whole steps only."""
     if not isinstance(by, Stepwise):
         raise TaskError(
             f"{name} makes whole steps by itself, and a LightningModule's training step is its own: choose "
@@ -33,7 +34,8 @@ def stepwise(by: Parallelism, name: str) -> Stepwise:
 
 
 def precision_of(settings: Mapping[str, Any], name: str) -> str:
-    """The precision that ``settings`` of the trainer ask for. Raises ``TaskError`` if ``name`` has it not."""
+    """The precision that the trainer's ``settings`` name. Raises ``TaskError`` if ``name`` does not support
+    it."""
     asked = settings.get("precision")
     if asked not in _PRECISIONS:
         raise TaskError(f"task.trainer: precision {asked!r} under {name}: choices there: 32-true, bf16-mixed")
@@ -53,7 +55,7 @@ def refuse_settings(settings: Mapping[str, Any], by: Stepwise, name: str) -> Non
 
 
 def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) -> None:
-    """The same for callbacks."""
+    """Refuse callbacks that this parallelism cannot honour."""
     for callback in callbacks:
         kind = type(callback).__name__
         if averages_weights(callback) and not isinstance(by, Ddp):
@@ -65,7 +67,8 @@ def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) 
 
 
 def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
-    """The same for the module, as its constructor and ``configure_model`` have made it."""
+    """Refuse a module, as made by its constructor and ``configure_model``, that this parallelism cannot
+    honour."""
     kind = type(module).__name__
     if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
         raise TaskError(f"{kind}.configure_model shards the model itself: under {name} leave it whole")
@@ -86,7 +89,7 @@ def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
 
 
 def refuse_lazy(module: pl.LightningModule, name: str) -> None:
-    """The same for layers that have not seen a batch."""
+    """Refuse lazy layers, which have no parameters until they see a batch."""
     if lazy := [path for path, parameter in module.named_parameters() if is_lazy(parameter)]:
         raise TaskError(
             f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first "
@@ -96,5 +99,5 @@ def refuse_lazy(module: pl.LightningModule, name: str) -> None:
 
 
 def without_optimizer(module: pl.LightningModule) -> TaskError:
-    """To be raised for a module that has none."""
+    """The error for a module without an optimizer."""
     return TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")

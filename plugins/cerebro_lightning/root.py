@@ -19,8 +19,8 @@ from cerebro_elastic.extending.state import (
 class Root(nn.Module):
     """``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
 
-    It has the module's parameters, buffers and parts as its own, under the same names, but is another object:
-    what a parallelism hangs on it runs once a step, and ``self(x)`` inside a step is a plain call.
+    It shares the module's parameters, buffers and parts, under the same names, but is another object: a hook
+    that a parallelism adds to it runs once a step, and ``self(x)`` inside a step is a plain call.
     """
 
     def __init__(self, module: pl.LightningModule, precision: Precision) -> None:

@@ -12,7 +12,7 @@ from cerebro_elastic.extending.parallelism import Parts
 from cerebro_elastic.extending.state import buffers_of, parameters_of
 
 Holders: TypeAlias = Mapping[str, tuple[int, ...]]
-"""By name, tied names included: ranks, in order. The first is the tensor's *home*, which speaks for it."""
+"""By name, tied names included: ranks, in order. The first is the tensor's *home*: it counts the tensor."""
 
 
 def holders(model: nn.Module, stages: Sequence[Collection[nn.Module]]) -> dict[str, tuple[int, ...]]:
@@ -25,7 +25,8 @@ def holders(model: nn.Module, stages: Sequence[Collection[nn.Module]]) -> dict[s
 
 
 def keep(parts: Parts, holders: Holders, rank: int, device: torch.device) -> None:
-    """Let go of what ``rank`` does not hold. What it holds goes to ``device`` and stays the same object."""
+    """Release the tensors that ``rank`` does not hold. Those it holds go to ``device`` and stay the same
+    objects."""
     for name, module in parts.model.named_modules():
         for table in (parameters_of(module), buffers_of(module)):
             for key, tensor in table.items():

@@ -1,7 +1,7 @@
 """The project on a host: a copy of the working directory that Ray has unpacked.
 
 Ray's own copy has a path that changes with each cluster and each change of the project, and Ray deletes it. A
-run's record names the folder of its modules, also for a host that comes later and for ``replay``.
+run's record names the folder of its modules, also for hosts that join later and for ``replay``.
 """
 
 from __future__ import annotations
