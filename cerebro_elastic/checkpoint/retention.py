@@ -35,7 +35,6 @@ class KeptCheckpoints:
     """
 
     plan: Plan
-    """The run's plan."""
     metric: str
     """The metric that says which epoch is best."""
     mode: Literal["min", "max"]

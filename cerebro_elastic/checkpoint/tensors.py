@@ -78,7 +78,6 @@ class TensorSpec:
     dtype: str
     """The name of its dtype, such as ``float32``."""
     shape: tuple[int, ...]
-    """Its shape."""
 
     def of(self, part: Part) -> TensorSpec:
         """The same of one part of the tensor."""

@@ -29,7 +29,6 @@ class ClassBalance:
     """How many rows each class has in a column of classes."""
 
     column: str
-    """The column."""
     classes: Mapping[int, str]
     """The name of each value."""
     counts: Mapping[Split, Mapping[int, int]]
@@ -43,7 +42,6 @@ class Description:
     url: str
     """Where it is."""
     manifest: Manifest
-    """Its manifest."""
     column_bytes: Mapping[str, int]
     """The bytes of each column in all files."""
     balances: Sequence[ClassBalance]

@@ -123,7 +123,6 @@ class Shared:
     """Records that this process has in use."""
 
     records: Records
-    """The records."""
     claims: int
     """The file descriptor of the file whose bytes are locked by whoever makes the records next."""
 

@@ -35,7 +35,6 @@ class MappedArray:
     dtype: str
     """The array's numpy dtype."""
     shape: tuple[int, ...]
-    """The array's shape."""
     offset: int = 0
     """Bytes of the file before the array."""
 
@@ -62,13 +61,11 @@ class OffsetsFile:
     """The offsets of a column of varying lengths."""
 
     array: MappedArray
-    """The offsets."""
     sums: MappedArray
     """Their row sums, taken when the file was checked."""
     values: int
     """How many values the column has."""
     column: str
-    """The column's name."""
 
     def load(self) -> Index:
         """The offsets, in memory. Raises ``DamagedData`` if they have changed since they were checked,

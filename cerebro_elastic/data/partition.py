@@ -38,7 +38,6 @@ class Partition:
     index: int
     """Its number in its split."""
     rows: int
-    """Its number of rows."""
     columns: Mapping[str, Array | Ragged]
     """Each column, of shape ``(rows, ...)`` or of varying lengths, in the manifest's order."""
     sums: Mapping[str, Sums] = field(default_factory=dict)

@@ -31,7 +31,6 @@ class PartitionRows:
     """The rows of one partition."""
 
     split: Split
-    """The partition's split."""
     index: int
     """The partition's number in its split."""
     columns: Columns

@@ -50,7 +50,6 @@ class Span:
     """The time that a node spent on an attempt."""
 
     node: str
-    """The node's name."""
     start: float
     """When it began, in seconds of wall-clock time."""
     end: float
@@ -89,7 +88,6 @@ class QuarantineSpan:
     """A time in which a node got no units, after failures on it."""
 
     node: str
-    """The node's name."""
     start: float
     """When it began, in seconds of wall-clock time."""
     end: float
@@ -108,7 +106,6 @@ class Share:
     """What a node did with its time, in seconds."""
 
     node: str
-    """The node's name."""
     present: float
     """While it was registered."""
     training: float

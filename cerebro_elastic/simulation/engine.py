@@ -56,7 +56,6 @@ class RunningUnit:
     """An attempt under way."""
 
     attempt: Attempt
-    """The attempt."""
     started: float
     """When its nodes took it up, in seconds of the virtual clock."""
     fetch: float

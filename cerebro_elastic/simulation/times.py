@@ -184,9 +184,7 @@ class UnitSizes:
     usual: int = 0
     """The bytes of the checkpoints of a config that is not in ``states``."""
     batches: int = 100
-    """Batches of a unit."""
     samples: int = 100
-    """Samples of a unit."""
 
     def state(self, config: str) -> int:
         """The bytes of the config's checkpoints."""

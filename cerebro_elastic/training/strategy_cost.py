@@ -12,7 +12,6 @@ class StrategyCost:
     """The measured cost of training ``config`` by ``strategy``, or why the strategy is refused."""
 
     config: str
-    """The config's id."""
     strategy: Strategy
     """The strategy that was measured."""
     batch_seconds: float = 0.0

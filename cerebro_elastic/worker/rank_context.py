@@ -39,9 +39,7 @@ class RankContext:
     unit_runner: UnitRunner
     """The run's task and data on this rank's device."""
     clock: Clock
-    """The rank's clock."""
     log: EventLog
-    """The rank's log."""
     identity: RankIdentity
     """Which process of which node this is."""
     leaving: Leaving

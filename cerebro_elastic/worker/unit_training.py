@@ -67,7 +67,6 @@ class TrainedUnit:
     """A unit that is trained and not saved yet, on the rank that leads."""
 
     attempt: Attempt
-    """The attempt that trained it."""
     config: Config
     """The config as it stood before."""
     basis: Basis

@@ -29,7 +29,6 @@ class HostCommand:
     recipe: str
     """The recipe's path: absolute, or relative to the working directory that Ray has unpacked."""
     run: str
-    """The run's id."""
     home: str
     """The folder of runs, the same path on all machines."""
     options: Sequence[str]

@@ -76,7 +76,6 @@ class Quarantine:
     """Give a node on which units keep failing no more of them for a while."""
 
     node: str
-    """The node's name."""
     why: str
     """The reason, for people."""
     failure: int

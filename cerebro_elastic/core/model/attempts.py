@@ -27,7 +27,6 @@ class Member:
     """A node of a gang."""
 
     node: str
-    """The node's name."""
     registration: int
     """The registration under which it takes part (``Node.registration``)."""
 
@@ -117,7 +116,6 @@ class Visit:
     output: CheckpointRef
     """The checkpoint that it wrote; that of an evaluation is its ``input``."""
     samples: int
-    """The number of samples."""
     batches: int
     """The number of batches, without those that were skipped."""
     seconds: float
@@ -237,7 +235,6 @@ class ProfileResult:
     unit: Unit
     """The unit whose first batches were trained; its phase is ``PROFILE``."""
     strategy: Strategy
-    """The strategy."""
     hardware: str
     """The kind of node."""
     node: str

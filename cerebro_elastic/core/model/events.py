@@ -59,7 +59,6 @@ class ConfigEnded(_Event):
     """A config failed beyond its tries, or was stopped."""
 
     config: str
-    """The config's id."""
     status: Status
     """``FAILED`` or ``STOPPED``."""
     reason: str
@@ -73,7 +72,6 @@ class ConfigResumed(_Event):
     """A stopped config, or one that an extension lets go on, continues from its head."""
 
     config: str
-    """The config's id."""
     reason: str
     """Why, for people."""
     by_hand: bool = False
@@ -95,7 +93,6 @@ class NodeLeft(_Event):
     """A registration ended: the node gave it up, or its lease ran out."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,6 @@ class NodeReady(_Event):
     """The ranks of a node that was starting are ready."""
 
     node: str
-    """The node's name."""
     cached: tuple[int, ...] = ()
     """The training partitions in its cache."""
 
@@ -113,7 +109,6 @@ class NodeDraining(_Event):
     """A registered node was asked to leave."""
 
     node: str
-    """The node's name."""
     grace: float
     """The seconds that it was given."""
 
@@ -123,7 +118,6 @@ class NodeQuarantined(_Event):
     """The controller gives a node no units for a while, because of its last failures."""
 
     node: str
-    """The node's name."""
     why: str
     """The reason, for people."""
     failure: int
@@ -137,7 +131,6 @@ class NodeReleased(_Event):
     """A node's quarantine is over."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +138,6 @@ class NodeStalled(_Event):
     """A registered node shows no sign of life except its lease."""
 
     node: str
-    """The node's name."""
     since: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
@@ -157,7 +149,6 @@ class NodeRecovered(_Event):
     """A stalled node shows signs of life again."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +217,6 @@ class UnitTrained(_Event):
     """An attempt is trained. Its save goes on behind the node's next unit."""
 
     node: str
-    """The attempt's node."""
     token: int
     """The attempt's token."""
 
@@ -236,7 +226,6 @@ class UnitCommitted(_Event):
     """An attempt became a visit."""
 
     visit: Visit
-    """The visit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +249,6 @@ class UnitWithdrawn(_Event):
     """The controller, or a node that leaves, took an assignment back. The attempt cannot commit any more."""
 
     node: str
-    """The attempt's node."""
     token: int
     """The attempt's token."""
 

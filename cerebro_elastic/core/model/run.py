@@ -27,7 +27,6 @@ class Plan:
     """What the decisions need to know of the recipe. Only an extension changes it: its ``epochs``."""
 
     run: str
-    """The run's id."""
     partitions: int
     """p: the number of training partitions."""
     epochs: int
@@ -89,7 +88,6 @@ class Spec:
     """What a run is made from; written when it is opened, and when it is extended."""
 
     plan: Plan
-    """The plan."""
     recipe: Mapping[str, Any]
     """The resolved recipe; values that it takes from other runs are written out."""
     recipe_digest: str
@@ -126,7 +124,6 @@ class Basis:
     """The digests of what a run is made from (``core/model/origin.py``)."""
 
     run: str
-    """The run's id."""
     spec: str
     """The digest of the spec without ``Spec.code``."""
     code: str

@@ -33,7 +33,6 @@ class Streak:
     """
 
     failures: int
-    """How many."""
     last: int
     """The token of the last."""
     kind: FailureKind
@@ -47,7 +46,6 @@ class Estimate:
     """What is known of a strategy for a config on a kind of node."""
 
     strategy: Strategy
-    """The strategy."""
     hardware: str
     """The kind of node."""
     seconds: float
@@ -97,11 +95,8 @@ class Usage:
     until: float = 0.0
     """When the last visit ended."""
     nodes: Mapping[str, NodeUsage] = field(default_factory=dict)
-    """The usage by node."""
     configs: Mapping[str, NodeUsage] = field(default_factory=dict)
-    """The usage by config."""
     batches_made: int = 0
-    """Batches that were made."""
     batches_shared: int = 0
     """Batches that were taken, since the host had made them for other configs."""
     data_seconds: float = 0.0

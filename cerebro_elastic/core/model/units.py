@@ -47,7 +47,6 @@ class PartialUnit:
     """A partition that a config has trained in part."""
 
     partition: int
-    """The partition."""
     batches: int
     """The number of its batches that are trained."""
 

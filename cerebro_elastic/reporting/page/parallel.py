@@ -48,7 +48,6 @@ class Path:
     """The line of a config over all axes."""
 
     config: str
-    """The config's id."""
     points: str
     """The points of an SVG polyline."""
     tip: str

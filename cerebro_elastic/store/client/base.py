@@ -28,9 +28,7 @@ class KeyValue:
     """A key and its present value."""
 
     key: str
-    """The key."""
     value: bytes
-    """Its value."""
     create_revision: int
     """The revision since which the key exists."""
     mod_revision: int
@@ -66,7 +64,6 @@ class Put:
     """Write a key."""
 
     key: str
-    """The key."""
     value: bytes
     """Its new value."""
     lease: int = 0
@@ -78,7 +75,6 @@ class Delete:
     """Delete a key; nothing happens if it is absent."""
 
     key: str
-    """The key."""
 
 
 Op: TypeAlias = Put | Delete
@@ -99,7 +95,6 @@ class Change:
     """A change of one key."""
 
     key: str
-    """The key."""
     revision: int
     """The revision that changed it."""
     item: KeyValue | None
@@ -111,7 +106,6 @@ class ChangeBatch:
     """All changes of one revision under the watched prefix."""
 
     revision: int
-    """The revision."""
     changes: tuple[Change, ...]
     """The changes, one for each key."""
 

@@ -50,7 +50,6 @@ class CertificateFiles:
     certificate: Path
     """A certificate by it, for a server and for clients."""
     private_key: Path
-    """The certificate's private key."""
 
     @classmethod
     def write(cls, key: RunKey, folder: Path) -> CertificateFiles:

@@ -20,7 +20,6 @@ class Listen:
     host: str
     """An address of this machine, or a name that leads to one; 0.0.0.0 or :: for all addresses."""
     port: int
-    """The port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
