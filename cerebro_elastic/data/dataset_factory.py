@@ -94,7 +94,7 @@ class DatasetFactory:
 
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
-    """The arguments are text, by which they are told apart."""
+    """The arguments are text, which distinguishes them."""
     from cerebro_elastic.data.datamodules import datasets_of_module, is_module
     from cerebro_elastic.data.datasets import NumberedDatasets
 

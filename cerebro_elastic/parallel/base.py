@@ -106,7 +106,7 @@ class Stepwise(Parallelism, Protocol):
     """Whether ``backward`` may be called several times before ``update``, the gradients adding up."""
 
     def backward(self, parts: Parts, loss: Tensor) -> None:
-        """Add the gradient of the mean of ``loss`` over the ranks to those that there are."""
+        """Accumulate the gradient of ``loss``, averaged over the ranks."""
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """Clip the gradient's total norm over all ranks to ``clip``, and let the optimizer take its step."""
