@@ -27,7 +27,7 @@ def required(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def first(function: Callable[..., Any]) -> str:
-    """The name of the first parameter; empty if there is none."""
+    """The name of the first parameter; empty without one."""
     return next(iter(inspect.signature(function).parameters), "")
 
 

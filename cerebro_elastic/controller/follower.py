@@ -21,7 +21,7 @@ class Doubtful(RunError):
 
 
 def nobody(_events: list[Event], _state: State) -> None:
-    """Nobody observes."""
+    """The default observer: does nothing."""
 
 
 class Follower:

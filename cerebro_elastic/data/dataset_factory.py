@@ -23,7 +23,8 @@ ROW = "row"
 """The column with the numbers of rows."""
 
 _KEPT = 2
-"""Datasets of so many different arguments stay in memory: those of the present unit and of the one before."""
+"""The number of datasets with different arguments that stay in memory: for the present unit and the one
+before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 _UNIT = 64
-"""Entries count places in segments in units of so many bytes."""
+"""Entries count places in segments in units of this many bytes."""
 _SEGMENT_BIT = 40
 """An entry is the segment's number, and in the lower bits the place plus one; 0: there is no record."""
 _MAPPED = 1 << 16
-"""Records of at least so many bytes are mapped; smaller ones are copied, which is faster."""
+"""Records of at least this many bytes are mapped; smaller ones are copied, which is faster."""
 _GROWTH = 1.1
 """Records may be larger than the first one by this factor before more room is asked for."""
 _MISSES = 3

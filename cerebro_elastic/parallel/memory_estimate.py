@@ -38,7 +38,7 @@ class Spreading(Protocol):
     """A parallelism whose ranks do not hold all of a model each."""
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
-        """What each of so many ranks holds in the memory of its ``device``."""
+        """What each of ``ranks`` ranks holds in the memory of its ``device``."""
 
 
 def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:

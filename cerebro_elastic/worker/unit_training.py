@@ -53,7 +53,7 @@ class SavedUnit:
     output: CheckpointRef
     """The state."""
     log: str | None
-    """The URL of the rows that were logged, if there are any."""
+    """The URL of the logged rows, if any."""
     log_digest: str
     """The log's sha256; empty without a log."""
     at: float

@@ -35,9 +35,9 @@ class Plan:
     """The number of validation partitions that are evaluated by units of their own; 0: validation belongs to
     the epoch's last unit."""
     min_nodes: int = 1
-    """The run waits for so many nodes before its first unit."""
+    """The number of nodes for which the run waits before its first unit."""
     max_nodes: int = 1
-    """The run uses at most so many nodes."""
+    """The largest number of nodes that the run uses."""
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0

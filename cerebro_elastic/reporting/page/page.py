@@ -31,7 +31,7 @@ from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 
 COLOURED = 8
-"""The best so many configs have colours of their own, the same in all charts."""
+"""The number of best configs that have colours of their own, the same in all charts."""
 _MOST_MARKS = 300
 _METADATA = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 

@@ -81,7 +81,7 @@ class _Node:
     restart_at: float | None = None
     """When it is started again, on the monotonic clock."""
     left: bool = False
-    """Whether it was asked to leave."""
+    """Whether the node was requested to leave."""
 
     @property
     def running(self) -> bool:
