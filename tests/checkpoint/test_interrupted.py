@@ -23,10 +23,10 @@ STATE: dict[str, Any] = {"weight": torch.arange(2000.0), "step": 7}
 
 
 class Disk:
-    """What a power cut would leave of a folder, told from the calls to the system that make things durable.
+    """What a power cut would leave of a folder, derived from the system calls that make data durable.
 
-    Adversarial: a file's bytes survive if they were synced, a name if its folder was synced after it was
-    given; of the other names any may survive.
+    Adversarial: a file's bytes survive if they were synced, a name if its folder was synced after the naming;
+    any subset of the other names may survive.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

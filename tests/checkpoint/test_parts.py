@@ -1,4 +1,4 @@
-"""A state in parts: cut as ``torch.chunk`` does it, each rank's file its own, together the state again."""
+"""A state in parts: cut as ``torch.chunk`` does it, one file per rank, together the state again."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FULL = {"odd": torch.arange(14.0).reshape(7, 2), "few": torch.ones(1, 3), "none"
 
 @pytest.fixture
 def mesh() -> Iterator[Any]:
-    """One of a single rank: what is asked here is only what is written."""
+    """A mesh of a single rank: the tests look only at the written files."""
     with group.formed(group.listen("127.0.0.1"), 0, 1, torch.device("cpu")):
         yield init_device_mesh("cpu", (1,))
 
 
 def state_of(part: Part, mesh: Any) -> dict[str, Any]:
-    """What a rank has: its rows of ``FULL``, one of which is tied, and something whole."""
+    """The state of a rank: its rows of ``FULL``, with a tied one, and a whole tensor."""
     own = {
         name: DTensor.from_local(
             tensor[part.rows(len(tensor))], mesh, [Shard(0)], shape=tensor.shape, stride=tensor.stride()

@@ -1,4 +1,4 @@
-"""Bad input as users type it: one clear message, a non-zero exit, nothing started, nothing left."""
+"""Bad input as users type it: one clear message and a non-zero exit; nothing is started or left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 
 WITHOUT = "exact is not installed: pip install 'cerebro-elastic[exact]', or take auto"
-# What the recipe's text alone tells: (what is replaced, by what, line, message).
+# Errors in the recipe's text alone: (what is replaced, by what, line, message).
 RECIPES = {
     **(
         {"a scheduler that is not installed": ("epochs: 3", "epochs: 3\nscheduler: exact", 2, WITHOUT)}
@@ -178,7 +178,7 @@ def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro
 
 
 def respec(ledger: Ledger, **changes: Any) -> None:
-    """The run as if it had been started otherwise."""
+    """The run with a changed spec, as if it had been started with that."""
     spec = ledger.spec()
     assert spec is not None
     ledger.store.txn([], [Put(ledger.keys.spec, encode(replace(spec, **changes)).encode())])

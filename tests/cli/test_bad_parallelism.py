@@ -1,4 +1,5 @@
-"""What cannot train the model, or contradicts the recipe, is told before anything is started."""
+"""A parallelism that cannot train the model, or contradicts the recipe, is reported before anything
+starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of other machines, asked about from one that has nothing of it but the address of its etcd."""
+"""Commands about a run of other machines, on a machine that has only the address of its etcd."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Cerebro = Callable[..., Any]
 
 
 def begun(ledger: Ledger, root: Path) -> None:
-    """A run of one config, which has done its first epoch, of two partitions."""
+    """A run of one config and two partitions, after the first epoch."""
     recipe = load_recipe("recipe.yaml", objective={"metric": "acc", "mode": "max"})
     run, elsewhere = ledger.keys.run, "/another/machine"
     plan = Plan(run, partitions=2, epochs=3)

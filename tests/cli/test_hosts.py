@@ -1,4 +1,5 @@
-"""`cerebro host`, `cerebro etcd`: what is wrong is one message. (That they work: test_torchx_component.py)"""
+"""`cerebro host`, `cerebro etcd`: each error is one message. (test_torchx_component.py tests that they
+work.)"""
 
 from __future__ import annotations
 

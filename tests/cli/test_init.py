@@ -1,4 +1,4 @@
-"""``cerebro init``: what comes with the package is written where a user can change it."""
+"""``cerebro init`` writes the package's recipes where a user can change them."""
 
 from __future__ import annotations
 

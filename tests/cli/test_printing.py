@@ -1,4 +1,4 @@
-"""What a command prints, whatever the standard output is: it never ends what is being done."""
+"""Output to any kind of standard output: printing never ends a command's work."""
 
 from __future__ import annotations
 

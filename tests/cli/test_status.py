@@ -1,4 +1,4 @@
-"""How a run stands, live and afterwards, and a node that is asked to leave."""
+"""A run's status, live and afterwards, and draining a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cerebro = Callable[..., Any]
 
 
 def populate(ledger: Ledger) -> None:
-    """Three nodes and a leader; one node has been set aside for a full disk."""
+    """Three nodes and a leader; one node is quarantined for a full disk."""
     lease = ledger.store.grant(60)
     leader = ledger.lead("a-leader", lease)
     assert leader is not None

@@ -42,7 +42,7 @@ def world(plan: Plan, configs: int = 2, **kwargs: object) -> World:
 
 
 def settle(world: World) -> None:
-    """Let the leader take in all that has happened, and what comes of it."""
+    """Let the leader handle all events so far, and those that follow from its actions."""
     before = -1
     while world.controllers[-1].step(0) or world.ledger.revision() != before:
         before = world.ledger.revision()
@@ -254,7 +254,7 @@ def test_there_is_no_hint_without_an_idle_config() -> None:
 
 @pytest.mark.parametrize("moment", range(0, 24, 2))
 def test_another_controller_continues_from_any_point(moment: int) -> None:
-    """The first one is not told, and finds out by its fence and its watch."""
+    """The first one gets no notice, and finds out by its fence and its watch."""
     plan = Plan("r", partitions=2, epochs=1, max_nodes=2)
     run = world(plan)
     for step in range(40):

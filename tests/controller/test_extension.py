@@ -1,4 +1,4 @@
-"""Who leads or follows a run that is extended, and what others write into the key of an extension."""
+"""Leaders and followers of a run that is extended, and foreign writes into the key of an extension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever others write into any key of a run: it is named and put back, and the run goes on to its end."""
+"""Foreign writes into any key of a run: the leader names them and puts the key back, and the run goes on to
+its end."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ KEYS = {
 
 
 class Scene:
-    """A run that its one candidate leads; its node works whenever that pauses, ``after`` so many units
-    somebody else does something."""
+    """A run that its one candidate leads; its node works whenever the candidate pauses. ``after`` maps a
+    number of units to what somebody else then does."""
 
     def __init__(self, journal: Path, store: MemoryStore | None = None) -> None:
         plan = Plan("r", partitions=2, epochs=3)

@@ -1,4 +1,4 @@
-"""Values survive their JSON; what is not theirs is refused with what it is."""
+"""Values survive their JSON; foreign JSON is refused with its kind."""
 
 from __future__ import annotations
 

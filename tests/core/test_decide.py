@@ -1,4 +1,5 @@
-"""What is decided in a state: who gets units, what is given up, who is set aside, what moves."""
+"""Decisions in a state: which nodes get units, which configs fail, which nodes are quarantined, which
+partitions move."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def failing(
     of: Sequence[str] = ("x", "y"),
     **more: object,
 ) -> State:
-    """On ``node`` units of the configs ``of``, which are given up, failed in turn."""
+    """On ``node``, units of the configs ``of`` failed in turn; these configs are given up."""
     streak = Streak(times, 15, kind, "boom")
     given = state(streaks={node: streak}, quarantined={node: "why"} if quarantined else {}, **more)
     failures = [
@@ -247,7 +248,7 @@ def test_partitions_move_for_speed_only_if_it_is_worth_while() -> None:
 
 
 def test_a_joining_node_gets_its_share_when_it_is_ready() -> None:
-    """Until then units would wait there, while those who are ready run dry."""
+    """Until then units would wait there, while ready nodes run dry."""
     joined = state("ab", homes=dict.fromkeys(range(4), "a"))
     nodes = {**joined.nodes, "b": replace(joined.nodes["b"], starting=True)}
     assert moved(replace(joined, nodes=nodes)) is None

@@ -1,4 +1,4 @@
-"""Seconds of units, taken apart into what is the config's and what is the node's."""
+"""Seconds of units, split into a config's share and a node's share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run that has ended is extended: what is possible, who goes on, and what a wrong history is caught by."""
+"""An ended run is extended: which extensions are possible, which configs continue, and which invariants catch
+a wrong history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching on demand: when an idle node is given a unit on a partition that is at home elsewhere."""
+"""Fetching on demand: when an idle node gets a unit on a partition that is at home elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def given(state: State, policy: Policy | None = None) -> list[Attempt]:
 
 
 def failed(state: State, *names: str) -> State:
-    """On ``b``, once each."""
+    """Failures on ``b``, one for each unit."""
     configs = {
         name: replace(state.configs[name], failures=(Failure(unit, "b", 5, FailureKind.CRASH, "boom"),))
         for name in names
@@ -99,7 +99,7 @@ def test_a_partition_on_the_nodes_host_costs_no_fetch(fetches: tuple[float, ...]
 
 
 class _Asking(LongestRemaining):
-    """Notes what it may fetch at each time that it was asked: for a choice, then for a hint."""
+    """Records what it may fetch at each call: for a choice, then for a hint."""
 
     def __init__(self) -> None:
         self.may: list[set[tuple[str, str]] | None] = []

@@ -1,4 +1,4 @@
-"""Which nodes form a gang, and for whom idle nodes are held back."""
+"""Which nodes form a gang, and for which gang idle nodes are reserved."""
 
 from __future__ import annotations
 

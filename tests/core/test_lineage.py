@@ -1,4 +1,5 @@
-"""Configs that stop, go on, and begin with another's checkpoint: what is possible, and what it makes true."""
+"""Configs that stop, continue, and begin with another's checkpoint: which events are possible, and their
+effects."""
 
 from __future__ import annotations
 

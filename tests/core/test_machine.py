@@ -1,4 +1,4 @@
-"""The machine's table, row by row: what is possible, and that the rest changes nothing."""
+"""The machine's table, row by row: possible events, and that impossible ones change nothing."""
 
 from __future__ import annotations
 

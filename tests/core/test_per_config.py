@@ -1,4 +1,4 @@
-"""What is remembered from one decision to the next is what would be computed anew."""
+"""Values remembered from one decision to the next equal recomputed ones."""
 
 from __future__ import annotations
 

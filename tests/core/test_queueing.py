@@ -1,4 +1,4 @@
-"""A unit that is queued behind the one that its node trains: when, and what becomes of it."""
+"""A unit that is queued behind the one that its node trains: when it is queued, and how it ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLAN = Plan("r", partitions=1, epochs=2, max_nodes=2)
 CONFIGS = 6
 REF = CheckpointRef("u", "d", 1)
 FIRST, QUEUED = 20, 21
-"""The tokens of what ``a`` trains, and of what is queued behind it."""
+"""The tokens of the unit that ``a`` trains, and of the one queued behind it."""
 
 
 def attempt(config: int, node: str = "a", **fields: object) -> Attempt:
@@ -75,7 +75,7 @@ def given(now: State) -> list[Attempt]:
 
 
 def tokens(now: State) -> tuple[int | None, int | None]:
-    """Of what ``a`` trains, and of what is queued there."""
+    """The tokens of the unit that ``a`` trains, and of the one queued there."""
     training, queued = now.attempts.get("a"), now.queued.get("a")
     return training.token if training else None, queued.token if queued else None
 

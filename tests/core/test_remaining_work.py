@@ -1,4 +1,4 @@
-"""What a policy is shown of the rest of a run, and when it is shown nothing."""
+"""What a policy sees of the rest of a run, and when it sees nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STATE = State(
 
 
 class _Seeing(LongestRemaining):
-    """Notes what it is shown."""
+    """Records what it sees."""
 
     def __init__(self) -> None:
         self.seen: list[RemainingWork | None] = []
@@ -55,7 +55,7 @@ class _Seeing(LongestRemaining):
 
 
 def shown(state: State) -> list[RemainingWork | None]:
-    """At each time that it was asked: for a choice, then for a hint."""
+    """What it sees at each call: for a choice, then for a hint."""
     policy = _Seeing()
     decide(state, policy, FixedSearch([]))
     return policy.seen

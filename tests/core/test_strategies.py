@@ -1,4 +1,4 @@
-"""What is tried, what is chosen, and what is refused."""
+"""Which strategies are profiled, chosen and refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step(
     phase: Phase = Phase.TRAIN,
     plan: Plan = PLAN,
 ) -> NextStep | None:
-    """What c0, which is alone, does next on ``most`` nodes."""
+    """The next step of c0, the only config, on ``most`` nodes."""
     seen = (0, 1) if phase is Phase.EVALUATE else ()
     config = Config("c0", {}, visited=seen, failures=failures)
     plan = replace(plan, evaluations=1)

@@ -1,4 +1,4 @@
-"""What configs wait for that are in no unit."""
+"""What configs without a unit wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limited cache: what it drops for what, and what it never drops."""
+"""A limited cache: which partitions it drops for which, and which it never drops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def size_of(manifest: Manifest) -> int:
 
 
 def of_partitions(root: Path, manifest: Manifest, partitions: float) -> PartitionCache:
-    """A cache with room for so many partitions."""
+    """A cache with room for ``partitions`` partitions."""
     return PartitionCache(root, int(partitions * size_of(manifest)))
 
 
@@ -188,7 +188,7 @@ def test_references_and_clones_take_no_space(
 
 
 def cloned(source: Any, path: str) -> bool:
-    """What a file system does that can clone, to whom one looks from outside."""
+    """What a clone looks like from outside."""
     if source.local:
         Path(path).write_bytes(Path(source.path).read_bytes())
     return bool(source.local)

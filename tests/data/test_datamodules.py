@@ -1,4 +1,4 @@
-"""``prepare_data`` runs once on a host, whoever fails or dies meanwhile."""
+"""``prepare_data`` runs once on a host, even if processes fail or die meanwhile."""
 
 from __future__ import annotations
 

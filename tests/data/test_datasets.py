@@ -1,4 +1,4 @@
-"""Users' torch datasets: rows by number, the same in every process, and what is wrong told at once."""
+"""Users' torch datasets: rows by number, the same in every process; errors are reported at once."""
 
 from __future__ import annotations
 

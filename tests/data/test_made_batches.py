@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
 
 def called(name: str) -> None:
-    """Count a call, in whatever process; what it makes costs enough to be worth keeping."""
+    """Count a call, in any process; its result costs enough to be worth keeping."""
     hashlib.pbkdf2_hmac("sha1", b"", b"", 4000)
     with open(os.environ[CALLS], "a") as file:
         file.write(f"{name}\n")

@@ -1,5 +1,5 @@
-"""A dataset made row by row by a user's function: the same bytes however many work on it and whoever is
-killed, each row made once, and bad rows told."""
+"""A dataset made row by row by a user's function: the same bytes for any number of workers and kills, each
+row made once, and bad rows reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`features`, `label`, `columns`, `encode`: what becomes of a table's columns, and what is refused."""
+"""`features`, `label`, `columns`, `encode`: the columns that a table becomes, and refusals."""
 
 from __future__ import annotations
 

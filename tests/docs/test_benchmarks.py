@@ -1,4 +1,4 @@
-"""Each benchmark says how it is run. (What they measure, no test asserts.)"""
+"""Each benchmark says how to run it. (No test asserts what they measure.)"""
 
 from __future__ import annotations
 

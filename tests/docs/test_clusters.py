@@ -88,7 +88,7 @@ def test_the_slurm_script(tmp_path: Path) -> None:
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """What an instance may ask: here the notice comes at the third look."""
+    """The metadata service of an instance: here the notice comes at the third request."""
 
     looks = 0
 

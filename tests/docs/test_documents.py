@@ -57,7 +57,7 @@ LIVE = (
     "plan",
     "simulate",
 )
-"""Commands that need a run that is going on, or what only a reader has."""
+"""Commands that need a live run, or something that only a reader has."""
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_the_page_for_users_of_keras(newcomer: Path) -> None:
 
 @pytest.fixture
 def functions(tmp_path: Path) -> tuple[UnitRunner, Config]:
-    """What trains the example of plain functions, in ``tmp_path``, and its first config."""
+    """The task of the example of plain functions, in ``tmp_path``, and its first config."""
     assert write_files("docs/how-to/models.md", tmp_path) >= {"my_functions.py", "my_functions.yaml"}
     recipe = load_recipe(tmp_path / "my_functions.yaml")
     points = [proposal.hparams for proposal in make_search(recipe).propose(SearchContext())]

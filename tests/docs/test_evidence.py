@@ -1,4 +1,4 @@
-"""What the evidence rests on: use is measured for whole process trees, results are kept, pages are filled."""
+"""The basis of the evidence: use is measured for whole process trees, results are kept, pages are filled."""
 
 from __future__ import annotations
 

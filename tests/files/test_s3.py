@@ -121,7 +121,7 @@ def test_a_full_bucket_is_a_full_disk_and_is_not_retried(s3: BadProxy, place: Pl
 
 
 class Expiring:
-    """Answers who signs with the key ``old`` that its credentials have expired."""
+    """Answers requests signed with the key ``old`` that the credentials have expired."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -206,8 +206,8 @@ def part_of(request: Request) -> int | None:
 
 
 def parts(s3: BadProxy) -> list[int]:
-    """The numbers of the parts in the order of their requests, one for several in a row: who is asked again
-    may be busy."""
+    """The numbers of the parts in the order of their requests, one for several in a row: a busy server causes
+    repetitions."""
     return [part for part, _ in groupby(map(part_of, s3.requests)) if part is not None]
 
 

@@ -1,4 +1,4 @@
-"""CP-SAT, where it is installed; and what is said where it is not, or is asked too much."""
+"""CP-SAT, where it is installed; and the errors where it is not, or where the problem is unsupported."""
 
 from __future__ import annotations
 

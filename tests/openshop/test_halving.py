@@ -1,4 +1,5 @@
-"""Successive halving: who goes on is learned when it is decided, and then nobody waits."""
+"""Successive halving: the dispatcher learns which configs go on when that is decided, and no config waits
+then."""
 
 from __future__ import annotations
 

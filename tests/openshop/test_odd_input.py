@@ -1,4 +1,4 @@
-"""Whatever somebody hands to the planner: a valid schedule, or our own error."""
+"""Any input to the planner gives a valid schedule, or our own error."""
 
 from __future__ import annotations
 

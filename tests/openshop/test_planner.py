@@ -1,4 +1,4 @@
-"""Schedules are valid, whoever makes them; what a policy cannot know it does not use; bad input is told."""
+"""Schedules of every policy are valid; no policy uses what it cannot know; bad input is reported."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def costs(configs: int, nodes: int, seed: int) -> Any:
 
 
 def ring(nodes: int, replicas: int) -> Any:
-    """Each partition on so many nodes, balanced."""
+    """Each partition on ``replicas`` nodes, balanced."""
     return sum(np.roll(np.eye(nodes, dtype=int), k, axis=0) for k in range(replicas))
 
 

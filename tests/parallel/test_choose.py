@@ -1,4 +1,4 @@
-"""Parallelisms by name, and what is said of names, options, models and DeepSpeed's JSON that cannot be."""
+"""Parallelisms by name, and errors for wrong names, options, models and DeepSpeed JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups form and end in process, and a peer's death is an error that the survivor outlives."""
+"""Groups form and end in process, and a survivor gets an error when a peer dies."""
 
 from __future__ import annotations
 

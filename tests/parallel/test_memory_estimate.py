@@ -1,4 +1,4 @@
-"""What a model weighs, by optimizer and parallelism."""
+"""The memory of a model, by optimizer and parallelism."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization"
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["assigned", "normed"])
 def test_buffers_are_rank_0s_everywhere(ranks: Ranks, kind: str) -> None:
-    """Those that are assigned anew, and those whose version does not tell that they were written to."""
+    """Buffers that are assigned anew, and buffers whose version does not show a write."""
     states = []
     for name, options in (("ddp", {}), ("fsdp", {}), ZERO):
         one, other = map(unpacked, ranks.together(trained, kind, name, options, 4, members=[0, 1]))

@@ -1,4 +1,5 @@
-"""Models cut into stages: one after the other they do what the model does; what cannot be cut is told why."""
+"""Models cut into stages: in sequence they compute what the model does; a refusal says why a model cannot be
+cut."""
 
 from __future__ import annotations
 

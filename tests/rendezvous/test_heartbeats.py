@@ -1,5 +1,5 @@
-"""Ranks that stand, as their agent sees them: real processes, stopped and killed; the agent's time is set by
-hand."""
+"""Hanging ranks, as their agent sees them: real processes, stopped and killed; the test sets the agent's
+clock."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Scene:
         wait_for(lambda: self.line() != before)
 
     def look(self, seconds: float, *, alive: bool = False) -> Stall | None:
-        """Let time pass, look by look; between two, who is ``alive`` has a heartbeat."""
+        """Let time pass, look by look; a rank that is ``alive`` beats between two looks."""
         stall = self.ranks.look()
         for _ in range(round(seconds / 5.0)):
             if alive:

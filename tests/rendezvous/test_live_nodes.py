@@ -48,7 +48,7 @@ def model():
 
 
 def prepared(batch, pause):
-    # Gives way only when told to: the test says when a unit gets on.
+    # Yields only when the test says so: the test decides when a unit progresses.
     time.sleep(pause)
     return batch
 """

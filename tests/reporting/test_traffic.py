@@ -1,4 +1,4 @@
-"""Bytes moved: Table 2 of the paper, and what a history tells."""
+"""Bytes moved: Table 2 of the paper, and the traffic in a history."""
 
 from __future__ import annotations
 

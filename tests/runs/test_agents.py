@@ -1,5 +1,5 @@
-"""The agents of this machine's nodes: started anew when they die, not when they leave, and what is said when
-all have ended. Other programs stand in for torchrun."""
+"""The agents of this machine's nodes: restarted when they die, not when they leave, and the message when all
+have ended. Other programs stand in for torchrun."""
 
 from __future__ import annotations
 

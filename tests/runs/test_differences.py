@@ -1,4 +1,4 @@
-"""What two trainings' moments say of hopping."""
+"""Explanations of differences between two trainings."""
 
 from __future__ import annotations
 

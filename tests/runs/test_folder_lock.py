@@ -1,4 +1,4 @@
-"""The lock of a run's folder: one process each, and who looks takes it from nobody."""
+"""The lock of a run's folder: one process holds it, and a check takes it from nobody."""
 
 from __future__ import annotations
 

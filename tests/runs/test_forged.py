@@ -1,8 +1,8 @@
 """Records that were changed, by an accident or by somebody who knows how they are made: each field of each
 line of a run's history, and of all that was made of it, one at a time.
 
-What a forger makes anew besides a line grows from test to test. Who makes all anew that the run has left,
-checkpoints included, is found out only by those who have noted a head of the record.
+From test to test a forger makes more anew besides a line. A forger who makes all files of the run anew,
+checkpoints included, is detected only with a head of the record that was noted before.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def names(path: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def wrong(run: RunResult) -> set[str]:
-    """What ``verify`` finds broken."""
+    """The violations that ``verify`` finds."""
     return {violation.invariant for violation in verify(run)}
 
 

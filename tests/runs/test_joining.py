@@ -1,5 +1,5 @@
-"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is asked to leave; the
-process that led is killed, and another finishes the run. The verdict is the record of who is left."""
+"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is drained; the
+leader's process is killed, and another finishes the run. The verdict is the record of the survivors."""
 
 from __future__ import annotations
 
@@ -241,8 +241,8 @@ def wasted(events: list[Event], node: str) -> set[int]:
 
 
 def begun(log: Path) -> set[int]:
-    """The attempts of which the node has trained a batch. Others it got in the moment in which it was asked
-    to leave; of some it did not even learn."""
+    """The attempts of which the node has trained a batch. It got others at the moment of its drain; some it
+    did not even see."""
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     given_up = [line for line in lines if line["event"] == "given up" and "after 0 batches" in line["why"]]
     return {line["attempt"] for line in lines if line["event"] == "began"} - {

@@ -1,4 +1,4 @@
-"""When a run ends because nobody can work."""
+"""When a run ends because no node can work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 
 @pytest.fixture
 def judge(tmp_path: Path) -> NodeHealthCheck:
-    """Of a run whose own nodes are still to be started."""
+    """The health check of a run whose own nodes are still to be started."""
     agents = LocalAgents(
         "r",
         RunFolder(tmp_path),

@@ -1,4 +1,4 @@
-"""Forecasts from what trials have told."""
+"""Forecasts from measured profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which candidates for a run are left out, and which is the best."""
+"""Which candidates for a plan are left out, and which one is the best."""
 
 from __future__ import annotations
 

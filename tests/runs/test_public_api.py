@@ -123,7 +123,7 @@ def test_the_examples_of_live_runs_hold() -> None:
 
 
 class Collect(RunCallback):
-    """Notes what it is told; fails at the unit with the number ``fails_at``."""
+    """Records its calls; fails at the unit with the number ``fails_at``."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.units: list[tuple[str, int, int]] = []

@@ -1,4 +1,4 @@
-"""Searches on real nodes: what the record says was decided is what the search says of its history."""
+"""Searches on real nodes: the recorded decisions are those that the search makes of the history."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def run(made: Recipe, run_id: str, watcher: Watcher | None = None) -> RunResult:
 
 
 class Killer:
-    """Kills a node's agent, and with it its rank, after so many visits of the node; till then, units are
-    slow, so that it gets some."""
+    """Kills a node's agent, and with it its rank, after some visits of the node; until then units are slow,
+    so that the node gets some."""
 
     def __init__(self, run_id: str, node: str, after: int, slowly: Path) -> None:
         self.mark = (f"--rdzv-id={run_id} ", f"--rdzv-conf=node={node},")

@@ -1,4 +1,5 @@
-"""Storage that is not there, cannot be reached or refuses: told before a run starts, in one message each."""
+"""Storage that does not exist, cannot be reached or refuses access: reported before a run starts, in one
+message each."""
 
 from __future__ import annotations
 

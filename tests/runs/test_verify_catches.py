@@ -43,7 +43,7 @@ RECIPE = {
     "search": {"space": {"lr": [0.1, 0.2]}},
 }
 LEFT_AFTER = 2
-"""Batches of a unit that a node does which has to leave."""
+"""Batches of a unit that a leaving node trains."""
 
 
 def take_place(world: World) -> list[Event]:

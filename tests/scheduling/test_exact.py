@@ -136,7 +136,7 @@ def test_the_solver_gets_as_many_epochs_as_fit(monkeypatch: pytest.MonkeyPatch) 
 
 
 class Unasked(Exact):
-    """Its solver is never asked: orders come from outside."""
+    """Its solver is never called: orders come from outside."""
 
     def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
         del before, left

@@ -104,7 +104,7 @@ def test_large_problems_are_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPat
 
 
 def rules_tried(unit_seconds: float) -> int:
-    """How many rules are tried at the start of a run of units that take about so long."""
+    """How many rules are tried at the start of a run of units that take about ``unit_seconds``."""
     rng = random.Random(1)
     nodes, configs = ["a", "b", "c"], [f"c{i}" for i in range(CONFIGS)]
     left = RemainingWork(

@@ -1,4 +1,4 @@
-"""Constraints: what may be written, what it means, and that nothing else can happen in it."""
+"""Constraints: allowed expressions, their meaning, and that nothing else can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search knows of other runs, and where its configs begin."""
+"""A search's knowledge of other runs, and the starts of its configs."""
 
 from __future__ import annotations
 

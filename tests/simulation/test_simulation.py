@@ -339,7 +339,7 @@ def test_another_search_or_policy_is_found_out() -> None:
 
 
 def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
-    """The record of who has read the state behind event ``at``, and then the rest."""
+    """The record of a machine that has read the state after event ``at``, and then the rest."""
     state = reduce(fold, events[: at + 1], State())
     return [StateRead(state.revision, state), *events[at + 1 :]]
 
@@ -415,7 +415,7 @@ def _about(node: str, events: Sequence[Event]) -> list[Event]:
     ],
 )
 def test_a_node_is_back_when_all_its_outages_are_over(faults: str, comings: list[float]) -> None:
-    """The longest one counts; who is told to join does so."""
+    """The longest one counts; a node with a join does join."""
     done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
     assert done.state.outcome == "finished"
     begins = sorted(v.started for v in visits(done) if v.node == "node-1")

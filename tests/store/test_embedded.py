@@ -1,4 +1,4 @@
-"""An etcd of one's own: found, started, stopped, and clear about what stands in its way."""
+"""An etcd of one's own: found, started and stopped, with clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An etcd of a run's own keeps out whoever has no key of the run, also by requests that need no login."""
+"""An etcd of a run's own refuses clients without the run's key, also for requests that need no login."""
 
 from __future__ import annotations
 

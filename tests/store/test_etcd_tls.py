@@ -33,7 +33,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """An authority, another one, a client's certificate, and a server that asks for it."""
+    """Two authorities, a client's certificate, and a server that requires it."""
     folder = tmp_path_factory.mktemp("tls")
     ca, other = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")

@@ -1,4 +1,4 @@
-"""The transaction that extends a run: its guard, lost answers, and what others have written."""
+"""The transaction that extends a run: its guard, lost answers, and foreign writes."""
 
 from __future__ import annotations
 

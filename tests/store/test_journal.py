@@ -1,4 +1,4 @@
-"""The history in a file: whole, each revision once, whatever stopped who wrote it."""
+"""The history in a file: whole, each revision once, however its writer was stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FirstUnit:
 
 
 def play(world: World, commits: int) -> list[Event]:
-    """A run on one node until it has so many visits."""
+    """A run on one node until it has ``commits`` visits."""
     world.elect()
     world.join("a")
     while len(world.acknowledged) < commits:

@@ -1,4 +1,4 @@
-"""A lease is kept by deadline, whatever the store does meanwhile."""
+"""A lease is kept by deadline, even if the store fails meanwhile."""
 
 from __future__ import annotations
 

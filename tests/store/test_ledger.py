@@ -1,4 +1,4 @@
-"""Every verb of the ledger: what its guard refuses, the one event that it is, and lost answers."""
+"""Every verb of the ledger: its guard's refusals, its one event, and lost answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a turn is alone, and lets go by ending, also by dying."""
+"""The holder of a lock is alone, and releases it by ending, also by dying."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can write to etcd, and has no key, changes nothing that a run's nodes believe."""
+"""A writer without the run's key changes nothing that the run's nodes believe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fault plans are values; they are shrunk to what it takes; and a process meets each fault once."""
+"""Fault plans are values; they are shrunk to the faults that cause a failure; and a process meets each fault
+once."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def test_each_remaining_fault_is_needed_whatever_the_cause() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultFolder:
-    """Where faults of this process wait, which counts as the rank of node-0."""
+    """The folder for faults of this process, which counts as the rank of node-0."""
     monkeypatch.setenv(inject.FOLDER, str(tmp_path))
     monkeypatch.setenv("CEREBRO_NODE", "node-0")
     made = FaultFolder(tmp_path)

@@ -46,7 +46,7 @@ def test_a_run_survives_a_storm(tmp_path: Path) -> None:
     assert any("was hit 0 times" in problem and "ranks started" in problem for problem in unharmed)
     assert any("was hit 0 times" in problem and "did not commit" in problem for problem in unharmed)
 
-    # What is left behind, or is not what it was, is told.
+    # The storm reports processes and files that are left behind or changed.
     checkpoints = cluster.folder.path / "checkpoints"
     (checkpoints / "c0000" / "nobodys").mkdir()
     (checkpoints / "half.tmp").touch()

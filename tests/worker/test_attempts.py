@@ -192,7 +192,7 @@ def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
 
 
 def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(scene: Scene) -> None:
-    """No other rank knows why: the lead waits for this one."""
+    """No other rank knows the reason: the lead waits for this one."""
     lead = scene.ledger.register(Node("lead", "other", boot="other"), scene.lease)
     (unit, *_), config = next_units(scene.config, scene.plan), scene.config
     attempt = Attempt(

@@ -1,4 +1,4 @@
-"""What a module keeps, wherever it keeps it, hops with its identity, or is refused by name."""
+"""State that a module keeps anywhere hops with its identity, or is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cerebro check`` tells modules that hop exactly from those that cannot."""
+"""``cerebro check`` distinguishes modules that hop exactly from modules that cannot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class InTheEnvironment(Planted):
 
 @functools.cache
 def first(_: str) -> list[int]:
-    """What a cache keeps is nobody's attribute."""
+    """The entries of a cache are no object's attribute."""
     return [0]
 
 

@@ -1,4 +1,4 @@
-"""The Lightning matrix: what a module asks for, by every parallelism, with hops between them on the way.
+"""The Lightning matrix: every feature of a module, under every parallelism, with hops between them.
 
 Every unit of a run has another parallelism than the one before, and the run's end, its logged rows, metrics
 and hooks are those of training on one rank, within the rounding of another order of additions.
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 SHORT = ORDERS[:2]
 RELATIVE = 1e-5
-"""Of the largest element, after some ten steps in float32."""
+"""The tolerance relative to the largest element, after some ten steps in float32."""
 RELATIVE_BF16 = 3e-2
 EVERYWHERE = ("ddp", "zero-3", "fsdp alone", "fsdp", "zero-1", "single")
 """Six units, of which none has the parallelism of the one before."""

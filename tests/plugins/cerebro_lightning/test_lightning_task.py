@@ -1,4 +1,4 @@
-"""What the task takes, gives back, and refuses with a reason."""
+"""What the task accepts, returns, and refuses with a reason."""
 
 from __future__ import annotations
 

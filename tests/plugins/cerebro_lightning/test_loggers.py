@@ -1,4 +1,4 @@
-"""Which loggers a recipe can name."""
+"""Loggers that a recipe can name."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _without_warnings() -> Iterator[None]:
-    """What an ordinary fit of such a module warns of is not ours."""
+    """The warnings of an ordinary fit of such a module are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
