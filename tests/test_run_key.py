@@ -1,4 +1,4 @@
-"""The key of a run: where it comes from, who can read it, and that nobody is told."""
+"""The key of a run: where it comes from, who can read it, and that no message shows it."""
 
 from __future__ import annotations
 

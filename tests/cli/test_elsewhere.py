@@ -81,8 +81,8 @@ def test_results_and_report_are_made_of_the_etcd_alone(
     said = cerebro("report", run, *at_etcd)
     assert (said.code, said.out.strip()) == (0, f"{run}.html")
     assert "0.875" in (project / f"{run}.html").read_text()
-    said = cerebro("report", run, "--output", "told.html", *at_etcd)
-    assert (said.code, said.out.strip()) == (0, "told.html")
+    said = cerebro("report", run, "--output", "page.html", *at_etcd)
+    assert (said.code, said.out.strip()) == (0, "page.html")
     assert not (project / "runs").exists(), "no folder of a run was made"
 
 

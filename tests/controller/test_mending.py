@@ -221,10 +221,10 @@ def test_a_run_of_which_all_was_deleted_goes_on(scene: Scene) -> None:
 def test_the_log_says_what_the_key_held_and_what_the_leader_does(scene: Scene) -> None:
     scene.after[3] = lambda: scene.write("configs/c0000", GARBAGE["half"])
     scene.lead()
-    (told,) = [text for text in scene.said if "others" in text]
-    assert "/cerebro/r/configs/c0000" in told
-    assert '{"epoch"' in told
-    assert "putting back" in told
+    (message,) = [text for text in scene.said if "others" in text]
+    assert "/cerebro/r/configs/c0000" in message
+    assert '{"epoch"' in message
+    assert "putting back" in message
     (mended,) = [e for e in read_journal(scene.journal.path) if isinstance(e, RecordMended)]
     assert mended.keys == ("configs/c0000",)
 

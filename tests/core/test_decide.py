@@ -171,7 +171,7 @@ def test_a_failure_quarantines_once_and_after_release_one_more_suffices() -> Non
 
 
 @pytest.mark.parametrize(
-    ("kinds", "told"),
+    ("kinds", "reason"),
     [
         ("crash crash", None),
         ("crash crash hang", "3 times (on n, n, n), at last with hang: boom"),
@@ -180,13 +180,13 @@ def test_a_failure_quarantines_once_and_after_release_one_more_suffices() -> Non
         ("not-finite", "failed on n with not-finite: boom"),
     ],
 )
-def test_attempts_are_bounded_and_hopeless_ones_are_not_repeated(kinds: str, told: str | None) -> None:
+def test_attempts_are_bounded_and_hopeless_ones_are_not_repeated(kinds: str, reason: str | None) -> None:
     failures = tuple(Failure(UNIT, "n", at, FailureKind(k), "boom") for at, k in enumerate(kinds.split()))
     config = Config("c0", {}, head=REF, failures=failures, revision=9)
     actions = decided(state(configs={"c0": config}))
     ends = [a for a in actions if isinstance(a, EndConfig)]
-    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if told else [])
-    assert all(told is not None and told in a.reason for a in ends)
+    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if reason else [])
+    assert all(reason is not None and reason in a.reason for a in ends)
 
 
 def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:

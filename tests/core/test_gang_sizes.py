@@ -12,7 +12,7 @@ CPU, GPU = ("cpu", 1), ("A100", 1)
 
 
 def sizes(*lengths: float, nodes: int = 8, power: float = 1.0, most: int = 2) -> list[int]:
-    """The gang sizes of configs that take these ``seconds`` on one node, where ``n`` nodes are ``n ** power``
+    """The gang sizes of configs that take ``lengths`` seconds on a node, if ``n`` nodes are ``n ** power``
     times as fast."""
     jobs = {
         f"c{i}": {CPU: {n: length / n**power for n in (1, 2, 4) if n <= most}}

@@ -247,8 +247,8 @@ def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
 
 
 def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None:
-    told = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
-    tried = state([*TRIAL_HISTORY, ProfileDone(9, told)])
+    measured = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
+    tried = state([*TRIAL_HISTORY, ProfileDone(9, measured)])
     assert tried.profiles == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
     assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
     together = replace(visit(attempt=10), strategy=GANG, gang=("a",), hardware="A100")
@@ -258,12 +258,12 @@ def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None
 
 
 def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
-    told = ProfileResult(PROFILE, GANG, "A100", "b", 8)
+    measured = ProfileResult(PROFILE, GANG, "A100", "b", 8)
     impossible: list[tuple[list[Event], Event]] = [
-        (GANG_HISTORY, ProfileDone(9, replace(told, unit=UNIT))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, strategy=Strategy()))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, hardware="H100"))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, attempt=7))),
+        (GANG_HISTORY, ProfileDone(9, replace(measured, unit=UNIT))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, strategy=Strategy()))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, hardware="H100"))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, attempt=7))),
         (TRIAL_HISTORY, UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
         (GANG_HISTORY, UnitCommitted(9, visit())),
         (GANG_HISTORY, UnitCommitted(9, replace(visit(), strategy=GANG))),

@@ -69,8 +69,8 @@ def test_a_config_that_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> No
 def test_missing_nodes_are_reported(
     strategies: tuple[Strategy, ...], nodes: tuple[Node, ...], lacks: str
 ) -> None:
-    told = waited(state(strategies, *nodes))
-    assert told == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
+    lacking = waited(state(strategies, *nodes))
+    assert lacking == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
 
 
 def test_a_refused_strategy_is_not_waited_for() -> None:

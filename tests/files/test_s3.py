@@ -124,12 +124,12 @@ class Expiring:
     """Answers requests signed with the key ``old`` that the credentials have expired."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.answers = 0
 
     def __call__(self, request: Request) -> Bad | None:
         if request.key != "old":
             return None
-        self.told += 1
+        self.answers += 1
         return Bad.EXPIRED
 
 
@@ -155,11 +155,11 @@ def test_expired_credentials_are_read_afresh_once_for_all(s3: BadProxy, credenti
     write_key(credentials, "new")
     s3.plan = expiring = Expiring()
     assert read(place) == b"here"
-    told = expiring.told
-    assert told, s3.requests
+    answers = expiring.answers
+    assert answers, s3.requests
     assert b"".join(chunks(place)) == b"here"
     assert exists(locate("s3://bucket/file"))
-    assert expiring.told == told
+    assert expiring.answers == answers
 
 
 @pytest.mark.parametrize("verb", ["chunks", "write"])
@@ -167,7 +167,7 @@ def test_expired_credentials_are_a_storage_error(s3: BadProxy, credentials: Path
     s3.plan = expiring = Expiring()
     with pytest.raises(StorageError, match=r"the storage refuses access.*renew the credentials"):
         VERBS[verb](locate("s3://bucket/file"))
-    assert expiring.told == len(s3.requests) <= 4
+    assert expiring.answers == len(s3.requests) <= 4
 
 
 def test_missing_credentials_are_reported(credentials: Path) -> None:

@@ -117,9 +117,9 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
     rng = np.random.default_rng(seed)
     durations = np.repeat(np.append(rng.uniform(1, 10, 20), 16.0)[:, None], 8, axis=1)
     actual = durations * rng.lognormal(0, 0.1, durations.shape)
-    told = actual.copy()
-    told[-1] *= 1.5
-    runs = [schedule(durations, disturbances=Disturbances(times)).visits for times in (actual, told)]
+    slower = actual.copy()
+    slower[-1] *= 1.5
+    runs = [schedule(durations, disturbances=Disturbances(times)).visits for times in (actual, slower)]
     first = min(run.end[run.config == 20][0] for run in runs)
     early = [run.start < first for run in runs]
     for name in ("config", "node", "start"):
@@ -133,12 +133,14 @@ def test_a_unit_that_takes_far_too_long_does_not_delay_planning_for_ever(expecte
 
 
 def test_the_same_arguments_give_the_same_schedule() -> None:
-    def told(found: Schedule) -> list[Any]:
+    def fields(found: Schedule) -> list[Any]:
         return [getattr(found.visits, name).tolist() for name in ("config", "partition", "node", "start")]
 
     problem = instance(costs(12, 6, 1), ring(6, 2))
     for policy in CHEAP:
-        assert told(schedule(problem, policy, 5, 0.05)) == told(schedule(problem, policy, 5, 0.05)), policy
+        assert fields(schedule(problem, policy, 5, 0.05)) == fields(schedule(problem, policy, 5, 0.05)), (
+            policy
+        )
 
 
 def test_fetching_pays_when_waiting_costs_more() -> None:

@@ -212,7 +212,7 @@ def test_a_stall_is_recorded_and_a_node_whose_rank_cannot_be_ended_leaves(scene:
         _pass_time(scene, lambda: ledger.node("n") is None)
     finally:
         registration.close()
-    reports = [e for e in ledger.history() if isinstance(e, _TOLD)]
+    reports = [e for e in ledger.history() if isinstance(e, _REPORTS)]
     assert [type(event) for event in reports] == [NodeStalled, NodeRecovered, NodeStalled, UnitFailed]
     assert isinstance(reports[-1], UnitFailed)
     assert reports[-1].failure.kind is FailureKind.HANG
@@ -220,7 +220,7 @@ def test_a_stall_is_recorded_and_a_node_whose_rank_cannot_be_ended_leaves(scene:
         assert isinstance(stream.next(SOON)[0], NodeLeft)
 
 
-_TOLD: tuple[type[Event], ...] = (NodeStalled, NodeRecovered, UnitFailed)
+_REPORTS: tuple[type[Event], ...] = (NodeStalled, NodeRecovered, UnitFailed)
 
 
 def _pass_time(scene: Scene, until: Callable[[], object]) -> None:

@@ -181,19 +181,19 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
         assert registration.node.registration > before.registration
 
 
-@pytest.mark.parametrize(("told", "to_blame"), [(None, 1), (True, 0), (False, 1)])
+@pytest.mark.parametrize(("saving_hangs", "to_blame"), [(None, 1), (True, 0), (False, 1)])
 def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
-    ledger: Ledger, told: bool | None, to_blame: int
+    ledger: Ledger, saving_hangs: bool | None, to_blame: int
 ) -> None:
     """The one in training, unless it is known that the other one's save hangs."""
     with registered(ledger) as registration:
         saving = ledger.mark_trained(assign(ledger, registration))
         assert saving is not None
         training = assign(ledger, registration, "c1")
-        hung = saving.token if told else training.token
-        registration.renew(RankFailure(FailureKind.HANG, "why", None if told is None else hung), SOON)
+        hung = saving.token if saving_hangs else training.token
+        registration.renew(RankFailure(FailureKind.HANG, "why", None if saving_hangs is None else hung), SOON)
         failures = [config.failures for config in ledger.state().configs.values()]
-        assert [len(told) for told in failures] == [1 - to_blame, to_blame]
+        assert [len(each) for each in failures] == [1 - to_blame, to_blame]
         state = ledger.state()
         (left,) = state.underway()
         assert left.unit.config == ("c1", "c")[to_blame]

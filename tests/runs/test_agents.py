@@ -97,10 +97,10 @@ def is_running(pid: int) -> bool:
 def test_torchruns_logs_are_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
     logs = tmp_path / "a-run" / "logs"
     leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"
-    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
-        keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
+    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/note; exec sleep 60") as agents:
+        keep_until(agents, lambda: (tmp_path / "note").exists() and (tmp_path / "note").read_text() != "")
         assert (logs / "scratch" / "cerebro-dumps-x").is_dir()
-    assert Path((tmp_path / "told").read_text().strip()) == logs / "torchrun"
+    assert Path((tmp_path / "note").read_text().strip()) == logs / "torchrun"
     assert not (logs / "scratch").exists(), "what a killed agent leaves goes with the others' end"
 
 
@@ -173,10 +173,10 @@ def test_the_end_of_the_run_ends_a_node_for_good(make: Make, tmp_path: Path, sai
 
 
 def test_stopping_gives_the_grace(make: Make, tmp_path: Path, said: list[str]) -> None:
-    script = f"trap 'echo $CEREBRO_GRACE $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/told; exit 1' TERM\n"
+    script = f"trap 'echo $CEREBRO_GRACE $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/note; exit 1' TERM\n"
     with make(script + f"touch {tmp_path}/ready\nwhile :; do sleep 0.01; done", grace=12.5) as agents:
         keep_until(agents, (tmp_path / "ready").exists)
-    assert (tmp_path / "told").read_text() == "12.5 13\n"
+    assert (tmp_path / "note").read_text() == "12.5 13\n"
     assert said == [
         "stopping the nodes: within 12.5 s they finish their units or save them part-way (Ctrl-C: at once)"
     ]

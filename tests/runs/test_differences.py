@@ -27,11 +27,13 @@ def test_each_name_is_listed_once_where_it_differs_first_with_likely_causes_on_t
     ]
     found = differences([*ordinary, ordinary[1]], [*units, units[1]])
     assert [(d.name, d.at) for d in found] == [("attribute n", units[1]), ("weight a", units[1])]
-    told = explain(found)
-    assert told.startswith("attribute n is 2 in one ordinary fit and 0 in units, after batch 1 of unit 2")
-    assert "1 value of weight" in told
-    assert "then the config hopped" in told
-    assert "#" not in told
+    explanation = explain(found)
+    assert explanation.startswith(
+        "attribute n is 2 in one ordinary fit and 0 in units, after batch 1 of unit 2"
+    )
+    assert "1 value of weight" in explanation
+    assert "then the config hopped" in explanation
+    assert "#" not in explanation
 
 
 def test_a_name_that_only_one_has_differs() -> None:
@@ -41,12 +43,12 @@ def test_a_name_that_only_one_has_differs() -> None:
 
 
 def test_the_advice_is_by_where_it_differs_first() -> None:
-    def told(hops: int, parts: int) -> str:
+    def explanation(hops: int, parts: int) -> str:
         return explain(differences([moment({"weight a": "1"})], [moment({"weight a": "2"}, hops, parts)]))
 
-    assert "before the first hop" in told(0, 0)
-    assert "the config hopped" in told(1, 0)
-    assert "inside the unit" in told(1, 1)
+    assert "before the first hop" in explanation(0, 0)
+    assert "the config hopped" in explanation(1, 0)
+    assert "inside the unit" in explanation(1, 1)
 
 
 def test_a_training_that_takes_another_course_is_not_compared_further() -> None:

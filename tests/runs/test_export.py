@@ -48,7 +48,7 @@ def test_the_weights_are_those_of_the_best_epoch(finished: RunResult, model: Pat
 
 def test_the_card_says_where_the_model_comes_from(finished: RunResult, model: Path) -> None:
     best, text = finished.best, (model / "README.md").read_text()
-    for told in (
+    for part in (
         f"# finished, {best.config}",
         f"| lr | {best.hparams['lr']} |",
         f"| val_acc | {best.best:.4g} |",
@@ -59,7 +59,7 @@ def test_the_card_says_where_the_model_comes_from(finished: RunResult, model: Pa
         str(finished.lines[-1].digest),
         *(visit.output.digest[:12] for visit in best.visits[:3]),
     ):
-        assert told in text
+        assert part in text
     record = json.loads((model / "record.json").read_text())
     assert record["hparams"] == dict(best.hparams)
     assert record["visits"][0]["output"]["digest"] == best.visits[0].output.digest
@@ -87,8 +87,8 @@ def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
 
 
 def test_a_report_is_written_to_the_given_path(finished: RunResult, tmp_path: Path) -> None:
-    told = write_report(finished, tmp_path / "new" / "a.html")
-    assert Path(told).read_text().startswith("<!doctype html>")
+    path = write_report(finished, tmp_path / "new" / "a.html")
+    assert Path(path).read_text().startswith("<!doctype html>")
     with pytest.raises(RunError, match="cannot write the report"):
         write_report(finished, "nowhere://bucket/a.html")
 

@@ -212,12 +212,12 @@ class TestTheHistory:
         (folder.path / "checkpoints").mkdir()
         folder.report.unlink()
         write(folder, bodies(folder)[:-1], heads=True)
-        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", head.digest])
-        assert told.exit_code == 1
-        assert f"no line of it has the head {head.digest}" in told.output
+        command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", head.digest])
+        assert command.exit_code == 1
+        assert f"no line of it has the head {head.digest}" in command.output
         noted = str(RunResult(folder).lines[-1].digest)
-        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
-        assert "goes on from the head" in told.output
+        command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
+        assert "goes on from the head" in command.output
 
     def test_one_that_looks_like_that_of_an_earlier_version_is_found_out(self, folder: RunFolder) -> None:
         looks_old(folder)
@@ -432,9 +432,9 @@ def test_the_command_names_visit_field_and_both_values_and_fails(folder: RunFold
     visit = true[number]["visit"]
     visit["metrics"]["val_loss"] = 0.001
     write(folder, true, heads=False)
-    told = CliRunner().invoke(app, ["replay", str(folder.path), "--config", visit["unit"]["config"]])
-    assert told.exit_code == 1
-    said = " ".join(told.output.split())
+    command = CliRunner().invoke(app, ["replay", str(folder.path), "--config", visit["unit"]["config"]])
+    assert command.exit_code == 1
+    said = " ".join(command.output.split())
     assert "metric val_loss: recorded 0.001, replayed 0." in said
     assert "best val_loss: recorded 0.001, replayed 0." in said
     assert "1 of 4 visits of" in said

@@ -176,9 +176,9 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", *nodes}
     assert verify(result) == []
     # From a machine that has nothing of the run but the address of its etcd, and storage in common.
-    told = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
-    assert verify(told) == []
-    assert all(visit.same for visit in replay(told, told.best.config))
+    reopened = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
+    assert verify(reopened) == []
+    assert all(visit.same for visit in replay(reopened, reopened.best.config))
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -33,8 +33,8 @@ def test_useless_candidates_are_skipped_with_a_reason(candidate: PlanCandidate, 
 
 def test_replicas_are_of_use_to_more_nodes() -> None:
     assert why_skipped(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
-    told = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
-    assert told == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
+    reason = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
+    assert reason == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
 
 
 def option(nodes: int, seconds: float, partitions: int = 4) -> Option:

@@ -34,9 +34,17 @@ def run(make: Callable[[], Policy], plan: Plan = PLAN, spread: float = 0.0, faul
     seconds["c0004"] = sum(seconds.values()) / plan.partitions
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
     toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    told = read_faults(faults, [node.name for node in nodes])
+    disturbances = read_faults(faults, [node.name for node in nodes])
     done = simulate(
-        plan, nodes, make(), SEARCH, Times(configs=seconds), toy, faults=told, spread=spread, lease=0.5
+        plan,
+        nodes,
+        make(),
+        SEARCH,
+        Times(configs=seconds),
+        toy,
+        faults=disturbances,
+        spread=spread,
+        lease=0.5,
     )
     assert check(done.events) == []
     assert done.state.outcome == "finished"

@@ -64,8 +64,8 @@ def run(
 ) -> Simulation:
     """A simulation that keeps all invariants, and in which all decisions are found again."""
     toy = SyntheticMetrics({"val_loss": "min"}, plan.epochs * plan.partitions)
-    told = read_faults(faults, [node.name for node in nodes])
-    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=told, spread=spread)
+    disturbances = read_faults(faults, [node.name for node in nodes])
+    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=disturbances, spread=spread)
     assert check(done.events) == []
     assert divergence(done.events, LongestRemaining(), search) is None
     return done
@@ -389,12 +389,12 @@ class _Contrary(LongestRemaining):
 
 def _about(node: str, events: Sequence[Event]) -> list[Event]:
     """That it came or left, but for its first coming and after the run's end."""
-    told = [
+    events = [
         e
         for e in events
         if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
     ]
-    return told[1:]
+    return events[1:]
 
 
 @pytest.mark.parametrize(

@@ -180,8 +180,8 @@ def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
 
 
 def test_a_folder_in_use_is_reported(tmp_path: Path) -> None:
-    told = r"another etcd that is running uses .*data: stop the run"
-    with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=told):
+    pattern = r"another etcd that is running uses .*data: stop the run"
+    with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=pattern):
         EmbeddedEtcd(tmp_path / "data").__enter__()
 
 

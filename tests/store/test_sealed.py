@@ -172,7 +172,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signed", "ours", "trusted", "told"),
+    ("signed", "ours", "trusted", "pattern"),
     [
         (KEY, KEY, False, None),
         (KEY, KEY, True, None),
@@ -192,19 +192,19 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     ],
 )
 def test_signed_runs_and_keys_must_match(
-    signed: RunKey | None, ours: RunKey | None, trusted: bool, told: str | None
+    signed: RunKey | None, ours: RunKey | None, trusted: bool, pattern: str | None
 ) -> None:
     bare = MemoryStore()
     assert Ledger(bare, RUN, signed).open_run(spec_of(RUN))
     ledger = Ledger(bare, RUN, ours)
-    if told is None:
+    if pattern is None:
         ledger.check_signed(trusted)
         assert ledger.spec() == spec_of(RUN)
         return
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=pattern):
         ledger.check_signed(trusted)
     if ours is not None:
-        with pytest.raises(RunError, match=told):
+        with pytest.raises(RunError, match=pattern):
             ledger.spec()
 
 

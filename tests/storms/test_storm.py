@@ -88,8 +88,8 @@ def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
 )
 def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
     late = Strike(Fault(kind.what, kind.whom, 10_000, kind.point))
-    (told,) = missed([late])
-    assert told == f"did not strike, as the run ended before it could: {late.fault}"
+    (message,) = missed([late])
+    assert message == f"did not strike, as the run ended before it could: {late.fault}"
     assert not hits([late], ["node-0"]), "nobody may be excused by it"
 
 

@@ -1,4 +1,4 @@
-"""What a rank is told: each assignment once, whatever happens to the connection, and the end."""
+"""What a rank is reported: each assignment once, whatever happens to the connection, and the end."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def test_an_unreachable_store_raises() -> None:
 
 def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
     """An assignment, a registration and an outcome; the leader puts them right."""
-    run, told = Run(), list[ForeignValue]()
-    ledger, keys = Ledger(run.store, "r", unreadable=told.append), run.ledger.keys
+    run, reported = Run(), list[ForeignValue]()
+    ledger, keys = Ledger(run.store, "r", unreadable=reported.append), run.ledger.keys
     with AssignmentWatcher(ledger, "n", BOOT, leaving) as assignment_watcher:
         for key in (keys.assign("n"), keys.outcome):
             run.store.txn([], [Put(key, b'{"v":99,"kind":"Attempt"}')])
@@ -198,11 +198,13 @@ def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
         assert run.leader.end_run("finished")
         assert assignment_watcher.next() is None
         deadline = time.monotonic() + 10
-        while len(told) < 3:
-            assert time.monotonic() < deadline, told
+        while len(reported) < 3:
+            assert time.monotonic() < deadline, reported
             time.sleep(0.01)
-    assert {name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in told if name in str(e)}
-    assert any("version 99" in str(error) for error in told)
+    assert {
+        name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in reported if name in str(e)
+    }
+    assert any("version 99" in str(error) for error in reported)
 
 
 def test_a_foreign_value_raises_by_default(run: Run, assignment_watcher: AssignmentWatcher) -> None:

@@ -54,14 +54,14 @@ def test_events_of_a_rank_are_counted(tmp_path: Path, caplog: pytest.LogCaptureF
         log.info("began")
         log.warning("given up", why="leaving")
         cache.hits, cache.misses = 5, 2
-        told = scraped(port)
-    assert told["cerebro_attempts_total committed"] == 1
-    assert told["cerebro_attempts_total given-up"] == 1
-    assert told["cerebro_attempts_total failed"] == 0
-    assert (told["cerebro_unit_seconds_total"], told["cerebro_hop_seconds_total"]) == (2.0, 0.5)
-    assert told["cerebro_fetch_seconds_total"] == 0.25
-    assert (told["cerebro_cache_hits_total"], told["cerebro_cache_misses_total"]) == (5, 2)
-    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+        values = scraped(port)
+    assert values["cerebro_attempts_total committed"] == 1
+    assert values["cerebro_attempts_total given-up"] == 1
+    assert values["cerebro_attempts_total failed"] == 0
+    assert (values["cerebro_unit_seconds_total"], values["cerebro_hop_seconds_total"]) == (2.0, 0.5)
+    assert values["cerebro_fetch_seconds_total"] == 0.25
+    assert (values["cerebro_cache_hits_total"], values["cerebro_cache_misses_total"]) == (5, 2)
+    assert values["cerebro_idle_ratio"] == pytest.approx(0.25)
     log.info("began")  # nobody listens any more
 
 
@@ -78,16 +78,16 @@ def test_a_save_behind_the_next_unit_is_no_work(tmp_path: Path, caplog: pytest.L
         clock.sleep(1.0)
         first.info("committed", seconds=1.0, hop_seconds=0.0)
         clock.sleep(1.0)
-        told = scraped(port)
-    assert told["cerebro_attempts_total committed"] == 1
-    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+        values = scraped(port)
+    assert values["cerebro_attempts_total committed"] == 1
+    assert values["cerebro_idle_ratio"] == pytest.approx(0.25)
 
 
 def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = free_port()
     cache, clock = PartitionCache(tmp_path), HandClock()
-    told = ({VARIABLE: str(first)}, LABELS, cache, clock.now, EventLog())
-    with exposed(*told), exposed(*told):
+    values = ({VARIABLE: str(first)}, LABELS, cache, clock.now, EventLog())
+    with exposed(*values), exposed(*values):
         ports = [r.__dict__["fields"]["port"] for r in caplog.records if r.message == "metrics"]
         assert len(set(ports)) == 2
         assert all(scraped(port) for port in ports)

@@ -168,10 +168,10 @@ def no_estimator() -> object:
 
 
 def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
-    with pytest.raises(TaskError) as told:
+    with pytest.raises(TaskError) as caught:
         TestLightGbm().make().check({"learning_rat": 0.1})
-    assert "did you mean 'learning_rate'" in str(told.value)
-    assert len(str(told.value)) < 200
+    assert "did you mean 'learning_rate'" in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])

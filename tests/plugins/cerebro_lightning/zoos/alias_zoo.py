@@ -593,8 +593,8 @@ class Permissive(Keeping):
 class OnTrainer(Keeping):
     def remember(self, batch: Any) -> float:
         trainer: Any = self.trainer
-        trainer.told = getattr(trainer, "told", 0) + 1
-        return trainer.told
+        trainer.noted = getattr(trainer, "noted", 0) + 1
+        return trainer.noted
 
 
 class Sharing(L.Callback):
