@@ -18,7 +18,7 @@ from cerebro_elastic.files import Place, locate, translated
 _MOST_CLASSES = 100
 """A column of whole numbers with more different values has no classes."""
 _SAMPLE = 12
-"""So many rows are shown."""
+"""The number of rows to show."""
 
 Value: TypeAlias = NDArray[Any] | bytes
 Row: TypeAlias = Mapping[str, Value]

@@ -24,7 +24,7 @@ def first_rows(
     most: int,
     only: Iterable[str] | None = None,
 ) -> dict[str, Rows]:
-    """By column, at most so many of the partition's rows; no more of the files is read.
+    """The first rows of the partition by column; no more of the files is read.
 
     Args:
         root: The dataset.

@@ -23,7 +23,7 @@ Array: TypeAlias = NDArray[np.generic]
 SUMS = ".sums"
 """The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 _KEPT = 16
-"""So many columns' offsets are kept for the next batch of a process that makes batches."""
+"""The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 
 
 @dataclass(frozen=True, slots=True)

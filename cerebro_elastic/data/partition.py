@@ -24,7 +24,7 @@ from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.words import counted
 
 _SHOWN = 5
-"""So many damaged rows are named."""
+"""The number of damaged rows that a message names."""
 
 
 @dataclass(frozen=True)

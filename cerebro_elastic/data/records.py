@@ -43,9 +43,9 @@ _MAPPED = 1 << 16
 _GROWTH = 1.1
 """Records may be larger than the first one by this factor before more room is asked for."""
 _MISSES = 3
-"""So many values in a row that are not kept mean that the next ones need not be tried."""
+"""After this number of values in a row that are not kept, the next ones are not tried."""
 _VECTOR = 1000
-"""So many pieces are written at once at most."""
+"""The largest number of pieces that are written at once."""
 
 
 class Records:
@@ -89,7 +89,7 @@ class Records:
 
     def put(self, number: int, value: Any, pays: Callable[[int], bool] = lambda _size: True) -> bool:
         """Keep the value; whether it is kept. It is not if it cannot be pickled, if there is no room, or if
-        that does not pay for a record of so many bytes."""
+        keeping a record of its size does not pay."""
         try:
             record = encoded(value)
         except Exception:  # whatever the user's class does
@@ -165,8 +165,8 @@ class Records:
         raise AssertionError
 
     def _has_room(self, size: int) -> bool:
-        """Whether so many more bytes fit into what is reserved for the folder. More is reserved if need be:
-        for as many records of this size as are missing."""
+        """Whether the bytes of one more record fit into the folder's reservation. More is reserved if need
+        be: for as many records of this size as are missing."""
         present = sum(entry.stat().st_size for entry in os.scandir(self.folder))
         if present + size > self._reserved and not self._full:
             missing = self.count - int(np.count_nonzero(self._index))

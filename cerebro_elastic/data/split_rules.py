@@ -19,7 +19,7 @@ from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.words import counted
 
 _SHOWN = 3
-"""So many classes or groups are named."""
+"""The number of classes or groups that a message names."""
 
 
 @dataclass(frozen=True, slots=True)

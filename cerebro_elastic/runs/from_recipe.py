@@ -49,8 +49,8 @@ def batches_in(recipe: Recipe, manifest: Manifest, hparams: HParams) -> tuple[in
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
-    """The plan of a run of ``recipe``, whose warm start is written out, on data of so many partitions to
-    train on and to validate on."""
+    """The plan of a run of ``recipe``, whose warm start is written out, on data with these numbers of
+    partitions to train on and to validate on."""
     return Plan(
         run=run,
         partitions=partitions,

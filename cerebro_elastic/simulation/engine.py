@@ -46,7 +46,7 @@ from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, Simulat
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
 
 LEASE_SECONDS = 5.0
-"""The seconds of the leases of nodes and controllers: so long a death stays unnoticed."""
+"""The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
 
 Callback: TypeAlias = Callable[[], object]
 

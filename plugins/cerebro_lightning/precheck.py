@@ -22,7 +22,7 @@ from cerebro_lightning.process import unit_process
 
 def refuse(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ranks: int) -> None:
     """Raise ``TaskError`` if the module that ``build`` makes cannot be trained by ``by``, called ``name``, on
-    so many ranks."""
+    ``ranks`` ranks."""
     with unit_process(torch.device("cpu")), torch.device("meta"):
         try:
             module = build()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.training._python_internals import GONE, probes, table
 
 _FEW = 5
-"""So many items are tried in all orders."""
+"""The largest number of items that are tried in all orders."""
 _SMALLEST = 8
 """The places of the smallest table."""
 _FILLERS = 4
