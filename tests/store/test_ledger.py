@@ -160,7 +160,7 @@ CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
 }
 
 
-def test_people_stop_resume_and_clone_whoever_leads(stage: Stage) -> None:
+def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     ledger = stage.ledger
     attempt = stage.assigned()
     assert ledger.commit(attempt, stage.config, stage.visit(attempt), stage.plan)
