@@ -40,7 +40,6 @@ class Description:
     """What a dataset holds."""
 
     url: str
-    """Where it is."""
     manifest: Manifest
     column_bytes: Mapping[str, int]
     """The bytes of each column in all files."""

@@ -31,7 +31,6 @@ class MappedArray:
     """An array in a file."""
 
     path: Path
-    """The file."""
     dtype: str
     """The array's numpy dtype."""
     shape: tuple[int, ...]

@@ -58,7 +58,6 @@ class Kinds:
     """A column of classes or groups."""
 
     name: str
-    """The column's name."""
     values: NDArray[Any]
     """Its different values, sorted."""
     codes: NDArray[np.int64]

@@ -48,7 +48,6 @@ class Rollout:
     """The best settings of several rollouts."""
 
     settings: DispatchSettings
-    """How to dispatch."""
     end: float
     """When the run would end by them, in seconds."""
 

@@ -55,7 +55,6 @@ class Span:
     end: float
     """When it ended, in seconds of wall-clock time."""
     unit: Unit
-    """The unit that was tried."""
     visit: Visit | None = None
     """The visit, if the attempt was committed."""
     why: str = ""

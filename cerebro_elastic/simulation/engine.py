@@ -63,7 +63,6 @@ class RunningUnit:
     hop: float
     """The seconds that loading and saving take, besides the fetch."""
     seconds: float
-    """The seconds of training."""
     saving: float
     """The seconds of the save that may go on behind the node's next unit."""
     batches: int
@@ -91,7 +90,6 @@ class Conditions:
     times: Times
     """The seconds of units."""
     metrics: MetricSource
-    """The metrics of units."""
     sizes: UnitSizes
     """How large checkpoints and units are."""
     spread: float

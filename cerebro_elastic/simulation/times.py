@@ -47,9 +47,7 @@ class MeasuredUnit:
     node: str
     """Where it was trained."""
     strategy: Strategy
-    """How it was trained."""
     costs: UnitCosts
-    """What it took."""
 
 
 @dataclass(frozen=True, slots=True)

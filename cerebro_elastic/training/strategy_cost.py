@@ -13,9 +13,7 @@ class StrategyCost:
 
     config: str
     strategy: Strategy
-    """The strategy that was measured."""
     batch_seconds: float = 0.0
-    """Seconds of one batch."""
     data_seconds: float = 0.0
     """The part of them in which training waited for the batch to be made."""
     peak_bytes: int = 0

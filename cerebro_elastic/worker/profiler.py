@@ -32,7 +32,6 @@ class Profiled:
     """What a few batches of a unit have shown."""
 
     batch_seconds: float
-    """Seconds of one batch."""
     data_seconds: float
     """The part of them in which training waited for the batch."""
     peak_bytes: int

@@ -35,7 +35,6 @@ class RankContext:
     ledger: WorkerLedger
     """What a worker may write to the run's record."""
     spec: Spec
-    """The run's spec."""
     unit_runner: UnitRunner
     """The run's task and data on this rank's device."""
     clock: Clock

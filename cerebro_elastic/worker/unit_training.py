@@ -39,7 +39,6 @@ class UnitTimes:
     load_seconds: float
     """Seconds of loading its input and forming its group."""
     train_seconds: float
-    """Seconds in the task's training."""
     stage_seconds: float
     """Seconds of staging its output."""
     trained_at: float
@@ -90,9 +89,7 @@ class TrainedUnit:
     data_use: DataUse
     """The batches that were made and taken."""
     staged_bytes: int
-    """Bytes of the staged state."""
     clock: Clock
-    """The rank's clock."""
 
     def save(self) -> SavedUnit:
         """Save log and state, in any thread: nothing of what the rank does next is needed."""

@@ -68,7 +68,6 @@ class Withdraw:
     """Take back an assignment whose node or config is gone."""
 
     attempt: Attempt
-    """The assigned attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ class ConfigCreated(_Event):
     """The search or a person (``config.by_hand``) added a config to the run."""
 
     config: Config
-    """The config as it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,6 @@ class NodeJoined(_Event):
     """A node registered. No other node of its name is registered at this moment."""
 
     node: Node
-    """The node as it registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,6 @@ class StateRead(_Event):
     """
 
     state: State
-    """The state at ``revision``."""
     visits: tuple[Visit, ...] = ()
     """All visits that led to it, in the order of their commits."""
 
@@ -218,7 +215,6 @@ class UnitTrained(_Event):
 
     node: str
     token: int
-    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +246,6 @@ class UnitWithdrawn(_Event):
 
     node: str
     token: int
-    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +261,6 @@ class RunExtended(_Event):
     """An operator lets a run that has ended go on: with more epochs, or with more configs."""
 
     extension: Extension
-    """What changes."""
 
 
 Event: TypeAlias = (

@@ -41,7 +41,6 @@ class Plan:
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0
-    """The run's seed."""
     strategies: tuple[Strategy, ...] = (Strategy(),)
     """How units may be trained, the preferred strategy first. If there are several, profiles find the fastest
     for each config."""

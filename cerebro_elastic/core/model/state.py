@@ -135,7 +135,6 @@ class State:
     timings: Mapping[str, float] = field(default_factory=dict)
     """By config: the expected seconds of a unit on a node of factor 1."""
     speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
-    """The nodes' speed factors."""
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None

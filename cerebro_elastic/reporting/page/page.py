@@ -43,7 +43,6 @@ class ReportMetadata:
     written: str
     """The date and time, as the page shows it."""
     version: str
-    """The version of this package."""
     versions: Mapping[str, str]
     """The versions of the packages that training depends on, by name."""
     dataset: bool = False
@@ -61,7 +60,6 @@ class Report:
     """The contents of a report."""
 
     spec: Spec
-    """The run's spec."""
     events: Sequence[Event]
     """Its history, so far as the report goes."""
     objective: Objective
@@ -69,7 +67,6 @@ class Report:
     manifest: Manifest | None
     """The manifest of its dataset, if it can be read."""
     metadata: ReportMetadata
-    """How the report was written."""
 
 
 def render(report: Report) -> str:

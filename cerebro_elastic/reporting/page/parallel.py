@@ -38,7 +38,6 @@ class Axis:
     x: float
     """Its place in percent of the width."""
     ticks: Sequence[Tick]
-    """Its marks."""
     log: bool
     """Whether it is logarithmic."""
 

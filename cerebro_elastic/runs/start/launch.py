@@ -58,7 +58,6 @@ class Launch:
     recipe: Recipe
     """The recipe with its overrides."""
     folder: RunFolder
-    """The run's folder."""
     store: StoreSettings | None
     """The etcd to use; ``None`` for one of the run's own."""
     fresh: bool

@@ -107,7 +107,6 @@ class LeaderLedger:
     """The verbs of one leadership; a leader that is elected again gets another."""
 
     record: Record
-    """The run's record."""
     fence: int
     """The revision at which this leader was elected."""
 
