@@ -254,7 +254,7 @@ def test_a_joining_node_gets_its_share_when_it_is_ready() -> None:
     assert moved(replace(joined, nodes=nodes)) is None
     assert moved(joined) == {"a": 2, "b": 2}
     both = {name: replace(node, starting=True) for name, node in joined.nodes.items()}
-    assert moved(replace(joined, nodes=both, homes={})) == {"a": 2, "b": 2}, "there is nobody to wait for"
+    assert moved(replace(joined, nodes=both, homes={})) == {"a": 2, "b": 2}, "no node is ready to wait for"
     again = replace(state("ab"), nodes=nodes)
     assert moved(again) is None, "whose ranks are started anew keeps its own"
 

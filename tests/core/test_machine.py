@@ -233,7 +233,7 @@ def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
     ]
     for end in ends:
         assert fold(working, end).attempts == {}, end
-    assert fold(working, ends[1]).streaks.keys() == {"a"}, "who failed is to blame"
+    assert fold(working, ends[1]).streaks.keys() == {"a"}, "the node that failed is to blame"
     failing = fold(fold(working, ends[1]), UnitAssigned(10, replace(TOGETHER, config_revision=9)))
     assert fold(failing, UnitCommitted(11, replace(together, attempt=10))).streaks == {}
 

@@ -62,7 +62,7 @@ def test_nobody_waits_for_the_rung() -> None:
     assert order([1, 2, 3, 4], "each") == [0, 0, 1, 1, 2, 3]
     # The best of two is among the best half of those that have come.
     assert order([1, 2, 3, 4], "asynchronous") == [0, 1, 0, 2, 3, 1]
-    # The third to come leaves one who could displace the second best, but not the best.
+    # The third arrival leaves one config that could displace the second best, but not the best.
     assert order([1, 2, 3, 4], "synchronous") == [0, 1, 2, 0, 3, 1]
 
 

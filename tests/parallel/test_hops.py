@@ -99,7 +99,7 @@ def test_shards_that_stay_are_as_if_nothing_had_happened(
     ]
     whole = ranks.together(unit, "fsdp", options, "adamw", None, WHOLE, members=[0, 1])[0]
     assert_same(carried(went_on), carried(whole))
-    # And whoever wants all of the state puts it together.
+    # A reader that wants all of the state puts it together.
     together = checkpoint.load(ref)
     assert together["model"]["tied.weight"] is together["model"]["inward.weight"]
     assert_same(together, carried(run("fsdp", "adamw", None, FIRST)[0]))

@@ -233,7 +233,7 @@ def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     assert rest.skip == committed.visit.batches
     wait_for(lambda: stage.began("by-hand", rest), "the rest to begin")
     assert stage.ledger.drain("by-hand", 600.0)
-    assert by_hand.wait(DEADLINE) == 0, "nobody need start it anew"
+    assert by_hand.wait(DEADLINE) == 0, "it need not be started anew"
     visits = stage.ledger.visits()
     assert [visit.whole for visit in visits] == [False, True]
     assert sum(visit.batches for visit in visits) == BATCHES

@@ -370,7 +370,7 @@ def test_a_long_failure_squeezes_nothing(browser: Browser, past: Any, tmp_path: 
     assert box is not None
     assert box["x"] + box["width"] <= width, "in view"
     status.locator("summary").click()
-    assert STORY in status.inner_text(), "all of it, when asked for"
+    assert STORY in status.inner_text(), "all of it, on request"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
 

@@ -201,5 +201,5 @@ def test_a_terminal_has_a_table_that_moves(past: Any) -> None:
     text = played(past, terminal=True)
     assert "\x1b" in text
     assert "state from" in text
-    assert "epoch 1/2 val_acc" not in text, "the table tells it"
+    assert "epoch 1/2 val_acc" not in text, "the table shows it"
     assert "c0003 failed: the loss is NaN" in text

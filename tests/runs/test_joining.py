@@ -130,7 +130,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         wait_for(lambda: all(visits(node) > 1 for node in nodes), "units on all nodes")
         state = cerebro_elastic.open_run(RUN, home=elsewhere)
         assert state.spec == ledger.spec()
-        # By their speeds: whoever was slowed by the others' start may have given its own away.
+        # By their speeds: a node that was slowed by the others' start may have given its own away.
         assert {name for home in ledger.state().homes.values() for name in home} >= set(nodes)
 
         # Asked to leave, by command or by SIGTERM, nodes finish what they have; their partitions move.
@@ -144,7 +144,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
             lambda: set(ledger.state().homes.values()) == {("node-0",), ("other",)}, "its partitions to move"
         )
 
-        # Whoever joined takes over from the one that is killed, whose nodes end with it.
+        # The process that joined takes over from the killed one, whose nodes end with it.
         leader = ledger.state().leader
         first.kill()
         wait_for(lambda: set(ledger.state().nodes) == {"other"}, "the dead ones' leases to end")
@@ -168,7 +168,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         "other": set(),
         "guest": set(),
     }
-    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "nobody was started again"
+    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "no node was started again"
     assert "left the run" in (tmp_path / "guest.log").read_text()
     assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
     result = cerebro_elastic.open_run(RUN, home=elsewhere)

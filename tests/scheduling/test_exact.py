@@ -96,7 +96,7 @@ def test_the_solver_is_called_only_where_it_can_help() -> None:
     due = Exact().due
     assert due(None, LEFT)
     assert not due(LEFT, LEFT)
-    assert not due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
+    assert not due(None, replace(LEFT, guessed=["x"])), "the seconds of x are unknown"
     lost = replace(LEFT, nodes={"a": 0.0})
     assert due(LEFT, lost)
     assert due(lost, LEFT)

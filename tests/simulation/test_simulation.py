@@ -360,7 +360,7 @@ def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
         assert divergence(late, LongestRemaining(), SIX) is None, at
         again = redecide(late, LongestRemaining(), SIX)
         assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
-    # Who leads from then on decides on what it has read.
+    # The next leader decides on what it has read.
     led = beginning_late(events, first)
     leads = [led[0], LeaderChanged(0, "another"), *led[1:]]
     leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]

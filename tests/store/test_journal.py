@@ -231,7 +231,7 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     assert since == read.revision + 1
     journal.append([NodeLeft(read.revision, "gone")])
     assert read_journal(path) == [read], "what came before is not added"
-    assert Journal(path).resume(read) == since, "and nothing is asked for that only this file knows"
+    assert Journal(path).resume(read) == since, "nothing that only this file has is read from the store"
 
 
 def test_where_the_store_has_forgotten_it_goes_on_from_the_state(world: World, path: Path) -> None:

@@ -86,7 +86,7 @@ def test_all_that_a_run_writes_is_signed_and_reads_as_it_was_written(run: Opened
         assert signature.startswith(b"hmac:"), item.key
         mine = run.ledger.store.get(item.key)
         assert mine == replace(item, value=value)
-        assert Ledger(run.bare, keys.run).store.get(item.key) == mine, "who looks on needs no key"
+        assert Ledger(run.bare, keys.run).store.get(item.key) == mine, "an observer needs no key"
     assert run.ledger.spec() == spec_of(keys.run)
     state = run.ledger.state()
     assert state == Ledger(run.bare, keys.run).state()
@@ -127,7 +127,7 @@ def test_an_unsigned_value_is_not_believed(run: Opened, forge: Callable[[Opened,
         keys.spec: run.ledger.spec,
     }
     forged = {key: forge(run, key) for key in reads}
-    # Whoever reads in this order has not read the others yet.
+    # A reader in this order has not read the others yet.
     for key, read in reads.items():
         if forged[key] == _raw(run, key):
             continue

@@ -69,7 +69,7 @@ def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
     faults, strike = FaultFolder(tmp_path), Strike(SAVE, target="node-1")
     faults.make()
     faults.arm("node-1", SAVE)
-    assert faults.take("node-2", Point.MIDDLE_OF_SAVE, 8) is None, "whoever else is there is spared"
+    assert faults.take("node-2", Point.MIDDLE_OF_SAVE, 8) is None, "a fault spares other processes"
     if when in ("as it is called off", "twice"):
         assert faults.take("node-1", Point.MIDDLE_OF_SAVE, 7) == SAVE
     if when == "twice":
@@ -90,7 +90,7 @@ def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
     late = Strike(Fault(kind.what, kind.whom, 10_000, kind.point))
     (message,) = missed([late])
     assert message == f"did not strike, as the run ended before it could: {late.fault}"
-    assert not hits([late], ["node-0"]), "nobody may be excused by it"
+    assert not hits([late], ["node-0"]), "it excuses no failure"
 
 
 def test_a_flipped_bit_hits_all_nodes_that_share_the_cache() -> None:

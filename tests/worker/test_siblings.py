@@ -33,7 +33,7 @@ def test_death_and_leaving_are_distinguished(tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, "-c", COME, str(tmp_path)], check=True)
     assert one.died()
-    assert not other.died(), "it does not ask about itself"
+    assert not other.died(), "it does not count itself"
 
 
 def test_a_rank_without_its_stand_in_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

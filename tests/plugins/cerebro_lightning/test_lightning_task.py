@@ -90,7 +90,7 @@ def test_stop_and_beat_work_through_lightnings_loops() -> None:
 def test_a_value_that_is_not_finite_is_named(case: Case, found: str | None) -> None:
     assert train(case).not_finite == found
     part = dataclasses.replace(job(case, 0, 0, None), stop=lambda done: done == 2)
-    assert LightningTask(case.section, FOLDER).train(part).not_finite is None, "a whole unit tells"
+    assert LightningTask(case.section, FOLDER).train(part).not_finite is None, "only a whole unit reports it"
 
 
 def test_the_best_module_comes_back_from_a_state() -> None:
