@@ -32,7 +32,7 @@ def first(function: Callable[..., Any]) -> str:
 
 
 def select(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that ``function`` takes. Lists and dicts are copies: the function may change them,
+    """The ``values`` that ``function`` takes. Lists and dicts are copies: the function may change them,
     and other configs get the same ones."""
     names = accepted(function)
     return {name: _own(value) for name, value in values.items() if names is None or name in names}

@@ -1,4 +1,4 @@
-"""Whoever wants a process forked: starts a server, asks it, and holds the process."""
+"""The client of a fork server: starts it, requests forks, and holds their processes."""
 
 from __future__ import annotations
 

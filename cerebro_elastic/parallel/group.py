@@ -56,11 +56,11 @@ _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection r
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
 
 _ended: list[Any] = []
-"""Groups that are over. Who lets go of one last waits for its threads, which may be waiting for the
+"""Groups that are over. The last owner of a group waits for its threads, which may be waiting for the
 interpreter's lock: Python's own references do without it, DDP's reducer would hold it for ever."""
 _meshes: list[DeviceMesh] = []
-"""Those of the present group. DTensor's caches keep some of them for good, and with them their groups, whose
-sockets other ranks would take for a peer that lives."""
+"""The meshes of the present group. DTensor's caches keep some of them for good, and with them their groups,
+whose sockets other ranks would take for a peer that lives."""
 _unsettled = False
 """Whether something large has been imported since the last sweep."""
 

@@ -144,7 +144,7 @@ class Visit:
     """Time of a save, or of the rest of one, that went on behind the node's next unit. It delays the config,
     not the node."""
     replicas: tuple[int, ...] = ()
-    """Those of ``Prefetch.replicas`` that the node has fetched meanwhile."""
+    """The partitions of ``Prefetch.replicas`` that the node has fetched meanwhile."""
     fetch_seconds: float = 0.0
     """Time for which the node waited for the partition before it trained."""
     log_digest: str = ""

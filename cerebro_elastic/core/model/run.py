@@ -69,7 +69,7 @@ class Extension:
     configs: Mapping[str, int] = field(default_factory=dict)
     """The ids of the configs that go on, and how many full epochs each of them has behind it."""
     by_hand: tuple[str, ...] = ()
-    """Those of them that had been stopped, and that a person has named. The search leaves them alone."""
+    """The stopped ones among them that a person has named. The search leaves them alone."""
     others: tuple[str, ...] = ()
     """The ids of the configs that stay as they are."""
     epochs_before: int = 0
@@ -79,7 +79,7 @@ class Extension:
     digest_before: str = ""
     """``Spec.recipe_digest`` until then."""
     by: str = ""
-    """Who asked for it, if they gave a name."""
+    """The name of the person who requested it, if given."""
 
 
 @dataclass(frozen=True, slots=True)

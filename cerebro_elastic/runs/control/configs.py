@@ -70,7 +70,8 @@ def resume(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Let a stopped config of a live run go on to its end, whoever has stopped it.
+    """Let a stopped config of a live run continue to its end, no matter if a person or the search has stopped
+    it.
 
     Args:
         run: The run's id, or its folder on this machine.
