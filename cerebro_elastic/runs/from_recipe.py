@@ -76,8 +76,8 @@ def _makes_batches(data: Data) -> bool:
 
 
 def _progress(recipe: Recipe) -> Progress:
-    """The recipe's, or a default: ``auto`` alone knows the cost of evenness, and with rungs good configs are to
-    run ahead."""
+    """The recipe's, or a default: ``auto`` alone knows the cost of evenness, and with rungs good configs are
+    to run ahead."""
     if recipe.progress is not None:
         return Progress(recipe.progress)
     affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs

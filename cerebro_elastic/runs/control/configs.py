@@ -70,8 +70,7 @@ def resume(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Let a stopped config of a live run continue to its end, no matter if a person or the search has stopped
-    it.
+    """Let a config of a live run, stopped by a person or the search, continue to its end.
 
     Args:
         run: The run's id, or its folder on this machine.
