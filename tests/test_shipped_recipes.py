@@ -63,7 +63,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe(path: Path) -> None:
+def test_a_shipped_recipe_is_valid(path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# "), "a comment says what it shows"
     assert len(text.splitlines()) < 40

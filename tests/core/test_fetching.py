@@ -118,12 +118,12 @@ def may_fetch(state: State) -> list[set[tuple[str, str]] | None]:
     return policy.may
 
 
-def test_only_an_idle_node_what_it_has_not_failed_at() -> None:
+def test_an_idle_node_fetches_only_for_units_that_it_has_not_failed() -> None:
     assert may_fetch(STATE) == [{("b", "c1"), ("b", "c2"), ("b", "c3")}], "``a`` and c0 are busy"
     assert may_fetch(failed(STATE, "c1", "c2")) == [{("b", "c3")}]
 
 
-def test_only_what_is_next() -> None:
+def test_a_node_fetches_only_for_units_that_may_come_next() -> None:
     """What has begun on ``b`` goes on there, on its own partition."""
     partial_unit = {
         name: replace(STATE.configs[name], visited=(), partial_unit=PartialUnit(1, 2))
@@ -191,7 +191,7 @@ def test_the_seconds_of_a_fetch() -> None:
     assert (len(many), fetch_seconds(many)) == (MEMORY, 20.0)
 
 
-def test_a_visit_of_before_reads_as_one_without_a_fetch() -> None:
+def test_an_older_visit_reads_as_one_without_a_fetch() -> None:
     text = encode(visit(0.0))
     assert "fetch" not in text
     assert decode(text, Visit).fetch_seconds == 0.0

@@ -25,7 +25,7 @@ def test_a_line_is_read_and_written_as_it_was(line: str) -> None:
     assert encode(event).replace('"phase":"profile"', '"phase":"trial"') == line
 
 
-def test_it_says_what_it_said() -> None:
+def test_former_lines_decode_to_todays_events() -> None:
     events = [decode(line, KINDS[kind_of(line)]) for line in LINES]
     unit = Unit("c0", 0, 1, Phase.PROFILE)
     assert ProfileDone(6, ProfileResult(unit, TWO, "cpu", "n", 7, 1.5, 100)) in events

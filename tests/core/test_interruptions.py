@@ -267,7 +267,7 @@ def judge(world: World) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_every_point_of_a_plan(plan: Script) -> None:
+def test_an_interruption_at_every_point_of_a_plan_does_no_harm(plan: Script) -> None:
     world, verbs = interrupted(plan, None)
     judge(world)
     assert verbs
@@ -287,7 +287,9 @@ def test_every_point_of_a_plan(plan: Script) -> None:
         (companion_fails, 0, When.BEFORE),
     ],
 )
-def test_points_over_a_real_etcd(etcd: EmbeddedEtcd, plan: Script, verb: int, when: When) -> None:
+def test_interruptions_over_a_real_etcd_do_no_harm(
+    etcd: EmbeddedEtcd, plan: Script, verb: int, when: When
+) -> None:
     with closing(EtcdStore(etcd.settings)) as store:
         world, verbs = interrupted(plan, (verb, when), lambda _clock: store, patience=0.02)
         assert verbs[verb:] == ["txn"]

@@ -74,7 +74,7 @@ def carried(state: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("there", KINDS)
 @pytest.mark.parametrize("here", KINDS)
-def test_a_hop(run: Run, here: str, there: str, optimizer: str) -> None:
+def test_a_hop_between_two_parallelisms_is_exact(run: Run, here: str, there: str, optimizer: str) -> None:
     whole, losses = run("single", optimizer, None, WHOLE)
     left, first = run(here, optimizer, None, FIRST)
     everywhere = list(KINDS).index(here) % 2 == list(KINDS).index(there) % 2

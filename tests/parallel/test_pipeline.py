@@ -59,7 +59,7 @@ class Two(nn.Module):
         return out
 
 
-def test_refusals() -> None:
+def test_refusals_of_the_pipeline() -> None:
     model = Two()
     parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert make("pipeline").refusal(parts, 2) is None

@@ -112,7 +112,7 @@ def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
     assert why_unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
 
 
-def test_json_and_back() -> None:
+def test_a_checked_config_survives_json() -> None:
     checked = CheckedConfig(
         {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
     )

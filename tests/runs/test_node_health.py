@@ -46,7 +46,7 @@ def set_aside(*names: str) -> Sequence[Event]:
 DISK, BUG = FailureKind.DISK_FULL, FailureKind.EXCEPTION
 
 
-def test_no_node_can_work(judge: NodeHealthCheck) -> None:
+def test_the_run_ends_if_no_node_can_work(judge: NodeHealthCheck) -> None:
     judge([*set_aside("a")], state({"a": DISK, "b": None}))
     with pytest.raises(RunError, match=r"(?s)no node can work:\n  a: a is full\n  b: b is full\n.*goes on"):
         judge([*set_aside("b")], state({"a": DISK, "b": FailureKind.STORAGE}))
@@ -63,7 +63,7 @@ def test_no_node_can_work(judge: NodeHealthCheck) -> None:
     ],
     ids=["one of two", "for the units' failures", "one is forgiven", "nobody is there", "from before"],
 )
-def test_it_goes_on(
+def test_the_run_goes_on_while_a_node_may_work(
     judge: NodeHealthCheck, events: Sequence[Event], kinds: dict[str, FailureKind | None]
 ) -> None:
     for event in events:
