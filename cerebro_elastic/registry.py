@@ -154,7 +154,6 @@ class Need(NamedTuple):
     """A package that one of our extras installs."""
 
     extra: str
-    """The extra's name."""
     distribution: str
     """The name under which the package is installed."""
     package: str

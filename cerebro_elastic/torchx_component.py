@@ -203,9 +203,7 @@ class _Job:
     recipe: Recipe
     """The recipe, with what replaces its values."""
     run: str
-    """The run's id."""
     hosts: NodeRange
-    """The number of hosts."""
     nodes_each: int
     """Nodes of a host."""
     options: List[str]

@@ -1,4 +1,4 @@
-"""One etcd for all tests, and a check that each leaves the room as it found it."""
+"""One etcd for all tests, and a check that no test leaves anything behind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c() -> Iterator[None]:
-    """What a shell starts in the background ignores Ctrl-C, and so would all that the tests start."""
+    """A shell's background processes ignore Ctrl-C, and so would all processes that the tests start."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,8 +83,8 @@ def _ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _runs() -> Iterator[None]:
-    """All runs in the shared etcd, which anybody may write to, are signed with one key. The check beside runs
-    trains what a test plants, too, and would find it or not, as time allows: it is off."""
+    """All runs in the shared etcd, which anybody may write to, are signed with one key. The background check
+    of runs is off: it would find what a test plants, or not, depending on time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, secrets.token_hex(32))
         patch.setenv(CHECK, "off")
@@ -93,7 +93,7 @@ def _runs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[None]:
-    """Processes that train, and their agents, are forks of one that has imported what they need."""
+    """Processes that train, and their agents, are forks of a process that has imported their modules."""
     shared: str | None = getattr(request.config, "workerinput", {}).get(_SHARED)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -106,7 +106,7 @@ def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[Non
 
 @contextmanager
 def _server() -> Iterator[ForkServer]:
-    """A fork server for tests, which have to end all that they start."""
+    """A fork server for tests, which must end all processes that they start."""
     with ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server:
         yield server
         _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
@@ -131,7 +131,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _support() -> Iterator[None]:
-    """Processes that tests start import what the tests share."""
+    """Processes that tests start can import ``tests/support``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         yield

@@ -63,7 +63,7 @@ def test_relative_paths_hold_for_children_elsewhere(pem: Path, monkeypatch: pyte
     assert StoreSettings(endpoints=ONE, ca=Path(pem.name)).ca == pem
 
 
-def test_what_kind_of_connection(pem: Path) -> None:
+def test_the_kind_of_connection_follows_from_the_settings(pem: Path) -> None:
     plain = StoreSettings(endpoints=("localhost:1", "127.0.0.1:2", "[::1]:3"))
     assert not plain.tls
     assert plain.loopback

@@ -118,7 +118,7 @@ def test_yaml_merges_mappings() -> None:
             read_yaml(wrong, "x.yaml")
 
 
-def test_what_yaml_1_1_would_mistake_stays_what_it_is(tmp_path: Path) -> None:
+def test_values_that_yaml_1_1_would_misread_keep_their_type(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -370,7 +370,7 @@ def test_numbers_have_limits(change: dict[str, Any], words: str) -> None:
     assert words in complaint(MINIMAL, **change)
 
 
-def test_what_is_not_installed_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     remedy = "pip install 'cerebro-elastic[deepspeed]'"
     assert f"deepspeed is not installed: {remedy}" in complaint({**MINIMAL, "parallelism": "deepspeed"})

@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(SMALLER))
-def test_it_trains(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [(RECIPES / f"{name}.{suffix}").read_text().count("\n") for suffix in ("yaml", "py")]
     assert sum(lines) < (40 if name in FRAMEWORKS else 61), "a newcomer reads both"
     if name == "imagenet_shaped":

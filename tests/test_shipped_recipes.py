@@ -51,7 +51,7 @@ def _start(recipe: Recipe) -> SearchContext:
     ("kind", "package", "extra"),
     [("keras", "keras", "keras"), ("jax", "jax", "jax"), ("sklearn", "threadpoolctl", "sklearn")],
 )
-def test_what_is_not_installed_is_named_with_its_extra(
+def test_a_missing_package_is_named_with_its_extra(
     kind: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(RECIPES[0].parent / f"digits_{kind}.yaml")
@@ -63,7 +63,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe(path: Path) -> None:
+def test_a_shipped_recipe_is_valid(path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# "), "a comment says what it shows"
     assert len(text.splitlines()) < 40
@@ -89,5 +89,5 @@ def test_recipe(path: Path) -> None:
     assert {len(column) >= ROWS.get(path.stem, 1797) for column in columns.values()} == {True}
 
 
-def test_there_are_recipes() -> None:
+def test_every_kind_of_recipe_is_shipped() -> None:
     assert {"digits", "digits_torch", "tiny_gpt"} <= {path.stem for path in RECIPES}

@@ -196,7 +196,7 @@ def test_an_etcd_that_is_named_is_used() -> None:
     assert options(shlex.join(hosts.args))["--etcd"] == "10.0.0.1:2379"
 
 
-def test_what_cerebro_run_overrides(project: Path) -> None:
+def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
     words = ["--nodes", "3:4", "--epochs", "7", "--checkpoints", "s3://b/c", "--verbose", "True"]
     with get_runner() as runner:
         app = runner.dryrun_component(
@@ -251,7 +251,7 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_what_is_no_secret_goes_with_the_job() -> None:
+def test_only_variables_that_are_no_secrets_go_with_the_job() -> None:
     (_, hosts) = torchx_component.mop("job.yaml", env=HARMLESS).roles
     assert hosts.env == HARMLESS
 

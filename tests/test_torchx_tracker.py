@@ -66,7 +66,7 @@ def test_runs_configs_and_what_they_left(home: Path) -> None:
     assert list(tracker.sources("small")) == []
 
 
-def test_what_is_not_there_and_what_cannot_be_done(home: Path) -> None:
+def test_missing_runs_and_unsupported_calls(home: Path) -> None:
     (tracker,) = build_trackers({"cerebro": str(home)})
     with pytest.raises(RunError, match=r"there is no run 'large'.*choices: small"):
         tracker.metadata("large")

@@ -28,7 +28,6 @@ class Manifest:
     """What a manifest says of its checkpoint."""
 
     digest: str
-    """The checkpoint's digest."""
     origin: Origin | None
     """Where the state comes from, if the manifest says so."""
 

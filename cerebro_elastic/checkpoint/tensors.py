@@ -50,7 +50,7 @@ _FORMAT = {
 }
 """The format's dtypes and their bytes; an array of any other dtype is stored as its bytes (U8)."""
 _OTHERS = {"complex128": 16}
-"""The bytes of dtypes that numpy has, too. Those of others are torch's."""
+"""The bytes of dtypes that numpy has, too. Other bytes are torch's."""
 
 
 @dataclass(frozen=True, slots=True)

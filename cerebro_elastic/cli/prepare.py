@@ -28,7 +28,7 @@ from cerebro_elastic.system.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
 _PARTITIONS = 4
-"""So many training partitions are shown if nobody says how many, as a recipe has them."""
+"""The default number of training partitions to show, as a recipe has it."""
 
 
 def prepare(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cerebro_elastic.ui.places import Places
 
 _SWITCH_SECONDS = 0.0005
-"""A thread that reads a long record gives way to the page's requests so often: by Python's default ten times
-as seldom, with which a page of 1,000 configs opens in twice the time (`benchmarks/first_look.py`)."""
+"""How often a thread that reads a long record yields to the page's requests: by Python's default ten times as
+seldom, with which a page of 1,000 configs opens in twice the time (`benchmarks/first_look.py`)."""
 _SHORTEST_TOKEN = 12
 
 

@@ -36,7 +36,7 @@ from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
 
 _SUSPICIOUS = 10
-"""So many decisions in a row that come to nothing, about half a second each, are no accident."""
+"""The number of decisions without effect in a row, about half a second each, that are no accident."""
 
 
 class Deposed(RunError):

@@ -21,15 +21,15 @@ class Doubtful(RunError):
 
 
 def nobody(_events: list[Event], _state: State) -> None:
-    """Nobody observes."""
+    """The default observer: does nothing."""
 
 
 class Follower:
-    """Reads the state and follows the history from there. ``observe`` is told the events of each
-    revision from ``since`` on (by default: of those that come), none left out, and the state after them.
+    """Reads the state and follows the history from there. ``observe`` is called for each revision from
+    ``since`` on (by default: from now on), with its events and the state after them; none is left out.
 
-    Who does not trust what the store holds gives the state ``known`` to begin with. ``foreign`` are the keys
-    that others have changed, as far as that is known before."""
+    A caller that does not trust the store's present content gives the state ``known`` to start from.
+    ``foreign`` are the keys that others are already known to have changed."""
 
     def __init__(
         self,

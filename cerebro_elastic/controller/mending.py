@@ -35,13 +35,13 @@ from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.store.ledger.transactions import keys_of, value_of
 
 _OFTEN = 20
-"""A key that others change so often is not put back once more."""
+"""A key that others change this often is not put back again."""
 _AT_ONCE = 32
-"""So many keys are put back in one transaction."""
+"""The number of keys that one transaction puts back."""
 
 
 class Mending:
-    """The repairs of one leader, whose ``say`` tells people. ``history`` gives the run's events from the
+    """The repairs of one leader, which reports them by ``say``. ``history`` gives the run's events from the
     beginning on, or from the state that was read then; ``spec`` is the run's as it stood in the store."""
 
     def __init__(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets
 
 _AT_ONCE, _AT_ONCE_BYTES = 8, 1 << 19
-"""So many batches, of so many bytes at most, are made one right after the other. While a batch is trained the
+"""The largest number of batches that are made in a row, and of bytes of each. While a batch is trained the
 code that makes batches leaves the processor's caches; to load it again for each small batch costs time."""
 
 

@@ -29,7 +29,7 @@ _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
 
 BatchPart: TypeAlias = Callable[[int], slice]
-"""Of a batch with so many rows, those to take."""
+"""The rows to take of a batch with a given number of rows."""
 
 
 def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoch: int) -> NDArray[np.int64]:

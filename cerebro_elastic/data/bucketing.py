@@ -7,8 +7,8 @@ import numpy as np
 from cerebro_elastic.data.ragged import Index
 
 _POOL = 100
-"""So many batches' rows are sorted by length together: enough for similar lengths, and in each epoch other
-rows meet in a batch."""
+"""The number of batches whose rows are sorted by length together: enough for similar lengths, and in each
+epoch other rows meet in a batch."""
 
 
 def bucketed(order: Index, lengths: Index, batch_size: int, seed: tuple[int, ...]) -> Index:

@@ -38,7 +38,6 @@ class CachedColumn:
     """
 
     path: Path
-    """The file."""
     length: int
     """The length of its array: the partition's rows, or what a column of varying lengths has of values or
     offsets."""

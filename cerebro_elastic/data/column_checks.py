@@ -24,7 +24,7 @@ FEATURES = "features"
 """The name of the matrix that a ``Selection`` makes."""
 
 _SHOWN = 5
-"""So many rows, or values, are named."""
+"""The number of rows, or values, that an error names."""
 
 _REPAIR = "give them a value by `fill`, remove these rows, or leave the column out by `columns`"
 

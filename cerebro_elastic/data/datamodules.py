@@ -41,7 +41,7 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
 
     Args:
         reference: What made it, for messages.
-        key: Tells apart what is to be prepared.
+        key: Distinguishes what is to be prepared.
         module: The data module.
 
     Raises:

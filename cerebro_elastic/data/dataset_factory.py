@@ -23,7 +23,8 @@ ROW = "row"
 """The column with the numbers of rows."""
 
 _KEPT = 2
-"""Datasets of so many different arguments stay in memory: those of the present unit and of the one before."""
+"""The number of datasets with different arguments that stay in memory: for the present unit and the one
+before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class DatasetFactory:
 
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
-    """The arguments are text, by which they are told apart."""
+    """The arguments are text, which distinguishes them."""
     from cerebro_elastic.data.datamodules import datasets_of_module, is_module
     from cerebro_elastic.data.datasets import NumberedDatasets
 

@@ -83,7 +83,6 @@ class NumberedDatasets:
     reference: str
     """What made them, for messages."""
     by_split: Mapping[str, MapDataset]
-    """The datasets by split."""
     collate: Callable[[list[Any]], Any] = stacked
     """Makes a batch of a list of rows."""
     loader: Mapping[str, Any] = field(default_factory=dict)

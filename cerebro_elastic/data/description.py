@@ -18,7 +18,7 @@ from cerebro_elastic.system.files import Place, locate, translated
 _MOST_CLASSES = 100
 """A column of whole numbers with more different values has no classes."""
 _SAMPLE = 12
-"""So many rows are shown."""
+"""The number of rows to show."""
 
 Value: TypeAlias = NDArray[Any] | bytes
 Row: TypeAlias = Mapping[str, Value]
@@ -29,7 +29,6 @@ class ClassBalance:
     """How many rows each class has in a column of classes."""
 
     column: str
-    """The column."""
     classes: Mapping[int, str]
     """The name of each value."""
     counts: Mapping[Split, Mapping[int, int]]
@@ -41,9 +40,7 @@ class Description:
     """What a dataset holds."""
 
     url: str
-    """Where it is."""
     manifest: Manifest
-    """Its manifest."""
     column_bytes: Mapping[str, int]
     """The bytes of each column in all files."""
     balances: Sequence[ClassBalance]

@@ -34,7 +34,6 @@ class FileRanges(Varying):
     """Encoded values in files of one file system."""
 
     files: Sequence[Place]
-    """The files."""
     file_of: Index
     """By row, the number of its file; -1 if the row has no value."""
     starts: Index

@@ -24,13 +24,13 @@ def first_rows(
     most: int,
     only: Iterable[str] | None = None,
 ) -> dict[str, Rows]:
-    """By column, at most so many of the partition's rows; no more of the files is read.
+    """The first ``most`` rows of the partition by column; no more of the files is read.
 
     Args:
         root: The dataset.
         columns: All of its columns.
         files: The partition.
-        most: So many rows.
+        most: The number of rows.
         only: The columns to read; by default all.
     """
     wanted = None if only is None else set(only)

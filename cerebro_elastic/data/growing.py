@@ -16,7 +16,8 @@ from cerebro_elastic.system.files import CHUNK
 
 
 class GrowingColumn:
-    """A column ``name`` of rows of one shape or of varying lengths. So many bytes of it are in memory."""
+    """A column ``name`` of rows of one shape or of varying lengths. ``in_memory`` bytes of it are in
+    memory."""
 
     def __init__(self, name: str, in_memory: int) -> None:
         self._values = _GrowingArray(name, in_memory)

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 _PASSES = 20
 """The most times that all groups are looked at again."""
 _MOST_MOVED = 5_000
-"""So many groups are moved one by one; where there are more, any so many make up for the last rows."""
+"""The largest number of groups that are moved one by one; if there are more, any groups make up for the last
+rows."""
 _MOST_SWAPPED = 500
-"""Up to so many groups, two of them are exchanged, too."""
+"""The largest number of groups of which two are also exchanged."""
 
 Table = NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from cerebro_elastic.data.seeding import generator_states
 _LARGE = 1 << 20
 """Arrays of more bytes than this count as data, which no function changes."""
 _FIXED_SECONDS, _BYTES_PER_SECOND = 2e-5, 1e9
-"""What it costs to keep a value and to take it again: so long, and so many bytes per second."""
+"""The cost of keeping a value and taking it again: seconds, and bytes per second."""
 _CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
 
 
@@ -43,8 +43,8 @@ class Watched:
         self._watch_seconds = time.thread_time() - began
 
     def pays(self, size: int) -> bool:
-        """Whether a value of so many bytes may be kept, and to keep it and take it again costs less than to
-        make it."""
+        """Whether a value of ``size`` bytes may be kept, and costs less to keep and take again than to
+        make."""
         watched = _FIXED_SECONDS + 2 * self._watch_seconds / self._values
         return self._unchanged and self._seconds / self._values > watched + size / _BYTES_PER_SECOND
 

@@ -32,7 +32,7 @@ from cerebro_elastic.system.files import private_folder
 _LOOK_SECONDS = 0.002
 """How often a rank looks whether a batch has come that another one makes."""
 _PATIENCE_SECONDS = 10.0
-"""A rank that has waited so long for another one's batch makes the rest itself."""
+"""A rank that has waited this long for another one's batch makes the rest itself."""
 
 
 class Made(NamedTuple):
@@ -123,7 +123,6 @@ class Shared:
     """Records that this process has in use."""
 
     records: Records
-    """The records."""
     claims: int
     """The file descriptor of the file whose bytes are locked by whoever makes the records next."""
 

@@ -72,7 +72,6 @@ class PartitionFiles:
     """A partition of a dataset."""
 
     rows: int
-    """Its number of rows."""
     files: tuple[ColumnFile, ...]
     """Its files, in the order of the manifest's columns; offsets stand before their values."""
 

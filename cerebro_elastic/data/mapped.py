@@ -23,7 +23,7 @@ Array: TypeAlias = NDArray[np.generic]
 SUMS = ".sums"
 """The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 _KEPT = 16
-"""So many columns' offsets are kept for the next batch of a process that makes batches."""
+"""The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,9 @@ class MappedArray:
     """An array in a file."""
 
     path: Path
-    """The file."""
     dtype: str
     """The array's numpy dtype."""
     shape: tuple[int, ...]
-    """The array's shape."""
     offset: int = 0
     """Bytes of the file before the array."""
 
@@ -62,13 +60,11 @@ class OffsetsFile:
     """The offsets of a column of varying lengths."""
 
     array: MappedArray
-    """The offsets."""
     sums: MappedArray
     """Their row sums, taken when the file was checked."""
     values: int
     """How many values the column has."""
     column: str
-    """The column's name."""
 
     def load(self) -> Index:
         """The offsets, in memory. Raises ``DamagedData`` if they have changed since they were checked,

@@ -24,8 +24,8 @@ _OBJECTS = (Mapping, list, tuple, set)
 
 
 def is_dataset(value: Any) -> bool:
-    """Whether ``value`` is a torch ``Dataset``, an ``IterableDataset`` included. Imports nothing: whoever has
-    one has imported torch."""
+    """Whether ``value`` is a torch ``Dataset``, an ``IterableDataset`` included. Imports nothing: a caller
+    that has one has imported torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(value, data.Dataset)
 

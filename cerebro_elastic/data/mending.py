@@ -23,7 +23,7 @@ Fill: TypeAlias = Mapping[str, str | int | float | bool]
 _EXACT = 2**53
 """Up to here float64 has every whole number."""
 _SHOWN = 3
-"""So many bad rows are named."""
+"""The number of bad rows that a message names."""
 
 
 def filled(columns: Columns, fill: Fill, like: Columns | None = None) -> Columns:

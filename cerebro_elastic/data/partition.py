@@ -24,7 +24,7 @@ from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.system.words import counted
 
 _SHOWN = 5
-"""So many damaged rows are named."""
+"""The number of damaged rows that a message names."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Partition:
     index: int
     """Its number in its split."""
     rows: int
-    """Its number of rows."""
     columns: Mapping[str, Array | Ragged]
     """Each column, of shape ``(rows, ...)`` or of varying lengths, in the manifest's order."""
     sums: Mapping[str, Sums] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class RowProgress:
     done: int = 0
     """Rows whose chunk is done."""
     known: int = 0
-    """Those of ``done`` that an earlier try or another machine has made."""
+    """The rows of ``done`` that an earlier attempt or another machine has made."""
     bad: int = 0
     """Rows of which the function made nothing."""
 

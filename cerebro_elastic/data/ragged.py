@@ -23,7 +23,7 @@ OFFSETS = "<i8"
 """The dtype of offsets in a file."""
 
 _LONG = 128
-"""From so many values per row on, rows are copied one by one: faster than an index of all values."""
+"""From this many values per row on, rows are copied one by one: faster than an index of all values."""
 
 
 class Varying(ABC):

@@ -35,17 +35,17 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 _UNIT = 64
-"""Entries count places in segments in units of so many bytes."""
+"""Entries count places in segments in units of this many bytes."""
 _SEGMENT_BIT = 40
 """An entry is the segment's number, and in the lower bits the place plus one; 0: there is no record."""
 _MAPPED = 1 << 16
-"""Records of at least so many bytes are mapped; smaller ones are copied, which is faster."""
+"""Records of at least this many bytes are mapped; smaller ones are copied, which is faster."""
 _GROWTH = 1.1
 """Records may be larger than the first one by this factor before more room is asked for."""
 _MISSES = 3
-"""So many values in a row that are not kept mean that the next ones need not be tried."""
+"""After this number of values in a row that are not kept, the next ones are not tried."""
 _VECTOR = 1000
-"""So many pieces are written at once at most."""
+"""The largest number of pieces that are written at once."""
 
 
 class Records:
@@ -89,7 +89,7 @@ class Records:
 
     def put(self, number: int, value: Any, pays: Callable[[int], bool] = lambda _size: True) -> bool:
         """Keep the value; whether it is kept. It is not if it cannot be pickled, if there is no room, or if
-        that does not pay for a record of so many bytes."""
+        keeping a record of its size does not pay."""
         try:
             record = encoded(value)
         except Exception:  # whatever the user's class does
@@ -165,8 +165,8 @@ class Records:
         raise AssertionError
 
     def _has_room(self, size: int) -> bool:
-        """Whether so many more bytes fit into what is reserved for the folder. More is reserved if need be:
-        for as many records of this size as are missing."""
+        """Whether the bytes of one more record fit into the folder's reservation. More is reserved if need
+        be: for as many records of this size as are missing."""
         present = sum(entry.stat().st_size for entry in os.scandir(self.folder))
         if present + size > self._reserved and not self._full:
             missing = self.count - int(np.count_nonzero(self._index))

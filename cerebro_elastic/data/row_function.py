@@ -71,7 +71,6 @@ class MadeRows:
     kinds: tuple[Column, ...]
     """What they are; a column of sequences that are all empty has ``rows`` of shape ``(0, ...)``."""
     bad: tuple[BadRow, ...]
-    """The bad rows."""
     first: int | None
     """The number of the first good row, ``None`` if all are bad."""
 

@@ -108,7 +108,7 @@ class _Joined:
     column: Column
 
     def files(self, rows: int) -> Iterator[tuple[str, Iterable[Chunk], int | None]]:
-        """The column's files in a partition of so many rows: which part of the column each is, its chunks,
+        """The column's files in a partition of ``rows`` rows: which part of the column each is, its chunks,
         and its length if the manifest has to say it."""
         if self.column.kind == "rows":
             yield "", _Npy(self.column, rows, self._rows), None
@@ -141,7 +141,7 @@ class _Joined:
 
 @dataclass(frozen=True)
 class _Npy:
-    """The ``.npy`` file of so many values of a column, made anew each time it is asked for."""
+    """The ``.npy`` file of a number of values of a column, made anew at each read."""
 
     column: Column
     length: int

@@ -48,7 +48,7 @@ from cerebro_elastic.system.files import (
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 """The suffixes of compressed files."""
 _KINDS = 3
-"""So many kinds of files are named."""
+"""The number of kinds of files that a message names."""
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 Columns: TypeAlias = Mapping[str, NDArray[Any] | Varying]

@@ -19,7 +19,7 @@ from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.system.words import counted
 
 _SHOWN = 3
-"""So many classes or groups are named."""
+"""The number of classes or groups that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,6 @@ class Kinds:
     """A column of classes or groups."""
 
     name: str
-    """The column's name."""
     values: NDArray[Any]
     """Its different values, sorted."""
     codes: NDArray[np.int64]

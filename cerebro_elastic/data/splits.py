@@ -31,7 +31,6 @@ class PartitionRows:
     """The rows of one partition."""
 
     split: Split
-    """The partition's split."""
     index: int
     """The partition's number in its split."""
     columns: Columns
@@ -64,7 +63,7 @@ def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
 
 
 def own_splits(valid: HeldOut, test: HeldOut) -> dict[str, Columns]:
-    """Those of the splits that are data of their own, by the name for messages."""
+    """The splits that are data of their own, by the name for messages."""
     return {
         name: data
         for name, data in zip(HELD_OUT.values(), (valid, test), strict=True)

@@ -33,9 +33,9 @@ TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
 _BATCH_BYTES = 4 * CHUNK
 """About so much of a table is in memory at a time."""
 _IN_MEMORY = 32 * CHUNK
-"""So many bytes of columns are in memory. What is more goes to temporary files."""
+"""The number of bytes of columns that are kept in memory. Further bytes go to temporary files."""
 _BATCH_ROWS = 1 << 16
-"""At most so many rows are."""
+"""The largest number of rows of a batch."""
 
 
 def read_tables(

@@ -16,7 +16,7 @@ File: TypeAlias = tuple[str, int, int]
 
 _BLOCK = tarfile.BLOCKSIZE
 _LINKS = 40
-"""So many links may lead to one another, as on Linux."""
+"""The number of links that may lead to one another, as on Linux."""
 _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, b"D", b"V"})
 """The types of members that hold no file: folders (``D``: with a list of their files), devices, a label."""
 

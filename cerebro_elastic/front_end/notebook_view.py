@@ -25,7 +25,7 @@ from cerebro_elastic.runs.live import LiveView, Watcher
 _PAUSE = 0.5
 """Seconds between two changes below the cell."""
 _LINES = 6
-"""The last so many lines about the run stay."""
+"""The number of last lines about the run that stay."""
 _HEIGHT = 640
 """Pixels of the frame."""
 _FRAME = (

@@ -41,7 +41,7 @@ class NodeRange(NamedTuple):
         return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
 
     def times(self, nodes: int) -> str:
-        """As a recipe's ``nodes``: those of so many hosts with ``nodes`` nodes each."""
+        """As a recipe's ``nodes``: for this range of hosts with ``nodes`` nodes each."""
         return str(NodeRange(self.min * nodes, self.max * nodes))
 
 

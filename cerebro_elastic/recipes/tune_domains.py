@@ -1,5 +1,5 @@
 """Search spaces that are written with Ray Tune (``tune.loguniform``, ``tune.grid_search``, ...), as those of
-recipes. Ray is not imported: whoever has such an object has imported it."""
+recipes. Ray is not imported: a caller that has such an object has imported it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _BEAT_SECONDS = 1.0
 _MARGIN_SECONDS = 3.0
 """Seconds between two heartbeats and between two looks at them, together, at most."""
 _REPORT_SECONDS = 10.0
-"""After so long without a heartbeat the stall is reported, and the node gets no more units."""
+"""The seconds without a heartbeat after which the stall is reported, and the node gets no more units."""
 _LOOK_SECONDS = 5.0
 """If the last look is longer ago, the agent itself has stood still. Its ranks may have stood still with it,
 and get time to go on."""

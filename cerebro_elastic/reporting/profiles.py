@@ -26,11 +26,9 @@ class ProfileRow:
     """A strategy for a config on one kind of node."""
 
     config: str
-    """The config's id."""
     hardware: str
     """The kind of node."""
     strategy: Strategy
-    """The strategy."""
     seconds: float | None = None
     """The seconds of a unit; ``None`` if the strategy is not profiled yet, or refused."""
     bytes: int = 0

@@ -112,7 +112,7 @@ def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigR
 
 
 def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
-    """Those of ``rows``, which are in the order of creation, that have a best value; the best first."""
+    """The ``rows`` (in the order of creation) that have a best value; the best first."""
     return [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
 
 

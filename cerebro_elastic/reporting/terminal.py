@@ -21,7 +21,7 @@ def terminal(**options: Any) -> Console:
 
 
 def html_text(renderable: RenderableType, width: int = 120) -> str:
-    """What a console of so many columns shows, as HTML for a notebook."""
+    """The output of a console of ``width`` columns, as HTML for a notebook."""
     console = terminal(record=True, width=width, file=io.StringIO(), force_jupyter=False)
     console.print(renderable)
     return console.export_html(inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>")

@@ -50,13 +50,11 @@ class Span:
     """The time that a node spent on an attempt."""
 
     node: str
-    """The node's name."""
     start: float
     """When it began, in seconds of wall-clock time."""
     end: float
     """When it ended, in seconds of wall-clock time."""
     unit: Unit
-    """The unit that was tried."""
     visit: Visit | None = None
     """The visit, if the attempt was committed."""
     why: str = ""
@@ -89,7 +87,6 @@ class QuarantineSpan:
     """A time in which a node got no units, after failures on it."""
 
     node: str
-    """The node's name."""
     start: float
     """When it began, in seconds of wall-clock time."""
     end: float
@@ -108,7 +105,6 @@ class Share:
     """What a node did with its time, in seconds."""
 
     node: str
-    """The node's name."""
     present: float
     """While it was registered."""
     training: float

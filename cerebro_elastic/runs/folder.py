@@ -30,7 +30,7 @@ _LOOKED_AT = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(BlockingIOError),
     reraise=True,
 )
-"""Tries again for a moment: who looks whether a folder is locked (``is_locked``) holds the lock for an
+"""Tries again for a moment: a check whether a folder is locked (``is_locked``) holds the lock for an
 instant."""
 
 

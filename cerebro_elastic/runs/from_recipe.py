@@ -15,7 +15,7 @@ from cerebro_elastic.registry import load
 
 
 def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
-    """Those of the plan, in the recipe's order."""
+    """The plan's strategies, in the recipe's order."""
     if recipe.task.ARRAYS == "numpy":
         return (Strategy(),)
     gang, ranks = recipe.gang, recipe.node.ranks
@@ -49,8 +49,8 @@ def batches_in(recipe: Recipe, manifest: Manifest, hparams: HParams) -> tuple[in
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
-    """The plan of a run of ``recipe``, whose warm start is written out, on data of so many partitions to
-    train on and to validate on."""
+    """The plan of a run of ``recipe``, whose warm start is written out, on data with these numbers of
+    partitions to train on and to validate on."""
     return Plan(
         run=run,
         partitions=partitions,
@@ -76,7 +76,8 @@ def _makes_batches(data: Data) -> bool:
 
 
 def _progress(recipe: Recipe) -> Progress:
-    """Who looks ahead knows what evenness costs; with rungs who does well is to run ahead."""
+    """The recipe's, or a default: ``auto`` alone knows the cost of evenness, and with rungs good configs are
+    to run ahead."""
     if recipe.progress is not None:
         return Progress(recipe.progress)
     affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs

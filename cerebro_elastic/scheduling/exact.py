@@ -28,9 +28,9 @@ from cerebro_elastic.scheduling.openshop.rules import Planned, Rule
 from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit
 
 WORTH = 0.001
-"""By what share the run must be longer than it must be for the solver to be asked."""
+"""How much longer than its bound, as a share, the run must be for the solver to be called."""
 UNITS = 1000
-"""A question has at most so many units."""
+"""The largest number of units in a question to the solver."""
 EFFORT = 2.0
 """What the solver may spend, in its own deterministic units: each some seconds."""
 DRIFT = 0.1

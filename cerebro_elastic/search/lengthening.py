@@ -18,7 +18,7 @@ from cerebro_elastic.system.words import counted
 
 
 def why_not_longer(search: Search, recipe: Recipe, context: SearchContext, epochs: int) -> str | None:
-    """Why configs cannot be trained for so many ``epochs`` after those of ``context``; ``None`` if nothing of
+    """Why configs cannot be trained for ``epochs`` epochs after those of ``context``; ``None`` if nothing of
     the search depends on their number. ``search`` is that of the longer run."""
     method = recipe.search.method
     if isinstance(search, Halving):

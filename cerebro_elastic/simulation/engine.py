@@ -46,7 +46,7 @@ from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, Simulat
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
 
 LEASE_SECONDS = 5.0
-"""The seconds of the leases of nodes and controllers: so long a death stays unnoticed."""
+"""The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
 
 Callback: TypeAlias = Callable[[], object]
 
@@ -56,7 +56,6 @@ class RunningUnit:
     """An attempt under way."""
 
     attempt: Attempt
-    """The attempt."""
     started: float
     """When its nodes took it up, in seconds of the virtual clock."""
     fetch: float
@@ -64,7 +63,6 @@ class RunningUnit:
     hop: float
     """The seconds that loading and saving take, besides the fetch."""
     seconds: float
-    """The seconds of training."""
     saving: float
     """The seconds of the save that may go on behind the node's next unit."""
     batches: int
@@ -92,7 +90,6 @@ class Conditions:
     times: Times
     """The seconds of units."""
     metrics: MetricSource
-    """The metrics of units."""
     sizes: UnitSizes
     """How large checkpoints and units are."""
     spread: float

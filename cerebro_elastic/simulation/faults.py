@@ -2,9 +2,9 @@
 
 =======================================  ==========================================================
 ``kill NODE at S [for S]``               it is gone at once, which is noticed when its lease ends;
-                                         it is back after so many seconds, if they are given
+                                         it is back after the seconds of ``for``, if given
 ``kill leader at S [for S]``             no controller decides until the leader's lease has ended,
-                                         and so many seconds are over
+                                         and the seconds of ``for`` are over
 ``crash NODE at S``                      its rank dies and starts anew; the unit that it is in fails
 ``drain NODE at S [within S] [for S]``   it finishes its unit and leaves; if that takes longer than
                                          ``within``, it leaves at the next batch, and other nodes

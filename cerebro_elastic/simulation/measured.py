@@ -23,7 +23,7 @@ Pairs: TypeAlias = Mapping[tuple[str, str], float]
 """Seconds by (config, node)."""
 _ROUNDS = 20
 _PROMPT = 10
-"""A node that waited so many times as long as usual did not wait for a decision."""
+"""A node that waited this many times as long as usual did not wait for a decision."""
 
 
 def visits_of(events: Sequence[Event]) -> list[Visit]:

@@ -31,7 +31,8 @@ class MetricSource(Protocol):
     """A source of metrics."""
 
     def after(self, config: Config, units: int) -> Logged:
-        """What a config logs after so many whole training ``units``, those of its ancestors included."""
+        """The rows that a config logs after ``units`` whole training units, those of its ancestors
+        included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def simulate(
         faults: What happens to nodes.
         spread: How much the seconds of units vary: the standard deviation of their logarithm, by the plan's
         seed.
-        lease: After so many seconds a death is noticed.
+        lease: The seconds after which a death is noticed.
         start: What the wall clocks show at the beginning: seconds since the epoch.
         sizes: What the record says of checkpoints and units besides.
 

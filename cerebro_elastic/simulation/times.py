@@ -47,9 +47,7 @@ class MeasuredUnit:
     node: str
     """Where it was trained."""
     strategy: Strategy
-    """How it was trained."""
     costs: UnitCosts
-    """What it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +182,7 @@ class UnitSizes:
     usual: int = 0
     """The bytes of the checkpoints of a config that is not in ``states``."""
     batches: int = 100
-    """Batches of a unit."""
     samples: int = 100
-    """Samples of a unit."""
 
     def state(self, config: str) -> int:
         """The bytes of the config's checkpoints."""

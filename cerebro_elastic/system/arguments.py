@@ -27,12 +27,12 @@ def required(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def first(function: Callable[..., Any]) -> str:
-    """The name of the first parameter; empty if there is none."""
+    """The name of the first parameter; empty without one."""
     return next(iter(inspect.signature(function).parameters), "")
 
 
 def select(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that ``function`` takes. Lists and dicts are copies: the function may change them,
+    """The ``values`` that ``function`` takes. Lists and dicts are copies: the function may change them,
     and other configs get the same ones."""
     names = accepted(function)
     return {name: _own(value) for name, value in values.items() if names is None or name in names}

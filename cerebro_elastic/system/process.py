@@ -112,8 +112,8 @@ def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> No
 
 
 def stop_printing(file: IO[str]) -> None:
-    """Nobody reads ``file`` any more (``cerebro run ... | head``). What is being done is not stopped by that:
-    what is printed from now on goes nowhere."""
+    """Drop further output to ``file``, which has no reader any more (``cerebro run ... | head``). The command
+    goes on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)

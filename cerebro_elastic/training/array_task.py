@@ -197,6 +197,6 @@ class ArrayTask(ABC):
 
 
 def _budget_of(function: Callable[..., Any]) -> list[str]:
-    """Those of ``BUDGET`` that a function takes."""
+    """The parts of ``BUDGET`` that a function takes."""
     names = arguments.accepted(function)
     return sorted(BUDGET if names is None else BUDGET & names)

@@ -18,7 +18,7 @@ class EpochMeans:
         self._rows: int = state["rows"] if state else 0
 
     def add(self, metrics: Mapping[str, float], rows: int) -> None:
-        """Add the means over a batch of so many rows."""
+        """Add the means over a batch of ``rows`` rows."""
         self._rows += rows
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value) * rows

@@ -9,7 +9,7 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 
 _SHOWN = 5
-"""So many classes are named."""
+"""The number of classes that an error names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ class StrategyCost:
     """The measured cost of training ``config`` by ``strategy``, or why the strategy is refused."""
 
     config: str
-    """The config's id."""
     strategy: Strategy
-    """The strategy that was measured."""
     batch_seconds: float = 0.0
     data_seconds: float = 0.0
     """The part of them in which training waited for the batch to be made."""

@@ -89,9 +89,9 @@ class UnitJob:
     beat: Callable[[], None] = nothing
     """To be called for every batch, in validation too: a sign of progress."""
     stop: Callable[[int], bool] = never
-    """Whether to stop after so many batches of the partition, those skipped included.
+    """Whether to stop after this number of batches of the partition, those skipped included.
 
-    It is asked before every batch but the first, so that each attempt makes progress, and not after the last
+    It is called before every batch but the first, so that each attempt makes progress, and not after the last
     one: what belongs to the epoch's end, validation too, is then done. When it returns true, a task that
     ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
     loss_weights: LossWeights = EVEN
@@ -146,7 +146,7 @@ class UnitResult:
 
 
 class Stopped(BaseException):
-    """The unit was asked to stop after ``batches`` batches of its partition.
+    """The unit was stopped after ``batches`` batches of its partition.
 
     ``job_batches`` raises it in place of the next batch. A task that ``splits`` catches it there and ends the
     unit; any other lets it pass. It is no ``Exception``, so that the user's code does not catch it.
@@ -211,7 +211,7 @@ class SetsThreads(Protocol):
     """A task whose framework has threads of its own. Those of torch are set for it."""
 
     def set_threads(self, threads: int) -> None:
-        """Use so many threads, in this process and before its first unit."""
+        """Use this number of threads, in this process and before its first unit."""
 
 
 @runtime_checkable

@@ -49,7 +49,7 @@ def _put_default_dtype(name: str) -> None:
 
 
 def _attributes(owner: Any, where: str, *names: str) -> Iterator[Setting]:
-    """Those that this version of torch has."""
+    """The attributes that this version of torch has."""
     for name in names:
         if hasattr(owner, name):
             get, put = partial(getattr, owner, name), partial(setattr, owner, name)

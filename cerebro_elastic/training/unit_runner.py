@@ -40,7 +40,7 @@ def make_task(recipe: Recipe) -> Task:
 
 
 def use_threads(recipe: Recipe, task: Task, threads: int) -> None:
-    """Have the frameworks of the recipe's task compute with so many threads in this process."""
+    """Have the frameworks of the recipe's task compute with this number of threads in this process."""
     if recipe.task.ARRAYS == "torch":
         import torch
 

@@ -97,7 +97,7 @@ class UserFunctions:
 
     @property
     def takes_length(self) -> tuple[str, ...]:
-        """Those of ``FOR_MODEL`` that ``model_fn`` takes."""
+        """The arguments of ``FOR_MODEL`` that ``model_fn`` takes."""
         names = arguments.accepted(self._model_fn)
         return tuple(sorted(FOR_MODEL if names is None else FOR_MODEL & names))
 

@@ -1,4 +1,4 @@
-"""Who may use the page? Whoever knows the token, or whom a reverse proxy has let in.
+"""Access to the page: for everybody who knows the token, or whom a reverse proxy has let in.
 
 The token comes once in the URL, and then in a cookie that no other site can send (``SameSite=Strict``) and no
 script can read. What changes something needs two more things that another site's page does not have: its own

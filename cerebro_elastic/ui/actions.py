@@ -29,7 +29,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     by: Name = ""
-    """Who asks."""
+    """The person who sends the request."""
 
     def reason(self, reason: str, default: str) -> str:
         """The reason for the record, with the person's name."""

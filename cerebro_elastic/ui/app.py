@@ -89,7 +89,7 @@ class Server:
         )
 
     def _person(self, request: Request) -> str | None:
-        """Who asks, as the proxy says."""
+        """The person who sends the request, as named by the proxy."""
         header = self._access.trust_header
         return request.headers.get(header) if header is not None else None
 

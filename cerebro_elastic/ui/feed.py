@@ -35,7 +35,7 @@ STEP = 500
 _FIRST, _NEXT = 0.2, 2.0
 """Seconds until a record that is still being read is first shown, and between two more times."""
 _SHARE = 5.0
-"""The details are computed again after so many times the seconds that they took."""
+"""The details are recomputed after this multiple of the seconds that they took."""
 
 
 class Feed:

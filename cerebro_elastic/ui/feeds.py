@@ -16,7 +16,7 @@ from cerebro_elastic.ui.view import RunView
 _PAUSE = 1.0
 _POLITE = 0.1
 _MOST = 8
-"""So many feeds stay open that nobody looks at: the next look at their runs is at once complete."""
+"""The number of feeds without a viewer that stay open: the next look at their runs is at once complete."""
 
 
 class Feeds:

@@ -20,7 +20,7 @@ def log_files(folder: RunFolder) -> list[str]:
 
 
 def log_of_node(folder: RunFolder, name: str) -> list[str]:
-    """The end of a log; no lines if there is no log of this name."""
+    """The end of a log; no lines if no log has this name."""
     if name not in log_files(folder):
         return []
     return _tail(folder.logs / f"{name}.log", _TAIL_BYTES)[-_LINES:]

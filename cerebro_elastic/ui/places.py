@@ -21,7 +21,6 @@ class RunPlace:
     """Where one run is."""
 
     run: str
-    """The run's id."""
     home: Path
     """The folder of runs on this machine."""
     etcd: StoreSettings | None

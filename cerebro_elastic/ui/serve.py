@@ -92,7 +92,7 @@ def served(places: Places, run: str) -> Iterator[str]:
 
 
 def check_host(host: str, *, token: str | None, trust_header: str | None) -> None:
-    """Raise ``RunError`` if others would reach the page, and nobody has said who may."""
+    """Raise ``RunError`` if others would reach the page without a token or proxy."""
     if not is_loopback(host) and token is None and trust_header is None:
         raise RunError(
             f"--host {host} lets other machines reach the page: give a secret of yours with --token, or the "

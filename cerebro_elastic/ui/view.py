@@ -24,7 +24,7 @@ from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, unit_under_way, visit_span
 
 _TOP = 5
-"""The best so many configs are shown where many runs are."""
+"""The number of best configs to show where many runs are."""
 _Cause = tuple[Config, Attempt | None, bool, tuple[Point, ...], str | None]
 
 

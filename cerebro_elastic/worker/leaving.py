@@ -52,7 +52,7 @@ class Leaving:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline; infinite if there is none."""
+        """Seconds until the deadline; infinite without one."""
         return float("inf") if self._deadline is None else self._deadline - self._clock.now()
 
     def wait(self) -> float | None:

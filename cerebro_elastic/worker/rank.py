@@ -180,7 +180,7 @@ def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     if any(map(needs_group, strategies)):
         group.warm()
     for strategy in strategies:
-        with suppress(CerebroError):  # a unit will tell
+        with suppress(CerebroError):  # the first unit that needs it reports the error
             choose.prepare(strategy.parallelism, strategy.options, torch.device(device))
 
 

@@ -18,7 +18,6 @@ class RankIdentity:
     """A process of a run."""
 
     node: str
-    """The name of its node."""
     boot: str
     """The boot id of its node's agent."""
     local_rank: int = 0

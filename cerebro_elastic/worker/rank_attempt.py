@@ -154,7 +154,7 @@ class RankAttempt:
     def _behind(self, trained: TrainedUnit, save: Future[SavedUnit]) -> RankAttempt | None:
         """This attempt as it ends behind the node's next unit; ``None`` if that begins after its end.
 
-        Of a save that takes a while the leader is told, so that it has a unit for the node meanwhile.
+        If the save takes long, tell the leader, so that it can give the node another unit meanwhile.
         """
         if not self._may_save_behind(trained):
             return None

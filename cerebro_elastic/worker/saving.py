@@ -45,7 +45,7 @@ class BackgroundWriter:
         return self._thread.submit(save)
 
     def go_on(self, finish: Callable[[], None], state_bytes: int) -> None:
-        """Leave the save of a state of so many bytes to the thread, and ``finish`` behind it."""
+        """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` behind it."""
         self._behind_bytes = state_bytes
         self._behind = self._thread.submit(finish)
         self._behind.add_done_callback(self._check)

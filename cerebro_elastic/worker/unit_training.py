@@ -69,7 +69,6 @@ class TrainedUnit:
     write: Callable[[Visit], CheckpointRef]
     """Saves the staged state; its origin is the visit."""
     clock: Clock
-    """The rank's clock."""
 
     def save(self) -> SavedUnit:
         """Save log and state, in any thread: nothing of what the rank does next is needed."""

@@ -34,7 +34,7 @@ class _Watched:
     attempt: int
     """The token of its attempt."""
     seconds: float
-    """The process ends after so many seconds without a beat."""
+    """The process ends after this many seconds without a beat."""
     at: float
     """When its last beat was, by the clock."""
 

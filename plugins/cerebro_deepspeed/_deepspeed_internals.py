@@ -1,4 +1,4 @@
-"""What is private to DeepSpeed, and to torch for its import. Tried with DeepSpeed 0.19.8, torch 2.13 to 2.15.
+"""Private names of DeepSpeed, and of torch for its import. Tested with DeepSpeed 0.19.8, torch 2.13 to 2.15.
 
 ``tests/training/parallel/test_deepspeed_internals.py`` names what an upgrade takes away.
 """

@@ -1,7 +1,7 @@
 """The deepspeed package: imported on use, kept from building native code, cleaned up after each unit.
 
-DeepSpeed remembers the process group of the first engine, and ZeRO-3 every module that it has seen. Here both
-are put back to what they were after the import, so that the process's next unit may have another group.
+DeepSpeed remembers the process group of the first engine, and ZeRO-3 every module that it has seen. This
+module resets both to their values after the import, so that the process's next unit may have another group.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
 _globals_after_import: dict[str, Any] = {}
 """The globals of ``deepspeed.utils.groups`` as the import left them."""
 _replaced_environment: dict[str, str | None] = {}
-"""What a living engine has replaced."""
+"""Values of environment variables that a living engine has replaced."""
 
 
 def installed() -> bool:
-    """Whether the package is there; it is not imported."""
+    """Whether the package is installed; it is not imported."""
     try:
         return importlib.util.find_spec("deepspeed") is not None
     except ValueError:
@@ -62,7 +62,7 @@ def deepspeed(device: torch.device) -> ModuleType:
 
 
 def complaint(settings: Mapping[str, Any]) -> str | None:
-    """What DeepSpeed has to say against ``settings`` before it has seen a model."""
+    """DeepSpeed's own error for ``settings``, found before it has seen a model."""
     package = deepspeed(torch.device("cpu"))
     try:
         package.DeepSpeedConfig({**settings, "train_batch_size": 1})
@@ -70,7 +70,7 @@ def complaint(settings: Mapping[str, Any]) -> str | None:
         first = exc.errors()[0]
         place = ".".join(map(str, ("zero_optimization", *first["loc"])))
         return f"deepspeed config: {place} is {first['input']!r}: {first['msg']}"
-    except Exception as exc:  # whatever it makes of a value that it does not expect
+    except Exception as exc:  # any error that it raises for an unexpected value
         return f"deepspeed config: DeepSpeed does not take it: {type(exc).__name__}: {exc}"
     return None
 
@@ -87,7 +87,7 @@ def engine(package: ModuleType, device: torch.device, **settings: Any) -> Any:
 
 
 def destroy(engine: Any) -> None:
-    """Take ``engine`` apart, and let go of the group and of all that hangs on it."""
+    """Take ``engine`` apart, and release the group and all objects that refer to it."""
     engine.destroy()
     forget_backend()
     groups = importlib.import_module("deepspeed.utils.groups")
@@ -114,7 +114,7 @@ def _forget_calls(function: Any) -> None:
 
 
 def _variables(module: ModuleType) -> dict[str, Any]:
-    """The module's own variables, as far as they hold state."""
+    """The module's own variables that hold state."""
     return {
         name: _copy(value)
         for name, value in vars(module).items()

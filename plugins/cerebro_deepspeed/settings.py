@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON: the user's is checked against what a recipe says already, and completed."""
+"""DeepSpeed's JSON: the user's is checked against the recipe, and completed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OPEN = (
     "wandb",
     "csv_monitor",
 )
-"""Keys that change nothing of what a unit means."""
+"""Keys that do not change a unit's result."""
 
 
 _PLAIN = (
@@ -51,7 +51,7 @@ _PLAIN = (
     "dump_state",
     "steps_per_print",
 )
-"""Those of them that are no objects."""
+"""Keys of ``_OPEN`` whose values are no objects."""
 
 
 def settings(stage: int | None, config: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def settings(stage: int | None, config: Mapping[str, Any] | str | None) -> dict[
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "zero_optimization": {**zero, "stage": _stage(stage, zero)},
-        "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants one; it does not use it in a step
+        "train_micro_batch_size_per_gpu": 1,  # DeepSpeed requires one; it does not use it in a step
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 0.0,  # its default is 1.0; a step's own is set at the step
     }

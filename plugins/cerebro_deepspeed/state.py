@@ -1,8 +1,8 @@
 """A ZeRO engine's parameters and optimizer slots, read and written as full tensors.
 
 The optimizer has one flat tensor for many parameters (``_Flat``), of which each rank holds a part. A whole
-parameter or slot is read from it by DeepSpeed's own functions, and written too, but for the third stage: they
-fail on its last rank if the ranks do not divide the parameter, so that a part is cut here.
+parameter or slot is read from it by DeepSpeed's own functions, and written too, except in stage 3: there they
+fail on the last rank if the ranks do not divide the parameter, so this module cuts the part itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cerebro_elastic.extending.parallelism import ranks
 
 @dataclass(frozen=True)
 class _Flat:
-    """What the optimizer has in place of ``parameters``."""
+    """The flat tensor that the optimizer has in place of ``parameters``."""
 
     tensor: Tensor
     parameters: list[nn.Parameter]
@@ -57,7 +57,7 @@ class EngineState:
 
     @torch.no_grad()
     def set_weight(self, parameter: nn.Parameter, full: Tensor) -> None:
-        """Write this rank's part of a parameter, and of what the optimizer has for it."""
+        """Write this rank's part of a parameter, and of the optimizer's copy of it."""
         if not self._sharded:
             parameter.copy_(full)
             if parameter.requires_grad:
@@ -71,13 +71,13 @@ class EngineState:
             self._fragments.safe_set_local_fp32_param(parameter, part)
 
     def spoil(self) -> None:
-        """Write NaN into all that is trained."""
+        """Write NaN into all trained tensors."""
         for parameter in self._names:
             if parameter.requires_grad:
                 self.set_weight(parameter, torch.full(shape_of(parameter), torch.nan))
 
     def slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each parameter's slots by name, full; every rank goes through them."""
+        """Each parameter's slots by name, full; every rank iterates over them."""
         self._link()
         for flat in self._flats():
             slots = self._inner.state.get(flat.tensor, {})
@@ -97,8 +97,8 @@ class EngineState:
     def set_slots(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Write this rank's part of the slots of parameters by name.
 
-        Raises ``CheckpointError`` if parameters of one flat tensor differ in what it has once for all, such
-        as their step counts.
+        Raises ``CheckpointError`` if parameters of one flat tensor differ in a value that the tensor has
+        once, such as the step count.
         """
         if not state:
             return
@@ -130,7 +130,7 @@ class EngineState:
 def _flat_slots(
     flat: _Flat, names: Mapping[nn.Parameter, str], state: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Slots of zeros like ``flat``, and what is one for all its parameters as it is."""
+    """Slots of zeros like ``flat``; values that all its parameters share are kept."""
     built: dict[str, Any] = {}
     first = ""
     for parameter in flat.parameters:

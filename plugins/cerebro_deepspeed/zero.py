@@ -30,14 +30,14 @@ from cerebro_elastic.extending.parallelism import (
 from cerebro_elastic.extending.state import check_groups, to_names
 
 _SHAPED = ("Muon", "Adafactor", "LBFGS")
-"""Optimizers of torch that look at a parameter's shape, or at all parameters at once."""
+"""Optimizers of torch that depend on a parameter's shape, or on all parameters at once."""
 
 
 class Zero:
     """``stage`` 1, 2 or 3; ``config`` is DeepSpeed's JSON or its file's path (``zero_settings``).
 
     The optimizer is the task's own one of ``torch.optim``, on flat shards of each parameter group. So it has
-    to be one that works element by element, such as AdamW and SGD.
+    to work element by element, as AdamW and SGD do.
     """
 
     accumulates = False
@@ -74,11 +74,11 @@ class Zero:
             return f"deepspeed takes parameters in float32 with a dimension, not {', '.join(odd)}"
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
             return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"
-        # Only what the user has written needs to be looked at: to import DeepSpeed takes seconds.
+        # Only settings written by the user need a check: the import of DeepSpeed takes seconds.
         return library.complaint(self._settings) if self._config else None
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
-        """By stage; what is offloaded is not on the GPU."""
+        """By stage; offloaded state is not on the GPU."""
         zero = self._settings["zero_optimization"]
 
         def share(stage: int, offload: str) -> float:
@@ -90,11 +90,11 @@ class Zero:
         return Spread(share(3, "offload_param"), share(2, "offload_optimizer"), share(1, "offload_optimizer"))
 
     def portion(self, rows: int) -> Portion:
-        """A contiguous part."""
+        """A contiguous part of the rows."""
         return portion(rows)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
-        """DeepSpeed's engine is the model to call; the optimizer remains the task's, now on flat shards."""
+        """The task calls DeepSpeed's engine as its model, and keeps its own optimizer, now on flat shards."""
         package = library.deepspeed(device)
         parts = construct(make, loaded=loaded)
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
@@ -116,7 +116,7 @@ class Zero:
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Every rank keeps its shard of each tensor that comes by."""
+        """Every rank keeps its shard of each tensor of the state."""
         live = self._named()
 
         def put(path: tuple[Any, ...], full: Tensor) -> None:
@@ -135,16 +135,17 @@ class Zero:
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
-        """Each rank its portion, all ranks the same step."""
+        """Each rank trains its portion; all ranks take the same step."""
         return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
 
     def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
-        """The engine's: it keeps the gradients to itself."""
+        """The engine's backward pass; the engine keeps the gradients inside."""
         self._engine.backward(loss)
 
     def update(self, parts: Parts, clip: float | None) -> None:
-        """The engine's step. One whose gradient is not finite it leaves out in silence; anywhere else the
-        weights would tell of it, and so they do here. What has no gradient it would change all the same."""
+        """The engine's step. The engine silently skips a step whose gradient is not finite; with other
+        parallelisms the weights become NaN, so this does the same here. The engine would also change
+        parameters without a gradient, so these are refused."""
         unreached = [name for name in self._trained if name not in self._reached]
         if len(unreached) == len(self._trained):
             return  # there was no backward pass, so there is no step
@@ -178,7 +179,7 @@ class Zero:
         return (model, {"state": slots, "param_groups": self._live_groups(parts)}) if first else ({}, {})
 
     def _live_groups(self, parts: Parts) -> list[dict[str, Any]]:
-        """The groups as they were given, with the values that they have now."""
+        """The task's parameter groups, with their present values."""
         return [
             {key: named["params"] if key == "params" else group[key] for key in named}
             for named, group in zip(self._groups, parts.optimizer.param_groups, strict=True)
@@ -189,7 +190,7 @@ class Zero:
         return state
 
     def close(self) -> None:
-        """Take the engine apart, and let DeepSpeed forget it and its group."""
+        """Take the engine apart, and have DeepSpeed forget it and its group."""
         if self._engine is not None:
             library.destroy(self._engine)
             self._engine = None

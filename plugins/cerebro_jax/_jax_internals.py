@@ -8,6 +8,6 @@ from jax._src.lax.lax import _convert_element_type
 
 
 def weak(array: Any) -> Any:
-    """The same array with a weak type, which gives way to the type of what it is combined with: Python's
-    numbers have one."""
+    """The same array with a weak type, as Python's numbers have: it takes the type of the array that it is
+    combined with."""
     return _convert_element_type(array, weak_type=True)

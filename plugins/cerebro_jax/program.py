@@ -13,21 +13,22 @@ from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_jax.trees import Structure
 
 _NEEDS_A_NUMBER = (TypeError, ValueError, LookupError)
-"""What a function raises that needs a number of Python's, and gets an argument of a compiled function."""
+"""Errors of a function that needs a Python number and gets a traced argument of a compiled function."""
 
 
 class Program:
-    """What trains all configs that differ in fractions alone.
+    """Compiled functions that train all configs that differ in fractions alone.
 
     Fractions (floats) among the ``values`` that functions get by name are arguments of the compiled
     functions, so that configs that differ in a learning rate share them. All others are static. A function
-    that fails so, since Python has to know a fraction, is compiled for each of its values.
+    that fails with a traced fraction, as it needs a Python number, is compiled for each of the fraction's
+    values.
 
     Args:
         step: The user's ``step_fn``.
         evaluate: The user's ``eval_fn``.
         values: The hyper-parameters of one of the configs.
-        structure: What trees have in common: arrays alone, or the objects of one config.
+        structure: The common structure of the trees: arrays alone, or the objects of one config.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class _Compiled:
         return str(lower.as_text())
 
     def _tried(self, use: Callable[..., Any], tree: Any, batch: Any, key: Any, fractions: Any) -> Any:
-        """Whether a function needs numbers depends on the shapes alone, not on what was trained before."""
+        """Whether a function needs numbers depends on the shapes alone, not on earlier units."""
         shapes = self._need_numbers and _shapes(batch)
         if not shapes or shapes not in self._need_numbers:
             try:
@@ -114,19 +115,19 @@ def _evaluated(
 
 
 def static_of(values: Mapping[str, Any]) -> Any:
-    """What configs have in common that share a program."""
+    """The values that all configs of a program have in common."""
     return tuple(
         sorted((name, repr(value)) for name, value in values.items() if not isinstance(value, float))
     )
 
 
 def fractions_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those of the values that are not static."""
+    """The values that are not static."""
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
 def _numbers(fractions: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """As texts, by which JAX tells all of them apart, 0.0 and -0.0 too."""
+    """Numbers as texts, so that JAX distinguishes all of them, 0.0 and -0.0 too."""
     return ((name, value.hex()) for name, value in sorted(fractions.items()))
 
 

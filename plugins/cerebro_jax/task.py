@@ -1,5 +1,5 @@
-"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``): ``docs/how-to/frameworks.md`` has what
-the user's functions get and return."""
+"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``): ``docs/how-to/frameworks.md`` says
+what the user's functions get and return."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _CARRIED = frozenset(
         "jax_threefry_partitionable",
     )
 )
-"""Those by which training may become another one."""
+"""Settings that may change the result of training."""
 
 
 def _config_value(name: str) -> Any:
@@ -87,7 +87,7 @@ class JaxTask(ArrayTask):
         return "eval_fn" in self._functions
 
     def set_threads(self, threads: int) -> None:
-        """XLA's on the CPU; they are counted when JAX first computes, and not later."""
+        """XLA's threads on the CPU; JAX reads the number when it first computes, and not later."""
         if threads == 1:
             flags = os.environ.get("XLA_FLAGS", "")
             os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
@@ -107,12 +107,13 @@ class JaxTask(ArrayTask):
         return {"init_fn": structure.dump(tree)[0], "program": texts, "values": fractions}
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
-        """All arrays by path, those of the optimizer too."""
+        """All arrays by path, the optimizer's included."""
         del hparams, seed, epochs, batches
         return Exported(dict(state["arrays"]), _LOAD)
 
     def _used_values(self, job: UnitJob) -> dict[str, Any]:
-        """Those that a function takes: a program serves all configs that have the others alike."""
+        """The hyper-parameters that a function takes: configs that differ in the others alone share a
+        program."""
         values = self.values(job)
         return {
             k: v
@@ -121,8 +122,8 @@ class JaxTask(ArrayTask):
         }
 
     def _prepared(self, job: UnitJob) -> tuple[Program, Structure, Any]:
-        """The program and the structure of the job's config, and its tree of arrays. What ``init_fn`` makes
-        besides arrays serves this config alone, and so does a program that was compiled with it."""
+        """The program and the structure of the job's config, and its tree of arrays. Objects that ``init_fn``
+        makes besides arrays serve this config alone, and so does a program that was compiled with them."""
         init, step, *others = self._functions.values()
         values = self._used_values(job)
         taken = select_arguments(init, {**values, "key": None})
@@ -140,7 +141,7 @@ class JaxTask(ArrayTask):
         return self._programs[key], structure, tree
 
     def _made_again(self, values: Mapping[str, Any], seed: int) -> Any:
-        """What ``init_fn`` made in the config's first unit."""
+        """Call ``init_fn`` again, as in the config's first unit."""
         with generators.borrowed():
             generators.seed_all(seed)
             return self._made(values, seed)
@@ -175,7 +176,7 @@ class JaxLearner(Learner):
             self._tree, metrics = self._program.step(self._tree, batch, key, self._fractions)
             pending.append((metrics, _rows(batch)))
             self._step += 1
-        for metrics, rows in pending:  # read behind all steps, which JAX computes in the background
+        for metrics, rows in pending:  # read after all steps, which JAX computes in the background
             self._means.add(metrics, rows)
         return self._means.values("train_")
 
@@ -194,7 +195,7 @@ class JaxLearner(Learner):
 
     @cached_property
     def _dumped(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-        """After ``learn``: what the tree then has is final."""
+        """Dump the tree; called after ``learn``, when it is final."""
         return self._structure.dump(self._tree)
 
 

@@ -1,4 +1,5 @@
-"""What JAX trains as a dict of arrays by path, and back. The structure is not stored: ``init_fn`` has it."""
+"""Converts the tree that JAX trains to a dict of arrays by path, and back. The structure is not stored:
+``init_fn`` makes it again."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _CONTAINERS = (dict, list, tuple, type(None))
 
 
 class Structure:
-    """What ``init_fn`` has ``made`` of one config's values, without its arrays. Other configs have their own:
-    it may hold functions and numbers that were made of hyper-parameters, such as optax' optimizers."""
+    """The value that ``init_fn`` has ``made`` for one config, without its arrays. Each config has its own: it
+    may hold functions and numbers that depend on hyper-parameters, such as optax' optimizers."""
 
     _treedef: Any  # JAX has no types
 
@@ -34,16 +35,16 @@ class Structure:
 
     @property
     def holds_arrays_alone(self) -> bool:
-        """Whether all that was made are arrays, in Python's containers."""
+        """Whether it holds nothing but arrays, in Python's containers."""
         return not self.has_objects and _is_plain(self._treedef)
 
     def begin(self, made: Any) -> Any:
-        """The tree of arrays of what ``init_fn`` returned, as copies, which may be donated."""
+        """The arrays that ``init_fn`` returned, as copies, which may be donated."""
         leaves = jax.tree_util.tree_leaves(_split(made)[1])
         return jax.tree_util.tree_unflatten(self._treedef, list(map(jnp.array, leaves)))
 
     def merged(self, tree: Any) -> Any:
-        """What ``init_fn`` returns, with these values."""
+        """The structure filled with these arrays, as ``init_fn`` would return it."""
         if not self.has_objects:
             return tree
         from flax import nnx
@@ -61,12 +62,12 @@ class Structure:
         return tree
 
     def arguments(self, made: Any) -> tuple[Any, ...]:
-        """What functions get of it: objects one by one, a tree as it is."""
+        """The arguments for the user's functions: objects one by one, a tree unchanged."""
         return made if self.has_objects and isinstance(made, tuple) else (made,)
 
     def dump(self, tree: Any) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-        """The tree's arrays by path, and what a NumPy array does not say of some: a weak type, or the random
-        generator of a key."""
+        """The tree's arrays by path, and properties that a NumPy array cannot hold: a weak type, or the
+        random generator of a key."""
         leaves, treedef = jax.tree_util.tree_flatten(tree)
         if self._treedef != treedef:
             raise TaskError(
@@ -132,7 +133,8 @@ def _changed(before: Any, after: Any) -> str:
 
 
 def _kind(leaf: Any, path: str) -> str | None:
-    """What a NumPy array does not say of a leaf: its weak type, or the random generator whose key it is."""
+    """The property of a leaf that a NumPy array cannot hold: its weak type, or the random generator of a
+    key."""
     if isinstance(leaf, str | bytes) or not (np.isscalar(leaf) or hasattr(leaf, "dtype")):
         raise TaskError(
             f"{path} of the state is a {type(leaf).__qualname__}, and not an array: keep what is no array in "

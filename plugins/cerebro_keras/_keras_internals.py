@@ -37,7 +37,7 @@ def trained_by(optimizer: Any) -> Sequence[Any]:
 
 
 def build_for(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Build it for these, unless it is."""
+    """Build the optimizer for these variables, unless it is built."""
     if variables and not optimizer.built:
         optimizer.build(variables)
 
@@ -49,7 +49,7 @@ def has_chosen_order(callback: Any) -> bool:
 
 
 def choose_order(callback: Any) -> None:
-    """Have the callback find that out now. It forgets its best value for that."""
+    """Have the callback choose its mode now. It forgets its best value for that."""
     callback._set_monitor_op()
 
 
@@ -65,5 +65,5 @@ def dtype_policy() -> Any:
 
 
 def put_dtype_policy(policy: Any) -> None:
-    """Set what ``dtype_policy`` has returned."""
+    """Set the policy that ``dtype_policy`` has returned."""
     import_module("keras.src.backend.common.global_state").set_global_attribute("dtype_policy", policy)

@@ -1,5 +1,5 @@
-"""What a model holds besides the variables that Keras lists: attributes of the user's classes, and optimizers
-of a ``train_step``'s own."""
+"""State of a model besides the variables that Keras lists: attributes of the user's classes, and optimizers
+that a ``train_step`` uses."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cerebro_elastic.extending.tasks import ObjectDecoder, ObjectEncoder, is_use
 from cerebro_keras._keras_internals import GRAPH, build_for, own_names, trained_by
 
 _LIBRARIES = ("numpy.random.", "collections", "random")
-"""Attributes may hold objects of these, besides the user's."""
+"""Attributes may hold objects of these libraries, besides the user's."""
 
 
 class HeldObjects:
     """The objects that ``roots`` lead to, by path.
 
     Args:
-        roots: A model, or a callback, by name.
-        known: The variables that are carried elsewhere, and what has them.
+        roots: Models or callbacks, by name.
+        known: The variables that are carried elsewhere, and their owners.
         carries: Whether attributes may change. Compiled code reads them once, so that there they may not.
         module: The user's module.
     """
@@ -48,7 +48,8 @@ class HeldObjects:
                 variable.assign(value)
 
     def state(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``load`` gets. Raises ``TaskError`` naming what has changed and cannot be carried."""
+        """The state for ``load``. Raises ``TaskError`` naming a value that has changed and cannot be
+        carried."""
         names = {id(variable): name for name, variable in variables.items()}
         now = self._tokens() if self._owners or self._before or self.optimizers else {}
         changed = sorted(path for path in {*now, *self._before} if now.get(path) != self._before.get(path))
@@ -130,7 +131,7 @@ def _holds_keras(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Without Keras' own kinds of containers."""
+    """The value with Python's containers in place of Keras' own."""
     if isinstance(value, list):
         return list(map(_plain, value))
     if isinstance(value, dict) and _is_keras(value):

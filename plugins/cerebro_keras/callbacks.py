@@ -47,7 +47,7 @@ class LoadsAtTest(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
 
 
 class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
-    """Passes on to ``callbacks`` what one ordinary ``fit`` would tell them.
+    """Calls ``callbacks`` as one ordinary ``fit`` would.
 
     Args:
         callbacks: The user's.
@@ -82,7 +82,7 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         """The epoch's metrics so far."""
 
     def load(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Give the callbacks the attributes that they had."""
+        """Restore the callbacks' attributes."""
         for callback, state in zip(self._callbacks, states, strict=True):
             if state["ordered"]:
                 choose_order(callback)
@@ -151,7 +151,7 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def ends(self) -> bool:
-        """Whether the one ``fit`` would end here."""
+        """Whether an ordinary ``fit`` would end here."""
         job = self._job
         ends = self.whole and job.last and job.unit.epoch + 1 == job.epochs
         return ends or bool(self.model.stop_training)

@@ -42,7 +42,7 @@ class KerasLearner(Learner):
             yield from batches
             self._callbacks.whole = batches.whole
             if not batches.whole:
-                validated.clear()  # Keras looks into it behind the last batch
+                validated.clear()  # Keras reads it after the last batch
 
         with self._trained.ending_as(lambda: self._callbacks.ends):
             self._trained.model.fit(

@@ -1,4 +1,4 @@
-"""A compiled model, and all that training changes in it, as arrays by name."""
+"""A compiled model, and all state that training changes, as arrays by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrainedModel:
 
     Args:
         model: The compiled model, as ``model_fn`` has made it.
-        generators: What captures and restores the random generators of the backend.
+        generators: Captures and restores the random generators of the backend.
         module: The user's module.
     """
 
@@ -32,14 +32,14 @@ class TrainedModel:
         self._module = module
         self._held: HeldObjects | None = None
         self.reusable = True
-        """Whether it is as ``model_fn`` has made it, but for variables that a state has."""
+        """Whether only variables that a state has differ from the model that ``model_fn`` made."""
         self._initial: Mapping[str, Any] | None = None
         self.generators = generators
         self._drawn: Mapping[str, Any] = {}
 
     def load(self, state: Mapping[str, Any] | None, *, keep_rate: bool = False) -> None:
-        """Give all variables their values; called when they have been built. Without a state they are those
-        with which ``model_fn`` made them, and the generators, too. ``keep_rate``: the learning rate is not
+        """Give all variables their values; called when they have been built. Without a state, variables and
+        generators get the values with which ``model_fn`` made them. ``keep_rate``: the learning rate is not
         the state's, but this model's own."""
         if self._initial is None:
             self._initial, self._drawn = self.values(), self.generators.capture()
@@ -65,8 +65,8 @@ class TrainedModel:
             self._held.load(state["held"], self._groups()["model"])
 
     def held(self) -> Mapping[str, Any]:
-        """What the model holds besides variables that Keras lists; called when a unit ends. Raises
-        ``TaskError`` naming what cannot be carried."""
+        """The model's state besides the variables that Keras lists; called when a unit ends. Raises
+        ``TaskError`` naming a value that cannot be carried."""
         assert self._held is not None
         state = self._held.state(self._groups()["model"])
         self.reusable = not any(state["optimizers"]) and state["attributes"] == _NOTHING_CHANGED
@@ -94,7 +94,8 @@ class TrainedModel:
             del optimizer.finalize_variable_values
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """What ``model_fn`` has made: the configuration of model and optimizer, and all values, by path."""
+        """Model and optimizer as ``model_fn`` has made them: the configuration of model and optimizer, and
+        all values, by path."""
         compiled = _paths(_own_config(self.model.get_compile_config))
         return {
             "model": {**_paths(_own_config(self.model.get_config)), **_arrays(_named(self.model.variables))},
@@ -133,7 +134,7 @@ def _inner(optimizer: Any) -> list[Any]:
 
 
 def _own_config(get_config: Callable[[], Any]) -> Any:
-    """What a part of Keras says of itself. One that does not say it differs from any other."""
+    """The configuration of a part of Keras. A part without one counts as different from any other."""
     try:
         return get_config() or {}
     except (NotImplementedError, TypeError, ValueError):

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from cerebro_keras.model import TrainedModel
 
 _KEPT = 8
-"""So many models stay in a rank's memory: those of the configs that it has trained last."""
+"""How many models stay in a rank's memory: those of the configs that it has trained last."""
 
 
 class KerasTask(ArrayTask):
-    """Trains the model that ``section`` names. What imports Keras is imported when its backend is set."""
+    """Trains the model that ``section`` names. Modules that import Keras are imported after its backend is
+    set."""
 
     def __init__(self, section: KerasSection, root: Path) -> None:
         os.environ["KERAS_BACKEND"] = section.backend
@@ -61,7 +62,7 @@ class KerasTask(ArrayTask):
         self._callbacks()
 
     def set_threads(self, threads: int) -> None:
-        """The backend's, before it computes."""
+        """The backend's threads, set before it computes."""
         if self._section.backend == "torch":
             import torch
 
@@ -84,7 +85,7 @@ class KerasTask(ArrayTask):
         return self._make_model(job).described()
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
-        """The model's variables, in the order in which the model has them."""
+        """The model's variables, in the model's order."""
         del seed
         budget = {"epochs": epochs, "steps": epochs * batches}
         values = select_arguments(self._make, {**self._section.args, **hparams, **budget})
@@ -99,7 +100,7 @@ class KerasTask(ArrayTask):
         return make_callbacks(self._section.callbacks, self._root)
 
     def _model(self, job: UnitJob) -> TrainedModel:
-        """The model of the job's config, which may have other values now."""
+        """The model of the job's config; its values may be those of another unit."""
         key = (job.seed, repr(sorted(select_arguments(self._make, self.values(job)).items())))
         if key not in self._models or not self._models[key].reusable:
             self._models[key] = self._make_model(job)

@@ -95,8 +95,8 @@ PRUNED_LAYERS = "_original_layers"
 
 
 def look_once_for_external_callbacks() -> None:
-    """Remember which packages offer callbacks. Lightning asks all installed packages in every ``Trainer``,
-    and each unit has one: that took 16 ms. The callbacks themselves are made anew for each."""
+    """Remember which packages offer callbacks. Every ``Trainer`` searches all installed packages, and each
+    unit has a trainer: that took 16 ms. The callbacks themselves are made anew for each trainer."""
     registry.entry_points = functools.cache(entry_points)  # type: ignore[attr-defined, assignment]
 
 
@@ -135,37 +135,37 @@ def restore_stock_checkpoint(trainer: pl.Trainer, checkpoint: Mapping[str, Any])
 
 
 def set_signal_connector(trainer: pl.Trainer, connector: SignalConnector) -> None:
-    """Replace what handles signals."""
+    """Replace the signal connector."""
     trainer._signal_connector = connector
 
 
 def logger_connector_of(trainer: pl.Trainer) -> LoggerConnector:
-    """What takes in the values that are logged."""
+    """The logger connector: it receives the logged values."""
     return trainer._logger_connector
 
 
 def set_logger_connector(trainer: pl.Trainer, connector: LoggerConnector) -> None:
-    """Replace what takes in the values that are logged."""
+    """Replace the logger connector."""
     trainer._logger_connector = connector
 
 
 def active_results_of(trainer: pl.Trainer) -> ResultCollection | None:
-    """What is logged in the loop that runs."""
+    """The logged values of the active loop."""
     return trainer._results
 
 
 def logged_step_value(result: ResultMetric) -> Any:
-    """What was logged last, of one batch."""
+    """The last value that was logged for one batch."""
     return result._forward_cache
 
 
 def set_logged_step_value(result: ResultMetric, value: Any) -> None:
-    """Replace that."""
+    """Replace the last value that was logged for one batch."""
     result._forward_cache = value
 
 
 def forget_epoch_value(result: ResultMetric) -> None:
-    """Have the value of the epoch computed anew."""
+    """Have the epoch's value computed anew."""
     result._computed = None
 
 
@@ -176,12 +176,12 @@ def dtype_after_reset(result: ResultMetric) -> torch.dtype | None:
 
 
 def set_dtype_after_reset(result: ResultMetric, dtype: torch.dtype) -> None:
-    """Set it."""
+    """Set the dtype in which an epoch is added up."""
     result._defaults["value"] = torch.as_tensor(result._defaults["value"]).to(dtype)
 
 
 def after_closure(precision: pl.plugins.Precision, module: pl.LightningModule, optimizer: Any) -> None:
-    """What follows the backward pass before the optimizer's step: hooks and clipping."""
+    """Run what follows the backward pass before the optimizer's step: hooks and clipping."""
     precision._after_closure(module, optimizer)
 
 
@@ -196,18 +196,18 @@ class SignalFreeEpochLoop(TrainingEpochLoop):
 
 
 def training_results_of(trainer: pl.Trainer) -> ResultCollection:
-    """What is logged in training."""
+    """The values logged in training."""
     return trainer.fit_loop.epoch_loop._results
 
 
 def set_results(trainer: pl.Trainer, training: ResultCollection, validation: ResultCollection) -> None:
-    """Replace what is logged in training and in validation."""
+    """Replace the values logged in training and in validation."""
     trainer.fit_loop.epoch_loop._results = training
     trainer.fit_loop.epoch_loop.val_loop._results = validation
 
 
 def continue_loops(trainer: pl.Trainer) -> None:
-    """Have the loops go on from their states. Lightning takes them for a restart, and would skip steps."""
+    """Have the loops continue from their states. Lightning takes that for a restart, and would skip steps."""
     for loop in _with_children(trainer.fit_loop):
         loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
 
@@ -219,7 +219,7 @@ def seen_validation_batches(trainer: pl.Trainer) -> dict[int, int] | None:
 
 
 def set_up_validation(trainer: pl.Trainer, seen: Mapping[int, int]) -> None:
-    """Look at the validation's loaders, as if so many batches had been seen."""
+    """Set up the validation's loaders, as if the ``seen`` number of batches of each had been read."""
     loop = _validation_of(trainer)
     trainer.validating = True
     loop.setup_data()
@@ -257,7 +257,7 @@ def _with_children(loop: _Loop) -> Iterator[_Loop]:
 
 
 def note_device(module: nn.Module, device: torch.device) -> None:
-    """Tell a module that knows where it is that it is on ``device``."""
+    """Set ``device`` on a module that keeps its own device."""
     if isinstance(module, _DeviceDtypeModuleMixin):
         module._device = device
 
@@ -283,7 +283,7 @@ def prunes_for_good(callback: ModelPruning) -> bool:
 
 
 def set_prunes_for_good(callback: ModelPruning, value: bool) -> None:
-    """Set that."""
+    """Set whether a checkpoint made now would hold weights that are pruned for good."""
     callback._make_pruning_permanent = value
 
 

@@ -44,7 +44,7 @@ def own_attributes(owner: object) -> dict[str, Any]:
 
 
 def names_of(callbacks: Sequence[pl.Callback]) -> list[str]:
-    """The roots that have been there at all times: the module, and the callbacks in their order."""
+    """The roots that exist in every unit: the module, and the callbacks in their order."""
     return [MODULE, *(f"callback {number}" for number, _ in enumerate(callbacks))]
 
 
@@ -55,8 +55,8 @@ def graph(
     files: UserFiles,
     stock: frozenset[str],
 ) -> ObjectGraph:
-    """All that they keep, in the order in which it is met. ``stock`` are the attributes that the trainer was
-    made with."""
+    """All objects that the roots keep, in the order in which they are reached. ``stock`` are the attributes
+    of a new trainer."""
     callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
     optimizers = strategy.real_optimizers()
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]

@@ -20,7 +20,7 @@ from cerebro_lightning.validation_loaders import ValidationLoader, validation_lo
 
 
 class Rows:
-    """What a loader has of a dataset: its size, for losses that weigh by it."""
+    """Stands for a loader's dataset: it has a length, for losses that weigh by it."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -54,7 +54,7 @@ class EpochLoader:
 
 
 class UnitLoader(EpochLoader):
-    """Yields the unit's part of the epoch to the training loop, and to nobody else."""
+    """Yields the unit's part of the epoch, to the training loop alone."""
 
     _open = False
 
@@ -78,7 +78,8 @@ class UnitLoader(EpochLoader):
 
 
 class Batches:
-    """The batches of ``job``; on several ranks this one's part of each, which ``strategy`` is told."""
+    """The batches of ``job``; with several ranks, this rank's share of each batch; ``strategy`` learns its
+    size."""
 
     def __init__(self, job: UnitJob, strategy: NamedStateStrategy) -> None:
         self._job = job
@@ -96,8 +97,8 @@ class Batches:
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
         """The data module's own loaders, or all validation partitions in their natural order; none if the
-        module does not validate. Units in the middle of an epoch have it, too, for whoever asks for its
-        length, and read nothing of it."""
+        module does not validate. Units in the middle of an epoch have them, too, for code that reads their
+        length; they read no batch."""
         job = self._job
         if not is_overridden("validation_step", module):
             return None

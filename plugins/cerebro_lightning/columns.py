@@ -21,9 +21,9 @@ FORMS = (
     "give columns by name ({'x': x, 'y': y}), a tuple of arrays (x, y), a DataFrame, a TensorDataset, a path "
     "or URL, or a function that returns columns"
 )
-"""What data may be given as."""
+"""The forms in which data may be given, for messages."""
 _MISSING = ("NAType", "NaTType")
-"""Types of pandas whose only value says that there is none."""
+"""Types of pandas whose only value means a missing value."""
 
 
 class Table(Protocol):
@@ -43,7 +43,7 @@ def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Arr
     named = _named(data, what)
     if twice := [name for name, count in Counter(name for name, _ in named).items() if count > 1]:
         raise DataError(f"{what} has the column {twice[0]!r} more than once: rename one of them")
-    # Names that are wanted and not there are told by who selects.
+    # The selection reports missing names.
     keep = {name for name, _ in named} if wanted is None else set(wanted)
     return {name: _array(name, column, what) for name, column in named if name in keep}
 
@@ -82,7 +82,7 @@ def _named(data: Any, what: str) -> list[tuple[str, Any]]:
 
 
 def _columns_of_table(data: Any) -> list[tuple[str, Any]] | None:
-    """Of a table, known by what it can do, so that none of the packages need be there."""
+    """The columns of a table. It is recognised by its methods, so that no package needs to be installed."""
     names = getattr(data, "column_names", None)  # pyarrow, datasets
     names = getattr(data, "columns", None) if names is None else names
     if names is None or isinstance(data, type) or not hasattr(data, "__getitem__"):
@@ -101,7 +101,7 @@ def _array(name: str, column: Any, what: str) -> NDArray[Any]:
 
 
 def _without_objects(name: str, array: NDArray[Any], what: str) -> NDArray[Any]:
-    """Texts, numbers or vectors that stand in an array of Python's objects, as numpy has them."""
+    """Texts, numbers or vectors in an array of Python's objects, as an array of numpy's own types."""
     values = [None if _is_missing(value) else value for value in array.reshape(-1).tolist()]
     if not any(isinstance(value, str) for value in values):  # a missing number is NaN, as in a file
         values = [float("nan") if value is None else value for value in values]

@@ -27,7 +27,7 @@ def data_module(job: UnitJob) -> Any:
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _MOST_ITEMS = 5000
-"""Of a container: one with more holds rows."""
+"""Containers with more items are taken for rows, and not searched."""
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, 
 
 
 def _nothing(stage: str | None = None) -> None:
-    """In place of a hook that has run when the data module was set up."""
+    """Replaces a hook that has already run, when the data module was set up."""
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -72,8 +72,8 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _inside(value: Any) -> Any:
-    """What a container holds, or where a random generator stands. It does not look into other objects, such
-    as datasets: what they keep for later changes no row."""
+    """The contents of a container, or the state of a random generator. Other objects, such as datasets, are
+    not searched: what they cache changes no row."""
     if is_generator(value):
         return fingerprint(value, {})
     return _copied(value, iter(range(_MOST_ITEMS)))
@@ -98,7 +98,7 @@ def has_loader(module: type[pl.LightningModule]) -> bool:
 def arguments_of(module: pl.LightningDataModule) -> dict[str, Any]:
     """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``.
 
-    Raises ``DataError`` if it takes some and has not.
+    Raises ``DataError`` if its constructor takes arguments that it has not saved.
     """
     taken = inspect.signature(type(module)).parameters
     saved = {name: value for name, value in module.hparams.items() if name in taken}

@@ -1,9 +1,9 @@
-"""Lightning on several ranks, in the process group that the unit has, through any ``parallelism``.
+"""Lightning on several ranks, in the unit's process group, with any ``parallelism``.
 
 Lightning's own strategies start processes and form groups; this one takes both as they are. The module, whole
 as its constructor and ``configure_model`` make it, and its optimizer are given to the parallelism to spread;
-gradients, steps and what hops go through it. A loss weighs as much as the part of the batch's rows that it is
-of, so it is to be a mean over rows.
+gradients, steps and the state that hops go through it. A rank's loss weighs as much as its share of the
+batch's rows, so it has to be a mean over rows.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import DistributedPrecision
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
-"""What DeepSpeed hangs on modules in the middle of a step."""
+"""Attributes that DeepSpeed adds to modules in the middle of a step."""
 
 
 class DistributedStrategy(NamedStateStrategy):
     """Every rank has the whole module, and the gradients are averaged: ddp.
 
-    ``state`` is what the unit begins with; it will be loaded later. ``now`` is to be set for each batch: this
-    rank's part of it.
+    ``state`` is the state from which the unit starts; it is loaded later. The caller sets ``now`` for each
+    batch: this rank's part of it.
     """
 
     by: Stepwise
@@ -74,17 +74,17 @@ class DistributedStrategy(NamedStateStrategy):
         self._trained: tuple[Any, ...] = ()
 
     def portion(self, rows: int) -> Portion:
-        """This rank's part of a batch with so many rows."""
+        """This rank's part of a batch with ``rows`` rows."""
         return self.by.portion(rows)
 
     def part(self, rows: int) -> slice:
-        """The same as a slice."""
+        """This rank's part of a batch, as a slice."""
         portion = self.portion(rows)
         return slice(portion.start, portion.stop)
 
     def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], DistributedPrecision]:
-        """The trainer's settings as they are to be on several ranks, and the precision that they ask for.
-        Raises ``TaskError`` for what cannot be honoured."""
+        """The trainer's settings for several ranks, and the precision that they name. Raises ``TaskError``
+        for a setting that cannot be honoured."""
         refusals.refuse_settings(settings, self.by, self._name)
         precision = DistributedPrecision(refusals.precision_of(settings, self._name), self)
         rest = {key: value for key, value in settings.items() if key != "precision"}
@@ -92,7 +92,7 @@ class DistributedStrategy(NamedStateStrategy):
         return {**rest, "inference_mode": False}, precision
 
     def present(self) -> Portion:
-        """That of the present batch."""
+        """This rank's part of the present batch."""
         return self.now
 
     @property
@@ -154,11 +154,11 @@ class DistributedStrategy(NamedStateStrategy):
         return super().backward(closure_loss * (self.now.share * self.world_size), optimizer, *args, **kwargs)
 
     def backward_through(self, loss: Tensor) -> None:
-        """What the precision does in place of ``loss.backward()``."""
+        """The precision calls this in place of ``loss.backward()``."""
         self.by.backward(self._parts, loss)
 
     def update(self, clip: float | None) -> None:
-        """What the precision does in place of ``optimizer.step()``."""
+        """The precision calls this in place of ``optimizer.step()``."""
         self.by.update(self._parts, clip)
 
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
@@ -188,21 +188,21 @@ class DistributedStrategy(NamedStateStrategy):
         return super().gradients()
 
     def teardown(self) -> None:
-        """What the unit leaves is looked at after this: nothing is moved."""
+        """Moves nothing: the unit's results are read after this."""
 
     def close(self) -> None:
-        """Let go of what the parallelism took."""
+        """Release the parallelism's resources."""
         self.by.close()
 
     def _take_up(self, module: pl.LightningModule, state: TaskState) -> None:
-        """What is trained, before it is spread."""
+        """Note the trained parameters, before they are spread."""
         trained = set(state["cerebro"]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
             parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
 
     @contextmanager
     def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:
-        """What is hung on the module's parts inside is no state of theirs."""
+        """Attributes added to submodules inside the block are not part of their state."""
         before = {name for part in module.modules() for name in vars(part)}
         yield
         after = {name for part in module.modules() for name in vars(part)}
@@ -210,7 +210,7 @@ class DistributedStrategy(NamedStateStrategy):
 
 
 class ShardedStrategy(DistributedStrategy):
-    """No rank has all of the module, or of the optimizer: what hops is put together by the parallelism."""
+    """No rank has the whole module or optimizer: the parallelism assembles the state that hops."""
 
     whole = False
 
@@ -229,11 +229,12 @@ class ShardedStrategy(DistributedStrategy):
 
     @property
     def _loaded(self) -> bool:
-        """Hooks may look at parameters before their state comes, so there have to be some."""
+        """Hooks may read parameters before the state is loaded, so the parameters must exist."""
         return False
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """On every rank its shards, if the next unit may want just these; else of use on rank 0 alone."""
+        """Each rank's shards, if the next unit may load just these; otherwise only rank 0's value is of
+        use."""
         if isinstance(self.by, Sharding) and self.world_size > 1:
             model, self._optimizer_state = self.by.export_shards(self._parts)
         else:
@@ -252,7 +253,7 @@ class ShardedStrategy(DistributedStrategy):
         self._model_state = {}
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
-        """None: neither the parallelism nor who loads its state knows of any."""
+        """Always None: no caller knows of such options."""
         assert self.lightning_module is not None
         if not allowed and _buffers(self.lightning_module) != self._whole_buffers:
             raise TaskError(
@@ -284,7 +285,7 @@ class ShardedStrategy(DistributedStrategy):
 
 
 def _rows(value: Tensor) -> Tensor:
-    """What this rank has of a tensor that may be divided among ranks."""
+    """This rank's part of a tensor that may be divided among ranks."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
@@ -298,7 +299,8 @@ def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:
 
 
 def _place(module: nn.Module, device: torch.device) -> None:
-    """What the parallelism has not moved: states of metrics, and the modules' knowledge of where they are."""
+    """Move what the parallelism has not moved: states of metrics, and the modules' own notes of their
+    device."""
     for part in module.modules():
         if isinstance(part, Metric):
             part.to(device)
@@ -310,8 +312,8 @@ class Root(nn.Module):
 
     ``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
 
-    It has the module's parameters, buffers and parts as its own, under the same names, but is another object:
-    what a parallelism hangs on it runs once a step, and ``self(x)`` inside a step is a plain call.
+    It shares the module's parameters, buffers and parts, under the same names, but is another object: a hook
+    that a parallelism adds to it runs once a step, and ``self(x)`` inside a step is a plain call.
     """
 
     def __init__(self, module: pl.LightningModule, precision: Precision) -> None:

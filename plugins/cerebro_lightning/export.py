@@ -1,4 +1,4 @@
-"""A config's state as a checkpoint of Lightning's own, for whoever has nothing of ours installed."""
+"""A config's state as a checkpoint of Lightning's own, for users who have not installed this package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stock_checkpoint(
     arguments: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """What ``trainer.save_checkpoint`` would have saved at the end of an epoch of ``batches`` batches; and
-    what of the state that is not.
+    the names of the state that it lacks.
 
     ``module`` and ``trainer`` are fresh; the ``state`` was left by the epoch's last unit. ``arguments`` are
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
@@ -92,8 +92,8 @@ model = {name}.load_from_checkpoint("CHECKPOINT")
 
 
 class _Halt(SubEpoch):
-    """Takes a state in, and no batch. ``fresh`` is what its ``owners``, the module and the callbacks, had in
-    their attributes before."""
+    """Loads a state and trains no batch. ``fresh`` has the attributes of its ``owners``, the module and the
+    callbacks, from before."""
 
     def enter(self) -> NoReturn:
         self.owners = (self._module, *vars(self._trainer)["callbacks"])
@@ -104,7 +104,7 @@ class _Halt(SubEpoch):
             else encoder.attributes(own_attributes(owner), name)
             for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
         ]
-        self.fresh = cloned(self.fresh)  # what is restored is written into what was there
+        self.fresh = cloned(self.fresh)  # restoring writes into the present objects
         super().enter()
         self.leave()
 

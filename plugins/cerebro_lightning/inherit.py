@@ -1,5 +1,5 @@
-"""What a config sets anew in a state that another has left: what its hyper-parameters make of the module's
-plain attributes, and of its optimizers."""
+"""What a child sets anew in its parent's state: the plain attributes of the module, and the options of the
+optimizers, that follow from its own hyper-parameters."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cerebro_lightning.attributes import MODULE, own_attributes
 def with_own_attributes(
     state: TaskState, key: str, parent: pl.LightningModule, own: pl.LightningModule
 ) -> TaskState:
-    """``state``, which has the attributes under ``key``, with those that the constructor has made differently
-    in ``own`` than in ``parent``, both fresh, as ``own`` has them."""
+    """A copy of ``state`` whose attributes (under ``key``) have the values of ``own`` where the constructor
+    made ``own`` different from ``parent``; both are fresh."""
     trees = [
         Encoder(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
         for module in (parent, own)

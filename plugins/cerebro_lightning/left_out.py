@@ -24,7 +24,7 @@ MISSING, ALTERED = "missing", "altered"
 
 
 class LeftOut:
-    """To be made before the module gets its state: what training has not moved, the next unit's constructor
+    """Made before the module gets its state, to see what training moves: all else the next unit's constructor
     makes again."""
 
     def __init__(self, module: pl.LightningModule, callbacks: Iterable[pl.Callback]) -> None:
@@ -46,7 +46,7 @@ class LeftOut:
 
 
 def put(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module back what ``LeftOut.of`` has found."""
+    """Put the tensors that ``LeftOut.of`` has found into a module."""
     present = dict(_tensors(module))
     with torch.no_grad():
         for name, value in tensors.items():

@@ -1,7 +1,7 @@
 """Which parts of a LightningModule's training depend on the number of epochs, by what they read.
 
-The trainer's properties that follow from ``max_epochs`` note their reader meanwhile, if that is the user's
-code or a callback: Lightning's own loops read them all the time.
+Meanwhile the trainer's properties that follow from ``max_epochs`` record which code reads them, if that is
+the user's or a callback's: Lightning's own loops read them all the time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ _PROPERTIES = ("max_epochs", "max_steps", "estimated_stepping_batches")
 _FRAMEWORK = ("lightning", "cerebro_lightning", "cerebro_elastic", "torch")
 _CALLBACKS = "lightning.pytorch.callbacks."
 _SHOWS = ("progress", "model_summary", "timer", "model_checkpoint", "throughput_monitor")
-"""Lightning's callbacks whose reading, or whose end, changes nothing of a config's state."""
+"""Lightning's callbacks that do not change a config's state by what they read, nor by what they do at the
+end."""
 _AT_END = ("on_train_end", "on_fit_end", "teardown")
 """Hooks that are called at the end of a config's last epoch, before its state is saved."""
 
 
 @contextmanager
 def readers(epochs: int, longer: int) -> Iterator[list[str]]:
-    """Note who reads the length of a training of so many ``epochs`` within the block, which is to become
-    ``longer``."""
+    """Record which code reads the training's length inside this block; an extension will change it from
+    ``epochs`` to ``longer``."""
     noted: list[str] = []
     plain = {name: vars(pl.Trainer)[name] for name in _PROPERTIES}
 

@@ -21,8 +21,9 @@ class LightningLoggers:
     files go below ``folder``.
 
     A spec is a name of one of Lightning's loggers or ``module:name``, alone or as ``{"class": name, "args":
-    {...}}``. ``{run}`` and ``{config}`` in the texts of ``args`` are replaced. What is not in ``args`` and
-    the logger takes, it gets: ``save_dir`` is ``folder``, ``name`` the run's id and ``version`` the config's.
+    {...}}``. ``{run}`` and ``{config}`` in the texts of ``args`` are replaced. A logger also gets these
+    arguments if it takes them and ``args`` lacks them: ``save_dir`` is ``folder``, ``name`` the run's id and
+    ``version`` the config's.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[st
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:
-    """Not by ``format``: a text may have braces of its own."""
+    """Does not use ``format``: a text may have braces of its own."""
     if isinstance(value, str):
         for name, text in names.items():
             value = value.replace("{" + name + "}", text)

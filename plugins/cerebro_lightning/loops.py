@@ -1,4 +1,4 @@
-"""Lightning's loops for one unit: they begin, go on and are left in the middle of an epoch."""
+"""Lightning's loops for one unit: they may begin, continue and end in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LoopedUnit(Protocol):
     batches_left: int
     """How many batches it has yet to train."""
     taking: Callable[[], AbstractContextManager[None]]
-    """Inside it the loops take the iterators of the training batches."""
+    """A context: inside it the loops take the iterators of the training batches."""
     stopped_after: int | None
-    """How many of the partition's batches are trained, if it was asked to stop."""
+    """How many of the partition's batches are trained, if the unit was stopped."""
 
     @property
     def first(self) -> bool:
@@ -39,10 +39,10 @@ class LoopedUnit(Protocol):
         """Whether the epoch's last batch has been taken."""
 
     def enter(self) -> None:
-        """All set-up hooks are over, the first batch is next."""
+        """Called after all set-up hooks, before the first batch."""
 
     def leave(self) -> NoReturn:
-        """The config's fit goes on elsewhere."""
+        """Called when the config's fit continues in another unit."""
 
 
 class LeaveUnit(TunerExit):
@@ -50,7 +50,7 @@ class LeaveUnit(TunerExit):
 
 
 class UnitFitLoop(FitLoop):
-    """Runs one epoch at most, and its beginning only if that is the unit's."""
+    """Runs one epoch at most; it opens the epoch only if this is the epoch's first unit."""
 
     def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
         super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
@@ -67,7 +67,7 @@ class UnitFitLoop(FitLoop):
 
     def on_advance_end(self) -> None:
         super().on_advance_end()
-        # All ranks go on, or none.
+        # All ranks continue, or none.
         trainer = self.trainer
         trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
 
@@ -79,7 +79,7 @@ class UnitFitLoop(FitLoop):
 
 
 class UnitEpochLoop(SignalFreeEpochLoop):
-    """Goes on in the middle of an epoch as if it had never stopped."""
+    """Continues in the middle of an epoch as if it had never stopped."""
 
     def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
         super().__init__(trainer)
@@ -124,4 +124,4 @@ class NoSignals(SignalConnector):
     """Signals are the rank's business."""
 
     def register_signal_handlers(self) -> None:
-        """None."""
+        """Installs none."""

@@ -1,4 +1,4 @@
-"""torchmetrics of several ranks: each rank's state is of its own rows, and what hops is of all."""
+"""torchmetrics on several ranks: each rank's state covers its own rows, the state that hops covers all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cerebro_lightning._lightning_internals import (
 )
 
 _WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
-"""Reductions of states that may be done in steps: some units, then some ranks."""
+"""Reductions that may be done in steps: over some units, then over some ranks."""
 
 MetricStates: TypeAlias = list[tuple[Metric, dict[str, Any]]]
 
@@ -40,7 +40,7 @@ def refuse_metrics(module: pl.LightningModule) -> None:
 
 @contextmanager
 def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
-    """Inside, every rank's metrics have the states of all. Every rank enters it."""
+    """Inside the block, every rank's metrics have the states of all ranks. Every rank enters it."""
     if ranks()[1] == 1:
         yield
         return
@@ -56,13 +56,13 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
 
 
 def keep_to_first(module: pl.LightningModule) -> None:
-    """Leave a state that is of all ranks with rank 0: the others' begin with nothing."""
+    """Keep a state of all ranks on rank 0: the other ranks start from an empty one."""
     for _, metric in _metrics(module) if ranks()[0] else ():
         reset_but_count(metric)
 
 
 def states_of(module: pl.LightningModule) -> MetricStates:
-    """The metrics' states, to put back."""
+    """The metrics' states, for ``restore_states``."""
     return [
         (metric, {name: cloned(vars(metric)[name]) for name in (*state_names_of(metric), *METRIC_COUNT)})
         for _, metric in _metrics(module)
@@ -70,7 +70,7 @@ def states_of(module: pl.LightningModule) -> MetricStates:
 
 
 def restore_states(states: MetricStates) -> None:
-    """As if nothing had been counted since they were held."""
+    """Put the metrics back to the states that ``states_of`` has returned."""
     for metric, state in states:
         vars(metric).update(state)
 

@@ -1,8 +1,8 @@
-"""What a fit consists of after each batch and at its epochs' borders, shown to somebody who looks on: for
-``cerebro check``.
+"""The contents of a fit after each batch and at the ends of epochs, passed to an observer: for ``cerebro
+check``.
 
-Lightning calls all hooks by two functions of its module ``trainer.call``, which are wrapped meanwhile:
-neither module nor trainer looks any different from within, as with one more callback they would.
+Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped meanwhile, so that
+module and trainer look unchanged from within; with one more callback they would not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOMENTS = {
     "on_train_epoch_end": "at the epoch's end, after",
     "on_train_end": ENDS,
 }
-"""By the hook of the module that has just been called."""
+"""The moment that follows each hook of the module."""
 
 _ANEW = (
     "configure_",
@@ -42,12 +42,12 @@ _ANEW = (
     "setup",
     "teardown",
 )
-"""How hooks are called that every unit calls anew (docs/design/exactness.md)."""
+"""The hooks that every unit calls anew (docs/design/exactness.md)."""
 
 
 @contextmanager
 def observed(observe: Observe) -> Iterator[None]:
-    """All fits within it are shown to ``observe``."""
+    """Pass the contents of all fits inside the block to ``observe``."""
     hooks: list[str] = []
 
     def module_hook(of_module: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,7 @@ def observed(observe: Observe) -> Iterator[None]:
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         if name == "on_train_epoch_start":
             observe(BEGINS, _consists_of(trainer, trainer.lightning_module))
-            hooks.clear()  # what came after the last epoch's end is another process's
+            hooks.clear()  # the hooks after the last epoch's end ran in another process
         hooks.extend(f"{type(c).__name__}.{name}" for c in callbacks if _is_own(c, pl.Callback, name))
         of_callbacks(trainer, name, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""An optimizer's state by parameter name, where Lightning would have numbers."""
+"""An optimizer's state by parameter name, where Lightning has numbers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from cerebro_lightning._lightning_internals import MockOptimizer
 
 
 class NamedStateStrategy(SingleDeviceStrategy):
-    """One device; optimizer states by the names of parameters."""
+    """Trains on one device, with optimizer states by the names of parameters."""
 
     marks: frozenset[str] = frozenset()
-    """Names of attributes that are hung on the module's parts and that are no state."""
+    """Names of attributes on the module's parts that are not part of the state."""
     by: Parallelism = Single()
     whole = True
     """Whether this rank has all of the module."""
 
     def __init__(self, device: torch.device, room: int | None = None) -> None:
-        """``room``: how many bytes a rank may take, if the module is to be weighed before it is trained."""
+        """``room``: how many bytes a rank may take, if the module's memory is to be checked before it is
+        trained."""
         super().__init__(device)
         self._room = room
         self._built: ModelStructure | None = None
@@ -49,8 +50,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
             check_room(parts, self.by, self.world_size, self.root_device, self._room)
 
     def build(self, state: TaskState | None) -> None:
-        """Have the module and its optimizers consist of what they consisted of when ``state`` was taken. What
-        they do before is what they are built as."""
+        """Give the module and its optimizers the structure that they had when ``state`` was taken. The
+        structure from before counts as the one they are built with."""
         module = self.lightning_module
         assert module is not None
         if self._built is None:
@@ -63,8 +64,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
                 rebuild(module, self.real_optimizers(), self._built, changes, list(named))
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
-        """What training has changed of what they are built as. Raises ``TaskError`` for what cannot be built
-        again, unless it is ``allowed``."""
+        """The changes of structure that training has made. Raises ``TaskError`` for one that cannot be
+        rebuilt, unless it is ``allowed``."""
         module = self.lightning_module
         assert module is not None
         assert self._built is not None
@@ -76,7 +77,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
             return {}
 
     def real_optimizers(self) -> list[Optimizer]:
-        """None if the module has configured none."""
+        """An empty list if the module has configured no optimizer."""
         return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, MockOptimizer)]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
@@ -98,21 +99,22 @@ class NamedStateStrategy(SingleDeviceStrategy):
                 take(optimizer, module, cloned(named))
 
     def gradients(self) -> dict[str, Tensor]:
-        """Those that there are, by the names of their parameters; every rank asks for them."""
+        """Existing gradients by parameter name. Every rank calls this."""
         assert self.lightning_module is not None
         named = self.lightning_module.named_parameters()
         return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
     def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
-        """The inverse."""
+        """Set the gradients that ``gradients`` has returned."""
         assert self.lightning_module is not None
         for name, grad in gradients.items():
             self.lightning_module.get_parameter(name).grad = grad
 
     def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
-        """The parameters by name, as they are after the unit of which ``state_dict`` is: this rank's part."""
+        """This rank's part of the parameters by name, as they are after the unit that ``state_dict`` belongs
+        to."""
         assert self.lightning_module is not None
         return self.lightning_module.named_parameters()
 
     def close(self) -> None:
-        """Nothing was taken."""
+        """Nothing to release."""

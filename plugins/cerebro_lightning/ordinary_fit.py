@@ -1,4 +1,4 @@
-"""One ordinary ``L.Trainer.fit`` over the batches of units: what units are compared with."""
+"""One ordinary ``L.Trainer.fit`` over the batches of units: the reference with which units are compared."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ordinary_fit(
 
 
 class _Rows(RowLogger):
-    """Those of all epochs."""
+    """Keeps the rows of all epochs."""
 
     trainer: pl.Trainer
 

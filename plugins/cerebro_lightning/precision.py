@@ -1,4 +1,4 @@
-"""The precision of a unit on several ranks, which in Lightning is also what takes the steps."""
+"""The precision of a unit on several ranks; in Lightning it also takes the optimizer's steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_lightning._lightning_internals import after_closure
 
 
 class TakesSteps(Protocol):
-    """A strategy as its precision sees it."""
+    """The interface of a strategy that its precision uses."""
 
     @property
     def root_device(self) -> torch.device: ...
@@ -28,14 +28,14 @@ class TakesSteps(Protocol):
     def lightning_module(self) -> pl.LightningModule | None: ...
 
     def backward_through(self, loss: Tensor) -> None:
-        """Take the gradients, in place of ``loss.backward()``."""
+        """Compute the gradients, in place of ``loss.backward()``."""
 
     def update(self, clip: float | None) -> None:
         """Take the step, in place of ``optimizer.step()``."""
 
 
 class DistributedPrecision(Precision):
-    """Computes in ``precision``; gradients and steps are the strategy's."""
+    """Computes in ``precision``; the strategy computes gradients and takes steps."""
 
     def __init__(self, precision: str, strategy: TakesSteps) -> None:
         self.precision = precision  # type: ignore[assignment]
@@ -85,6 +85,6 @@ class DistributedPrecision(Precision):
             optimizer.step(**kwargs)
             return result
         self._clip = None
-        after_closure(self, model, optimizer)  # may ask for clipping
+        after_closure(self, model, optimizer)  # may require clipping
         self._strategy.update(self._clip)
         return result

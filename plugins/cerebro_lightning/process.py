@@ -1,4 +1,4 @@
-"""What Lightning and the user change in the process: all of it is put back after a unit."""
+"""Settings of the process that Lightning and the user's code change: all are put back after a unit."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _CAUSED_BY_UNITS = (
     r"It is recommended to use `self\.log\(.*, sync_dist=True\)`",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
 )
-"""Warnings that come of one partition at a time on one device, or of Lightning's own code: a user can do
-nothing about them."""
+"""Warnings caused by training one partition at a time on one device, or by Lightning's own code: a user can
+do nothing about them."""
 
 
 @contextmanager
 def unit_process(device: torch.device) -> Iterator[None]:
-    """Lightning quiet, this process the rank that it is in the unit; random generators and all settings of
-    the process as before at the end."""
+    """Inside the block Lightning is quiet and this process is the unit's rank; at the end random generators
+    and all settings of the process are as before."""
     _ignore_warnings()
     rank = _rank_zero.rank
     with process_settings.borrowed(), _own_variables():
         try:
             for name in _LOGGERS:
                 logging.getLogger(name).setLevel(logging.WARNING)
-            _rank_zero.rank, _ = ranks()  # of the unit's: a rank of a node may be on its own in it
+            _rank_zero.rank, _ = ranks()  # the rank in the unit, where a rank of a node may be alone
             with _interruptible(), rng.borrowed(device):
                 yield
         finally:
@@ -53,7 +53,7 @@ def unit_process(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _own_variables() -> Iterator[None]:
-    """Lightning sets these in every unit: it is nothing that a file of the user's may have done."""
+    """Lightning sets these variables in every unit: they are not changes by the user's code."""
     environment = {name: os.environ.get(name) for name in _VARIABLES}
     try:
         yield
@@ -66,7 +66,7 @@ def _own_variables() -> Iterator[None]:
 
 
 def _ignore_warnings() -> None:
-    """For good, and only once: every change of the filters makes Python repeat all warnings."""
+    """Set the filters once and for good: every change of them makes Python repeat all warnings."""
     known = {pattern.pattern for _, pattern, *_ in warnings.filters if isinstance(pattern, re.Pattern)}
     for message in _CAUSED_BY_UNITS:
         if message not in known:

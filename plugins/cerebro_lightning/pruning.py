@@ -28,7 +28,7 @@ def made_in_setup(owner: object) -> frozenset[str]:
 
 @contextmanager
 def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
-    """A checkpoint that is made inside has the weights and their masks. By default ``ModelPruning`` would
+    """A checkpoint made inside the block has the weights and their masks. By default ``ModelPruning`` would
     save weights that are pruned for good."""
     permanent = [callback for callback in _pruning(callbacks) if prunes_for_good(callback)]
     for callback in permanent:
@@ -41,9 +41,9 @@ def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
 
 
 def gone_on(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
-    """For each ``ModelPruning`` the numbers of the parameters whose first values are trained by now:
-    Lightning puts a parameter back to these by reference, so that from then on they are the parameter
-    itself."""
+    """For each ``ModelPruning``, the indices of parameters whose stored initial value has become the trained
+    tensor: Lightning rewinds a parameter to its initial value by reference, so that from then on both are
+    one."""
     return [
         [number for number, first, own in _first_values(callback) if first.data_ptr() == own.data_ptr()]
         for callback in _pruning(callbacks)
@@ -51,7 +51,7 @@ def gone_on(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
 
 
 def go_on(callbacks: Iterable[pl.Callback], numbers: Sequence[Sequence[int]]) -> None:
-    """The inverse, behind the parameters' values."""
+    """Apply what ``gone_on`` has returned; called after the parameters' values are loaded."""
     for callback, trained in zip(_pruning(callbacks), numbers, strict=False):
         for number, first, own in _first_values(callback):
             if number in trained:

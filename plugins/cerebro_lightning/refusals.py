@@ -1,4 +1,5 @@
-"""What cannot be honoured on several ranks: refused by name, before the first batch."""
+"""Refusals of settings, callbacks and modules that cannot be honoured on several ranks: by name, before the
+first batch."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _PRECISIONS: Mapping[Any, str] = {
 
 
 def stepwise(by: Parallelism, name: str) -> Stepwise:
-    """``by``, called ``name``. Raises ``TaskError`` if it takes whole steps only."""
+    """``by``, which errors call ``name``. Raises ``TaskError`` if it takes whole steps only."""
     if not isinstance(by, Stepwise):
         raise TaskError(
             f"{name} makes whole steps by itself, and a LightningModule's training step is its own: choose "
@@ -36,7 +37,8 @@ def stepwise(by: Parallelism, name: str) -> Stepwise:
 
 
 def precision_of(settings: Mapping[str, Any], name: str) -> str:
-    """The precision that ``settings`` of the trainer ask for. Raises ``TaskError`` if ``name`` has it not."""
+    """The precision that the trainer's ``settings`` name. Raises ``TaskError`` if ``name`` does not support
+    it."""
     asked = settings.get("precision")
     if asked not in _PRECISIONS:
         raise TaskError(f"task.trainer: precision {asked!r} under {name}: choices there: 32-true, bf16-mixed")
@@ -56,7 +58,7 @@ def refuse_settings(settings: Mapping[str, Any], by: Stepwise, name: str) -> Non
 
 
 def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) -> None:
-    """The same for callbacks."""
+    """Refuse callbacks that this parallelism cannot honour."""
     for callback in callbacks:
         kind = type(callback).__name__
         if averages_weights(callback) and not isinstance(by, Ddp):
@@ -68,7 +70,8 @@ def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) 
 
 
 def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
-    """The same for the module, as its constructor and ``configure_model`` have made it."""
+    """Refuse a module, as made by its constructor and ``configure_model``, that this parallelism cannot
+    honour."""
     kind = type(module).__name__
     if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
         raise TaskError(f"{kind}.configure_model shards the model itself: under {name} leave it whole")
@@ -89,7 +92,7 @@ def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
 
 
 def refuse_lazy(module: pl.LightningModule, name: str) -> None:
-    """The same for layers that have not seen a batch."""
+    """Refuse lazy layers, which have no parameters until they see a batch."""
     if lazy := [path for path, parameter in module.named_parameters() if is_lazy(parameter)]:
         raise TaskError(
             f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first "
@@ -99,16 +102,16 @@ def refuse_lazy(module: pl.LightningModule, name: str) -> None:
 
 
 def without_optimizer(module: pl.LightningModule) -> TaskError:
-    """To be raised for a module that has none."""
+    """The error for a module without an optimizer."""
     return TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")
 
 
 def refuse_unmade(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ranks: int) -> None:
     """Raise ``TaskError`` if the module that ``build`` makes cannot be trained by ``by``, called ``name``, on
-    so many ``ranks``: before there are any, on a module without values.
+    ``ranks`` ranks. It is called before any rank starts, on a module without values.
 
-    A unit refuses by the values that it has (``distributed.py``). What needs more than a constructor's call,
-    a trainer or values, is left to it.
+    A unit checks the module with its values (``distributed.py``). Checks that need a trainer or values are
+    left to it.
     """
     with unit_process(torch.device("cpu")), torch.device("meta"):
         try:
@@ -126,11 +129,11 @@ def refuse_unmade(build: Callable[[], pl.LightningModule], by: Stepwise, name: s
 
 
 def _first_optimizer(module: pl.LightningModule) -> Optimizer:
-    """The module's first; if it needs its trainer to tell, one that any parallelism takes."""
+    """The module's first optimizer; a simple one if ``configure_optimizers`` needs the trainer."""
     try:
-        told: Any = module.configure_optimizers()
+        configured: Any = module.configure_optimizers()
     except Exception:  # whatever the user's code needs
         return SGD(module.parameters(), lr=0.0)
-    optimizers, _, _ = configure_optimizers(MockOptimizer() if told is None else told)
+    optimizers, _, _ = configure_optimizers(MockOptimizer() if configured is None else configured)
     first: Optimizer = optimizers[0]
     return first

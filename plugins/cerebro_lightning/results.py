@@ -1,4 +1,4 @@
-"""What ``self.log`` has added up of an epoch so far. It hops: an epoch's metrics are of all its units."""
+"""The sums of ``self.log`` over an epoch so far. They hop: an epoch's metrics cover all its units."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def results_tree(results: ResultCollection) -> Tree:
-    """The results by key, in plain values."""
+    """The results by key, as plain values."""
     return {
         key: {
             **{name: getattr(result, name) for name in RESULT_STATE if _is_kept(result, name)},
@@ -46,13 +46,14 @@ def results_tree(results: ResultCollection) -> Tree:
 def put_results(
     results: ResultCollection, tree: Mapping[str, Tree], module: pl.LightningModule, trainer: pl.Trainer
 ) -> None:
-    """Give ``results`` what ``results_tree`` took."""
+    """Put the values that ``results_tree`` has returned into ``results``."""
     for key, saved in tree.items():
         results[key] = _result(saved, module, trainer)
 
 
 def _is_kept(result: ResultMetric, name: str) -> bool:
-    """A logged torchmetrics object is part of the module; it is found again by its name."""
+    """Whether the value hops. A logged torchmetrics object is part of the module, where it is found by its
+    name."""
     return hasattr(result, name) and (result.is_tensor or name != "value")
 
 

@@ -28,14 +28,15 @@ class RowLogger(Logger):
 
     @property
     def save_dir(self) -> str:
-        """Where the process runs, so that there is a ``trainer.log_dir``: a place on the unit's node."""
+        """The process's working directory, so that ``trainer.log_dir`` exists: a folder on the unit's
+        node."""
         return str(Path.cwd())
 
     log_dir = root_dir = save_dir
 
     @property
     def experiment(self) -> Any:
-        """Accepts and drops what goes past ``self.log``: images, histograms, graphs."""
+        """Accepts and drops what users log without ``self.log``: images, histograms, graphs."""
         return DummyLogger().experiment
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -44,4 +45,4 @@ class RowLogger(Logger):
             self.rows.append({"epoch": self._epoch, **values, "step": step or 0})
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """The config's hyper-parameters are known to the run."""
+        """Does nothing: the run has the config's hyper-parameters."""

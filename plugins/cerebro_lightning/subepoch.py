@@ -2,16 +2,16 @@
 
 Every unit has a fresh ``Trainer`` with the ``max_epochs`` of the whole config, and a loader that is as
 long as the whole epoch but yields one partition. It begins like any fit; after ``on_train_start``
-everything is put to where the last unit left it. When the partition is used up, or the unit is asked to
-stop, the fit is left quietly: after any batch of the epoch, or before the next one. The last epoch ends
-normally.
+everything is restored to the state that the last unit saved. When the partition is used up, or the unit is to
+stop, the unit leaves the fit without further hooks: after any batch of the epoch, or before the next one. The
+last epoch ends normally.
 
 Hooks that fire exactly as in an ordinary fit: all from ``on_train_epoch_start`` to
 ``on_train_epoch_end`` with validation, ``on_train_end``, ``on_fit_end``. Anew in every unit, because its
 process may be a fresh one: ``configure_*``, ``setup``, ``on_fit_start``, ``on_train_start``, ``teardown``;
-what they do to the state is overwritten and what they log is dropped in all units but a config's
-first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
-the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
+in all units but a config's first, their changes to the state are overwritten and their logged values dropped.
+``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of the
+validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
 Private names of Lightning are in ``_lightning_internals.py``, hence the pinned minor version. The identity
 tests guard what they do.
@@ -85,7 +85,7 @@ if not lightning.__version__.startswith(("2.5.", "2.6.")):
 look_once_for_external_callbacks()
 
 OURS = "cerebro"
-"""The key, in a checkpoint laid out as Lightning's, of what a stock checkpoint does not keep."""
+"""In a checkpoint laid out as Lightning's: the key of the state that a stock checkpoint does not keep."""
 
 _REBUILT = (
     "loops",
@@ -93,18 +93,19 @@ _REBUILT = (
     pl.LightningModule.CHECKPOINT_HYPER_PARAMS_NAME,
     pl.LightningModule.CHECKPOINT_HYPER_PARAMS_TYPE,
 )
-"""What a stock checkpoint keeps and a unit gets from elsewhere."""
+"""Keys of a stock checkpoint that a unit does not load, as it gets their values from elsewhere."""
 
 _ELSEWHERE = {"attributes", "files", "left out", "objects", "others", "rng", "structure"}
-"""What of ours is put back on its own."""
+"""Keys below ``OURS`` that are restored separately."""
 
 _BARE: Tree = {"plain": {}, "other": []}
 
 _COPIED = ("state_dict", "optimizer_states")
-"""What is copied while it is loaded. Of the rest a unit takes copies: its input is not its own."""
+"""Keys whose values are copied while they are loaded. A unit copies all others first: it must not change its
+input."""
 
 _TRAINER = ("should_stop", "accumulate_grad_batches", "gradient_clip_val", "check_val_every_n_epoch")
-"""What callbacks may change of a trainer while it trains."""
+"""Attributes of a trainer that callbacks may change while it trains."""
 
 
 def make_trainer(
@@ -141,9 +142,9 @@ class SubEpoch:
     unless the unit ``resumes`` one that was stopped. It ``inherits`` if the state is another config's. The
     user's ``files`` are borrowed for it.
 
-    After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
-    config's fit has come to its end, ``stopped_after`` how many of the partition's batches are trained if it
-    was asked to stop, and ``not_finite`` what is NaN or infinite.
+    After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says whether the whole
+    config's fit has ended, ``stopped_after`` how many of the partition's batches are trained if the unit was
+    stopped, and ``not_finite`` names a value that is NaN or infinite.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class SubEpoch:
         self, loaders: Mapping[str, Any], taking: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """Train on the ``loaders``, as ``Trainer.fit`` takes them. The loop takes its iterators inside
-        ``taking``. Raises ``TaskError`` for what cannot be done exactly."""
+        ``taking``. Raises ``TaskError`` for a module that cannot be trained exactly."""
         self.taking = taking
         self._mute(self.state is not None)
         self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
@@ -227,7 +228,7 @@ class SubEpoch:
         self._place_generators()
 
     def leave(self) -> NoReturn:
-        """Called between batches when the config's fit goes on elsewhere."""
+        """Called between batches when the config's fit continues in another unit."""
         self.ended = False
         self._capture()
         raise LeaveUnit
@@ -238,7 +239,8 @@ class SubEpoch:
         set_logger_connector(trainer, SyncedConnector(trainer, present, lambda: self.batches_left == 0))
 
     def _place_generators(self) -> None:
-        """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""
+        """Rank 0 continues with the config's generators; the others seed theirs for each unit, unless it
+        resumes one that was stopped."""
         (rank, _), ours = ranks(), self.state[OURS] if self.state is not None else {}
         generators = [ours.get("rng"), *(ours.get("others", ()) if self._resumes else ())]
         if rank and rank >= len(generators):
@@ -286,7 +288,7 @@ class SubEpoch:
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
         attributes = [objects.pop(name, _BARE) for name in names_of(vars(trainer)["callbacks"])]
-        if not self._strategy.whole and self.state is not None:  # what this rank has not is handed on
+        if not self._strategy.whole and self.state is not None:  # state of other ranks is passed on unchanged
             objects = {**self.state[OURS].get("objects", {}), **objects}
         state[OURS] = {
             **Encoder().tree(ours),

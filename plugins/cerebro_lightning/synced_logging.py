@@ -1,10 +1,10 @@
-"""What ``self.log`` gets on several ranks, made what it would get on one: of the whole batch.
+"""Turns the values that ``self.log`` gets on several ranks into those of the whole batch, as on one rank.
 
-Lightning leaves each rank alone with what it logs, or reduces it at once if ``sync_dist`` is set. Here all of
-it is reduced, a little later. At points that every rank comes to (where rows are logged, at the ends of
-epochs and units) the ranks tell each other what they have logged since the last one, and each does with whole
-batches' values what Lightning would have done with them. So a value that only some ranks log makes nobody
-wait in vain, and what an epoch has added up is the same on all ranks, fit to hop.
+Lightning keeps each rank's values apart, or reduces them at once if ``sync_dist`` is set. Here all values are
+reduced, a little later. At points that every rank reaches (where rows are logged, at the ends of epochs and
+units) the ranks exchange the values that they have logged since the last such point, and each treats whole
+batches' values as Lightning would have done. So no rank waits in vain for a value that only some ranks log,
+and an epoch's sums are the same on all ranks, so that they can hop.
 
 Means weigh by rows, sums add up, extremes are those over all ranks. Where there are no rows (hooks of an
 epoch's end) all ranks weigh alike. The value of a step of a torchmetrics object is the mean of the ranks'
@@ -37,13 +37,13 @@ from cerebro_lightning._lightning_internals import (
 )
 
 _ALIKE = Portion(0, 1, 1.0)
-"""Where there is no batch."""
+"""The portion outside of batches: all ranks weigh alike."""
 
 
 @dataclass(frozen=True)
 class _LoggedValue:
-    """What one rank has logged once, and what its part of the batch weighs. ``value`` is there if it is a
-    number; ``by_rows`` says that ``weight``, for the epoch's mean, counts the part's rows."""
+    """One value that one rank has logged, and the weight of its part of the batch. ``value`` is set if it is
+    a number; ``by_rows`` says that ``weight``, for the epoch's mean, counts the part's rows."""
 
     value: float | None
     weight: int
@@ -52,14 +52,14 @@ class _LoggedValue:
 
 
 class SyncedResults(ResultCollection):
-    """``portion`` tells this rank's part of the present batch."""
+    """``portion`` returns this rank's part of the present batch."""
 
     def __init__(self, training: bool, portion: Callable[[], Portion]) -> None:
         super().__init__(training)
         self._portion = portion
         self._logged: dict[str, list[tuple[Any, int, Portion]]] = {}
         self._before: dict[str, dict[str, Any]] = {}
-        self._own_weights: set[str] = set()  # of what the module has said by `batch_size`, not by rows
+        self._own_weights: set[str] = set()  # by the `batch_size` that the module has given, not by rows
 
     def update_metrics(self, key: str, value: Any, batch_size: int) -> None:
         result = self[key]
@@ -78,7 +78,7 @@ class SyncedResults(ResultCollection):
             del self._logged[key], self._before[key]
 
     def agree(self) -> None:
-        """Every rank calls it: what was logged since the last time becomes that of whole batches."""
+        """Every rank calls it: values logged since the last call become those of whole batches."""
         mine = {key: [_logged_value(*entry) for entry in entries] for key, entries in self._logged.items()}
         everyone: list[Any] = [mine] * ranks()[1]
         if len(everyone) > 1:
@@ -113,7 +113,8 @@ class SyncedResults(ResultCollection):
             forget_epoch_value(result)
 
     def _weight(self, key: str, counted: Sequence[_LoggedValue]) -> int:
-        """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""
+        """The weight of a batch in the epoch's mean: its rows, or the `batch_size` that the module has
+        given."""
         if not all(one.by_rows for one in counted):
             self._own_weights.add(key)
         if key not in self._own_weights:
@@ -145,7 +146,7 @@ def _whole(value: float, like: Tensor) -> Tensor:
 
 class SyncedConnector(LoggerConnector):
     """Lightning's own, that lets the ranks agree before anything is read. ``ends`` says whether the batch is
-    the unit's last, ``stopping`` whether the training was to stop already when the unit began."""
+    the unit's last, ``stopping`` whether the training was already to stop when the unit began."""
 
     def __init__(self, trainer: pl.Trainer, portion: Callable[[], Portion], ends: Callable[[], bool]) -> None:
         super().__init__(trainer)
@@ -156,7 +157,7 @@ class SyncedConnector(LoggerConnector):
 
     def on_batch_start(self, batch: Any, dataloader_idx: int | None = None) -> None:
         super().on_batch_start(batch, dataloader_idx)
-        # A rank for which there is no row takes part with one that does not count.
+        # A rank without rows takes part with a row that does not count.
         self._before_batch = (
             None if self._portion().share else metrics.states_of(self.trainer.lightning_module)
         )

@@ -84,7 +84,8 @@ class LightningTask:
         return name == "batch_size" or name in parameters or _takes_any(parameters)
 
     def _check_own_callbacks(self, hparams: HParams) -> None:
-        """Those that the module brings, seen by one without values; none if that cannot be made."""
+        """Check the callbacks of ``configure_callbacks``, on a module without values; if none can be built,
+        there is nothing to check."""
         if self._class.configure_callbacks is pl.LightningModule.configure_callbacks:
             return
         with self._files.borrowed(), unit_process(torch.device("cpu")), torch.device("meta"):
@@ -95,8 +96,8 @@ class LightningTask:
         refuse_callbacks(own if isinstance(own, Sequence) else [own])
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        """Seen by the settings, the callbacks, and a module without values; nothing of the last if its
-        constructor needs some."""
+        """Checks the settings, the callbacks, and a module without values, unless its constructor needs
+        values."""
         name, settings = strategy.parallelism, self._section.trainer
         if name == "single":
             return None
@@ -158,12 +159,13 @@ class LightningTask:
             return ordinary_fit(module, self._section.trainer, callbacks, jobs, observe)
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """By what the config's code reads in the first epoch, on a few rows, and by the hooks at its end."""
+        """Finds them by what the config's code reads in the first epoch, on a few rows, and by what the hooks
+        do at its end."""
         del rows
         state, before = None, jobs[0].epochs
         noted: dict[str, None] = {}
         for job in jobs:
-            with readers(before, epochs) as of_unit:  # a unit undoes at its end what libraries were given
+            with readers(before, epochs) as of_unit:  # a unit undoes the settings of libraries at its end
                 state = self.train(replace(job, state=state)).state
             noted.update(dict.fromkeys(of_unit))
         with self._files.borrowed(), unit_process(torch.device("cpu")):

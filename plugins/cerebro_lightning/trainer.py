@@ -40,14 +40,14 @@ Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | Ten
 class CerebroTrainer:
     """Trains configs of a LightningModule by model hopping, on nodes of this machine.
 
-    ``max_epochs``, ``callbacks`` and further arguments are those of ``L.Trainer`` (what a sub-epoch
-    cannot honour exactly is refused by name); ``monitor`` and ``mode`` say what is best, as in
+    ``max_epochs``, ``callbacks`` and further arguments are those of ``L.Trainer`` (one that a sub-epoch
+    cannot honour exactly is refused by name); ``monitor`` and ``mode`` define the best epoch, as in
     ``ModelCheckpoint``. ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs,
     the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
     which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
     recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
     ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables"), ``stratify``, ``split_by`` and
-    ``sample_weight`` ("Splits"). ``cells="cloudpickle"`` pickles what a notebook has and has no source.
+    ``sample_weight`` ("Splits"). ``cells="cloudpickle"`` pickles objects of a notebook that have no source.
     Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
@@ -185,7 +185,7 @@ class CerebroTrainer:
         ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
         it, or ``detach`` from it. Then it goes on in the background, and ``handle`` is its handle.
 
-        An unfinished run of the same ``run_id`` and arguments goes on where it stood.
+        An unfinished run of the same ``run_id`` and arguments is continued.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
         self._result = self._handle = None
@@ -289,7 +289,7 @@ class CerebroTrainer:
         return {"datamodule": kind, "args": arguments, "partitions": self._source_keys["partitions"]}
 
     def _named(self, data: Any, what: str) -> Any:
-        """What a recipe calls the data: a path, a URL or a function; arrays are written to a file."""
+        """The data as a recipe names them: a path, a URL or a function; arrays are written to a file."""
         if isinstance(data, str | Path):
             return str(data)
         if callable(data):
@@ -303,7 +303,7 @@ class CerebroTrainer:
 
 
 def _checked(module: Any) -> type[pl.LightningModule]:
-    """The class, if it is one; else what to give instead."""
+    """The class. Raises ``TaskError`` that says what to give instead if it is none."""
     if isinstance(module, pl.LightningModule):
         name = type(module).__name__
         raise TaskError(
@@ -321,7 +321,7 @@ def _checked(module: Any) -> type[pl.LightningModule]:
 
 
 def _checked_callback(callback: Any) -> Any:
-    """A callback as a recipe has it; a class of the user's as it is."""
+    """A callback as a recipe has it; a user's class is unchanged."""
     if isinstance(callback, str | Mapping):
         return callback
     if isinstance(callback, type) and issubclass(callback, pl.Callback):

@@ -1,4 +1,4 @@
-"""Which arguments of ``L.Trainer`` and which callbacks a recipe's section may ask for."""
+"""The arguments of ``L.Trainer`` and the callbacks that a recipe may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The validation loaders of a user's data module in a unit: one rank uses them as they are, several divide
+"""The validation loaders of a user's data module in a unit: one rank uses them unchanged, several divide
 their batches."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ValidationLoader:
         return list(self._loader.batch_sampler)
 
     def _of_rows(self, rows_of_batches: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        """The batches of these rows: from the processes that make those for training, if there are any, and
-        shared with the host's other ranks."""
+        """The batches of these rows: made by the worker processes for training, if any, and shared with the
+        host's other ranks."""
         job = self._job
         factory, settings = job.loader.dataset, worker_settings(job.loader)
         assert factory is not None
@@ -78,7 +78,8 @@ class ValidationLoader:
 
 
 class DividedLoader(ValidationLoader):
-    """On several ranks: of each batch this rank's rows, as of a training batch. ``strategy`` is told which.
+    """On several ranks: this rank's rows of each batch, as for a training batch. ``strategy`` learns its
+    part.
 
     Raises ``TaskError`` if the loader's batches are not lists of rows.
     """
@@ -99,7 +100,7 @@ class DividedLoader(ValidationLoader):
 
 
 def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
-    """A worker process has a data module of its own."""
+    """Runs in a worker process, which has a data module of its own."""
     loader = _loaders_of(factory.make().module, seed)[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
@@ -117,7 +118,7 @@ def validation_loaders(
 
 
 def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
-    """What ``val_dataloader`` returns, which is asked once in a process."""
+    """The loaders that ``val_dataloader`` returns; it is called once in a process."""
     if module not in _loaders:
         with rng.borrowed():
             rng.seed_all(seed)

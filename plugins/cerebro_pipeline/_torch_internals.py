@@ -1,4 +1,4 @@
-"""What is private to torch and used in this plugin. Tried with torch 2.13, 2.14 and 2.15.
+"""Private names of torch that this plugin uses. Tested with torch 2.13, 2.14 and 2.15.
 
 ``tests/training/parallel/test_torch_internals.py`` names what an upgrade of torch takes away.
 """

@@ -1,9 +1,9 @@
 """One stage of a pipeline at work: GPipe's schedule (Huang et al. 2019, section 2.2) by
 ``torch.distributed.pipelining``.
 
-A batch is divided into microbatches of one size, as the schedule wants it: as many as are allowed, and divide
-the rows. Schedules are made for each number of rows that comes. What the stages hand on is found by a trial
-with the first microbatch that leaves no trace; torch's own would count it in the buffers.
+A batch is divided into microbatches of one size, as the schedule requires: the largest allowed number that
+divides the rows. Each number of rows has a schedule of its own. A trial run with the first microbatch finds
+the shapes that the stages pass on; unlike torch's own it leaves the buffers unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cerebro_pipeline.stages import BATCH, takes_batch
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a tensor that travels is like."""
+    """Shape and dtype of a tensor that is sent."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -38,7 +38,7 @@ class _Shape:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A schedule for batches of one number of rows, and what the model returns for a microbatch."""
+    """A schedule for batches of one number of rows, and the shape of the model's output for a microbatch."""
 
     schedule: ScheduleGPipe
     microbatches: int
@@ -114,7 +114,7 @@ class Pipe:
         return _Planned(schedule, count, shapes[-1][0])
 
     def _shapes(self, stage: nn.Module, microbatch: Any) -> list[Sequence[_Shape]]:
-        """What each stage returns for the microbatch."""
+        """The shapes that each stage returns for the microbatch."""
         rank, size = ranks()
         known: list[Sequence[_Shape]] = []
         for source in range(size):
@@ -148,7 +148,7 @@ def _rows(x: Any) -> int:
 
 
 def _plainly(schedule: ScheduleGPipe, **given: Any) -> Any:
-    """A step of the schedule; what the user's code raises comes out as it was raised."""
+    """A step of the schedule; exceptions of the user's code come out unchanged."""
     try:
         return schedule.step(**given)
     except RuntimeError as exc:

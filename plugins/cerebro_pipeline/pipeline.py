@@ -33,8 +33,9 @@ class Pipeline:
     """GPipe over stages of the model, one a rank.
 
     ``split``: names of the modules at which the second to last stages begin; by default the model's blocks
-    are dealt evenly. ``microbatches``: at most so many of a batch; by default 4 a stage, so that ranks idle
-    for little of the time (Huang et al. 2019, section 2.3). A weight tied over stages is held by each.
+    are dealt evenly. ``microbatches``: the largest number of them in a batch; by default 4 a stage, so that
+    ranks idle for little of the time (Huang et al. 2019, section 2.3). Each stage holds a weight that is tied
+    over stages.
     """
 
     def __init__(self, *, split: Sequence[str] | None = None, microbatches: int | None = None) -> None:
@@ -49,7 +50,7 @@ class Pipeline:
         self._pipe: Pipe | None = None
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:
-        """Whether the model can be cut into so many stages."""
+        """Whether the model can be cut into as many stages as ranks."""
         if ranks < 2:
             return (
                 f"pipeline takes two ranks or more, not {ranks}: take single, or give a unit more ranks "
@@ -64,7 +65,7 @@ class Pipeline:
         return None
 
     def spread(self, ranks: int, device: torch.device) -> Spread:  # noqa: ARG002
-        """A stage; the largest has at least this."""
+        """The memory of a stage; a lower bound for the largest."""
         return Spread(1 / ranks, 1 / ranks, 1 / ranks)
 
     def portion(self, rows: int) -> Portion:
@@ -73,7 +74,7 @@ class Pipeline:
         return Portion(0, rows, float(rank == size - 1))
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
-        """This rank's stage of the model, and the optimizer for what is in it."""
+        """This rank's stage of the model, and the optimizer for its parameters."""
         parts = construct(make, loaded=loaded)
         rank, size = ranks()
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
@@ -83,7 +84,7 @@ class Pipeline:
         self._holders = holders(parts.model, list(zip(trains, evaluates, strict=True)))
         tied = tied_over(parts.model, self._holders)
         keep(parts, self._holders, rank, device)
-        # Every rank takes part in making each group, also of those that it is not in.
+        # Every rank takes part in making each group, also a group that it is not in.
         groups = {sharers: subgroup(sharers) for sharers in tied}
         self._ties = [(shared, groups[sharers]) for sharers, shared in tied.items() if rank in sharers]
         self._pipe = Pipe(trains[rank], evaluates[rank], device, self._microbatches or 4 * size)
@@ -92,7 +93,7 @@ class Pipeline:
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Every rank keeps the tensors of its stage, of those that come by."""
+        """Every rank keeps its stage's tensors of the state."""
         plain, rank = _plain(parts), ranks()[0]
         device = next(plain.parameters()).device
 
@@ -125,7 +126,7 @@ class Pipeline:
         share: float = 1.0,  # noqa: ARG002
         clip: float | None = None,
     ) -> Tensor:
-        """All ranks the same batch, each its stage of it."""
+        """All ranks train the same batch, each rank its stage."""
         assert self._pipe is not None
         parts.optimizer.zero_grad()
         loss = self._pipe.train(x, y, loss_of)
@@ -140,7 +141,7 @@ class Pipeline:
         return loss
 
     def _total_norm(self, model: nn.Module) -> Tensor:
-        """Over all ranks, a tied parameter counting once."""
+        """The gradients' norm over all ranks; a tied parameter counts once."""
         rank = ranks()[0]
         gradients = [
             parameter.grad
@@ -153,7 +154,7 @@ class Pipeline:
         return square.sqrt()
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The neutral state, brought together; empty on all ranks but the first."""
+        """The neutral state, gathered; empty on all ranks but the first."""
         plain, rank = _plain(parts), ranks()[0]
         named = to_names(parts.optimizer, plain)
 
@@ -181,13 +182,13 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Let go of the schedules and what they hold."""
+        """Release the schedules and their tensors."""
         self._pipe = None
         self._ties = []
 
 
 class _Piped(nn.Module):
-    """The model as all ranks together have it; ``module`` is what this rank has of the user's."""
+    """The model that all ranks have together; ``module`` is this rank's part of the user's."""
 
     def __init__(self, module: nn.Module, pipe: Pipe) -> None:
         super().__init__()
@@ -209,7 +210,7 @@ def _plain(parts: Parts) -> nn.Module:
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:
-    """Each name of the model's state, and the first one that means the same tensor."""
+    """Each name of the model's state, and the first name of the same tensor."""
     seen: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: seen.setdefault(id(value), name) for name, value in state.items()}
@@ -230,7 +231,8 @@ def holders(model: nn.Module, stages: Sequence[Collection[nn.Module]]) -> dict[s
 
 
 def keep(parts: Parts, holders: Holders, rank: int, device: torch.device) -> None:
-    """Let go of what ``rank`` does not hold. What it holds goes to ``device`` and stays the same object."""
+    """Release the tensors that ``rank`` does not hold. Those it holds go to ``device`` and stay the same
+    objects."""
     for name, module in parts.model.named_modules():
         for table in (parameters_of(module), buffers_of(module)):
             for key, tensor in table.items():

@@ -1,8 +1,8 @@
-"""A model cut into stages, each with a contiguous part of what the model's ``forward`` does.
+"""A model cut into stages, each with a contiguous part of the model's ``forward``.
 
-``torch.fx`` records the forward, down to the model's blocks and the modules beside them, which it leaves as
-they are. The record is cut before the blocks at which stages begin. A value that a later stage needs is
-handed on through the stages between; sizes of the batch and the like are computed wherever they are needed.
+``torch.fx`` records the forward, down to the model's blocks and the modules beside them, which it does not
+open. The record is cut before the blocks at which stages begin. A value that a later stage needs is passed
+through the stages between; values such as sizes of the batch are computed in each stage that needs them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MODEL = "model."
 
 
 def split(model: nn.Module, count: int, begin: Sequence[str] | None, *, training: bool) -> list[nn.Module]:
-    """``count`` stages that share ``model``'s modules. Each takes what the one before it returns, a tuple,
-    and the last one returns what the model does.
+    """``count`` stages that share ``model``'s modules. Each takes the tuple that the previous stage returns;
+    the last one returns the model's output.
 
     The second to last stages begin at the modules named in ``begin``; by default the model's blocks
-    (``wrapping.repeated``) are dealt evenly. ``training`` is the mode that ``forward`` is recorded in. Raises
-    ``TaskError`` if the model cannot be cut so.
+    (``wrapping.repeated``) are dealt evenly. ``training`` is the mode in which ``forward`` is recorded.
+    Raises ``TaskError`` if the model cannot be cut there.
     """
     named = begin is not None
     starts = list(begin) if begin is not None else list(repeated(model))
@@ -52,7 +52,7 @@ def split(model: nn.Module, count: int, begin: Sequence[str] | None, *, training
 
 
 def takes_batch(stage: nn.Module) -> bool:
-    """Whether the stage wants the batch."""
+    """Whether the stage takes the batch."""
     assert isinstance(stage, fx.GraphModule)
     return any(node.op == "placeholder" and node.target == BATCH for node in stage.graph.nodes)
 
@@ -69,7 +69,7 @@ class _Root(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Records what happens in the modules that are ``opened``, and calls of all others."""
+    """Records the operations inside the ``opened`` modules, and the calls of all others."""
 
     proxy_buffer_attributes = True
 
@@ -82,14 +82,14 @@ class _Tracer(fx.Tracer):
 
 
 def _recorded(root: _Root, starts: Sequence[str], *, training: bool) -> list[fx.Node]:
-    """What ``forward`` does, in order."""
+    """The operations of ``forward``, in order."""
     opened = {name: module for name, module in root.named_modules() if _holds(name, starts)}
     try:
         with _untouched(list(opened.values()), training=training):
             graph = _Tracer(opened).trace(root)
     except TaskError:
         raise
-    except Exception as exc:  # whatever the user's forward makes of a proxy
+    except Exception as exc:  # any error of the user's forward on a proxy
         reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
         raise TaskError(
             f"{type(root.model).__name__}.forward cannot be recorded by torch.fx ({reason}): put what "
@@ -104,9 +104,10 @@ def _holds(name: str, starts: Sequence[str]) -> bool:
 
 @contextmanager
 def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None]:
-    """The modules themselves, not those in them, are in the mode; whatever is assigned to them is taken back.
+    """Inside the block the modules themselves, not their submodules, are in the mode; assignments to them are
+    undone.
 
-    Raises ``TaskError`` if anything is: a record would do it once, and ``forward`` does it at every batch.
+    Raises ``TaskError`` if there was one: a record would assign once, and ``forward`` does at every batch.
     """
     before = [(module, dict(vars(module)), dict(buffers_of(module))) for module in modules]
     assigned = set()
@@ -130,7 +131,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
 
 
 def _first_calls(nodes: Sequence[fx.Node]) -> dict[str, int]:
-    """Where each module is called first, by its name in the model."""
+    """The first call of each module, by its name in the model."""
     calls: dict[str, int] = {}
     for place, node in enumerate(nodes):
         if node.op == "call_module":
@@ -139,8 +140,8 @@ def _first_calls(nodes: Sequence[fx.Node]) -> dict[str, int]:
 
 
 def _dealt(blocks: Sequence[str], count: int) -> list[str]:
-    """The blocks at which stages begin, but for the first; the earlier ones get the odd blocks, as what
-    comes after the blocks mostly costs more than what comes before."""
+    """The blocks at which stages begin, except the first stage; earlier stages get the odd blocks, as the
+    layers after the blocks mostly cost more than those before."""
     if len(blocks) < count:
         raise TaskError(
             f"the model has {len(blocks)} blocks in a row, too few for {count} stages: it needs a ModuleList "
@@ -150,7 +151,7 @@ def _dealt(blocks: Sequence[str], count: int) -> list[str]:
 
 
 class _Cut:
-    """The record ``nodes`` of ``root``'s forward, cut at ``places``: from 0, its begin, to its length."""
+    """The record ``nodes`` of ``root``'s forward, cut at ``places``: from 0, its beginning, to its length."""
 
     def __init__(self, root: nn.Module, nodes: Sequence[fx.Node], places: Sequence[int]) -> None:
         self._root = root
@@ -169,7 +170,7 @@ class _Cut:
         return [self._stage(number, *given) for number, given in enumerate(pairwise(crossing))]
 
     def _crossing(self, stage: int) -> list[fx.Node]:
-        """The values that a stage gets from the one before it."""
+        """The values that a stage gets from the previous one."""
         return [
             node
             for node in self._nodes
@@ -198,7 +199,8 @@ class _Cut:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Whether a value may be computed again instead of being handed on, if so may what it is made of."""
+    """Whether a stage may recompute a value instead of receiving it, provided that it may do so with its
+    inputs."""
     if node.op == "call_method":
         return node.target in ("size", "dim")
     return node.op == "call_function" and node.target in _ARITHMETIC

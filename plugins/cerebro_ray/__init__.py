@@ -1,6 +1,6 @@
 """Runs on a Ray cluster: Ray gives the machines, and each runs ``cerebro host``; and Ray Data as a source.
 
-``run`` is imported on use: a host's actor imports this package, and needs little of it.
+``run`` is imported on use, as a host's actor imports this package and needs little of it.
 """
 
 from __future__ import annotations

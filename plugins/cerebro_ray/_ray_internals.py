@@ -1,5 +1,5 @@
-"""What is private to Ray. Tried with Ray 2.60. Outside Ray Train it has no public name for the machines
-that it is about to lose."""
+"""Private names of Ray. Tested with Ray 2.60. Outside Ray Train, Ray has no public name for the machines that
+it is about to lose."""
 
 from __future__ import annotations
 

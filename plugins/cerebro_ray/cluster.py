@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, and what it must have for a run's hosts."""
+"""The connection to a Ray cluster, and checks that it can run a run's hosts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_version(version: str = ray.__version__) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise ``RunError`` for an address by which no host of a run can be driven."""
+    """Raise ``RunError`` for an address through which no host of a run can be controlled."""
     if "://" in address:
         raise RunError(
             f"--address is {address!r}: run the command on a machine of the cluster (`auto`, or HOST:PORT of "
@@ -47,7 +47,7 @@ def check_address(address: str) -> None:
 def connected(address: str, working_dir: Path | None, excludes: list[str]) -> Iterator[None]:
     """A connection to the cluster at ``address``, by default the program's own if it has one already.
 
-    Ray's lines stay away: those of the hosts are shown as ``cerebro`` shows them.
+    Ray does not print the hosts' output: ``cerebro`` shows it.
     """
     if ray.is_initialized():
         if working_dir is not None:
@@ -75,7 +75,7 @@ def connected(address: str, working_dir: Path | None, excludes: list[str]) -> It
             "RAY_AUTH_MODE=token here, and the token"
         ) from exc
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray has put one below it that ends the process at once
+        signal.signal(signal.SIGTERM, handler)  # Ray has installed one that ends the process at once
     try:
         yield
     finally:

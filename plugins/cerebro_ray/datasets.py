@@ -24,11 +24,11 @@ _READERS: dict[str, Reader] = {
 }
 _RULE = "give ray.data:module:function, a function that returns a ray.data.Dataset, or ray.data:READER:URL"
 _IN_MEMORY = 64 << 20
-"""Bytes of a column that are in memory while it grows; then it is in a temporary file."""
+"""Bytes of a growing column that are kept in memory; a larger column is in a temporary file."""
 
 
 def read(name: str, root: Path) -> Callable[[], Columns]:
-    """The source ``name``, which is what follows ``ray.data:``. Its rows are read on the first call."""
+    """The source ``name``, without the prefix ``ray.data:``. Its rows are read on the first call."""
     kind, _, place = name.partition(":")
     if kind in _READERS and place:
         reader = _READERS[kind]
@@ -50,7 +50,7 @@ def read(name: str, root: Path) -> Callable[[], Columns]:
 def columns_of(dataset: Any, name: str) -> Columns:
     """The rows of a dataset in its order, whatever the order in which Ray finishes its blocks.
 
-    Ray reads and maps the blocks in parallel; they are appended one behind the other.
+    Ray reads and maps the blocks in parallel; they are appended in order.
     """
     if not isinstance(dataset, ray.data.Dataset):
         raise DataError(f"{name} returned a {type(dataset).__name__}: it must return a ray.data.Dataset")
@@ -86,6 +86,6 @@ def _blocks(dataset: ray.data.Dataset, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _first_error(error: BaseException) -> str:
-    """The user's error: it is the first that Ray's report names, and no cause of Ray's own."""
+    """The user's error: the first one in Ray's report; it is not the ``__cause__`` of Ray's own."""
     named = re.search(r"^[\w.]*(Error|Exception): .*$", str(error), re.MULTILINE)
     return named[0] if named is not None else type(error).__name__

@@ -67,7 +67,7 @@ def run(
     verbose: bool = False,
     watcher: Watcher | None = None,
 ) -> RunResult:
-    """Run a recipe on a Ray cluster, or go on with an unfinished run of it.
+    """Run a recipe on a Ray cluster, or continue an unfinished run of it.
 
     Each host is an actor that Ray places where there is room, and that runs ``cerebro host``. Machines may
     come and go. ``KeyboardInterrupt`` stops the run cleanly.
@@ -82,14 +82,14 @@ def run(
         address: The cluster: HOST:PORT of its head, or ``auto`` for the one of this machine or job.
         working_dir: The project's folder, which Ray copies to the machines. Without it the recipe's folder is
             one that all machines see.
-        wait: Whether to wait for larger machines than the cluster has, which its autoscaler is to bring.
+        wait: Whether to wait until the autoscaler brings larger machines than the cluster has.
         home: The folder of runs, on each machine, by default ``$CEREBRO_HOME``, else ``./runs``.
         etcd: HOST:PORT of an etcd, by default the recipe's, else one that this process starts.
         epochs: Epochs of each config, instead of the recipe's.
         checkpoints: URL of the checkpoints, instead of the recipe's.
         grace: Seconds that the nodes of a host have to leave.
-        verbose: Whether a host tells of every epoch.
-        watcher: It gets lines of text.
+        verbose: Whether a host reports every epoch.
+        watcher: Called with each line of output.
 
     Raises:
         RecipeError: The recipe is wrong.
@@ -166,7 +166,7 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
 
 
 def _result(group: Hosts, folder: RunFolder) -> RunResult:
-    """The result of a run that this etcd does not know to have ended."""
+    """The result of a run whose end is not in this etcd."""
     if group.error:
         raise RunError(
             f"no host can take part in run {folder.run!r} any more; one ended with:\n{group.error}"
@@ -192,21 +192,21 @@ def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path 
 
 
 def _excluded(home: Path, folder: Path | None) -> list[str]:
-    """What Ray is not to copy: the runs, by which each start would have another project."""
+    """Paths that Ray must not copy: the runs, which would change the project at each start."""
     if folder is None or not home.is_relative_to(folder) or home == folder:
         return []
     return [f"/{home.relative_to(folder)}"]
 
 
 def _named(recipe: str | Path, folder: Path | None) -> str:
-    """The recipe as hosts find it."""
+    """The recipe's path on the hosts."""
     path = Path(recipe).resolve()
     return str(path) if folder is None else str(path.relative_to(folder))
 
 
 def _env(store: StoreSettings) -> dict[str, str]:
-    """The environment by which a host reaches etcd. The key goes by its content: other machines do not have
-    its file."""
+    """The environment variables by which a host reaches etcd. The key is passed by its content: other
+    machines do not have its file."""
     key = store.run_key
     return replace(store, run_key=None if key is None else replace(key, file=None)).to_env()
 

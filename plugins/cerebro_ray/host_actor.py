@@ -18,24 +18,23 @@ from pathlib import Path
 _TAIL_LINES = 15
 _KEPT_LINES = 1_000
 _ERROR = "error: "
-"""What the message begins with by which a command ends."""
+"""The beginning of a command's error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCommand:
-    """What a host runs. It goes to the actor in a call: Ray keeps the arguments of actors' constructors and
-    their environment in its own store, and shows them."""
+    """The command of a host. The actor gets it in a call: Ray stores and shows the arguments of actors'
+    constructors and their environment."""
 
     recipe: str
     """The recipe's path: absolute, or relative to the working directory that Ray has unpacked."""
     run: str
-    """The run's id."""
     home: str
     """The folder of runs, the same path on all machines."""
     options: Sequence[str]
     """The other options of ``cerebro host``."""
     env: Mapping[str, str] = field(repr=False)
-    """How etcd is reached, with its login and the run's key."""
+    """Variables for the connection to etcd, with its login and the run's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class HostEnd:
     """How a host's process has ended."""
 
     exit_code: int
-    """As ``subprocess`` gives it."""
+    """The return code of ``subprocess``."""
     tail: str
     """Its last lines."""
 
@@ -92,14 +91,13 @@ class HostActor:
                 self._process.send_signal(signal.SIGTERM)
 
     def lines(self, start: int) -> tuple[list[str], int]:
-        """What the host has printed from line ``start`` on, as far as it is kept, and the number of the next
-        line."""
+        """The host's output from line ``start`` on, as far as it is kept, and the number of the next line."""
         new = [(number, line) for number, line in list(self._lines) if number >= start]
         return [line for _, line in new], new[-1][0] + 1 if new else start
 
 
 def _tail(lines: Sequence[str]) -> Sequence[str]:
-    """The message by which a command has ended; its last lines if there is none."""
+    """The error message of an ended command; its last lines if it has none."""
     last = lines[-_TAIL_LINES:]
     begins = [at for at, line in enumerate(last) if line.startswith(_ERROR)]
     return last[begins[-1] :] if begins else last
@@ -114,7 +112,7 @@ def install(unpacked: Path, home: Path, run: str) -> Path:
     there. Other hosts of this machine may do the same at once. Returns the folder.
 
     Ray's own copy has a path that changes with each cluster and each change of the project, and Ray deletes
-    it. A run's record names the folder of its modules, also for a host that comes later and for ``replay``.
+    it. A run's record names the folder of its modules, also for hosts that join later and for ``replay``.
     """
     home.mkdir(parents=True, exist_ok=True)
     target, new, old = (home / f"{run}.project{suffix}" for suffix in ("", ".new", ".old"))

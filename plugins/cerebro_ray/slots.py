@@ -1,5 +1,5 @@
-"""The hosts of a run on Ray: each is an actor in a placement group of its own, and is placed again when it
-was lost."""
+"""The hosts of a run on Ray: each is an actor in a placement group of its own, and Ray places a lost one
+again."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from cerebro_ray.cluster import resources_text
 from cerebro_ray.host_actor import HostActor, HostCommand, HostEnd
 
 _TRIES = 3
-"""A host that has failed so often in a row is not started again."""
+"""A host that fails this often in a row is not started again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 _PROVEN = 60.0
-"""Seconds after which a failure is the first in a row again."""
+"""A host that has run for this many seconds starts a new count of failures."""
 _REFUSED = 2
-"""The exit code for a wrong recipe or project: another try would end in the same way."""
+"""The exit code for a wrong recipe or project: another attempt would fail alike."""
 _LONG = 3.0
-"""Seconds after which a host that waits for room is worth a line."""
+"""Seconds after which a host that waits for room is reported."""
 _CALL_SECONDS = 5.0
-"""How long an answer of an actor is waited for."""
+"""Seconds to wait for an answer of an actor."""
 
 
 class Slot:
@@ -48,16 +48,16 @@ class Slot:
         self._failures = 0
         self._shown = 0
         self.over = False
-        """Whether it is not started again."""
+        """Whether the host is not started again."""
         self.error = ""
-        """How it has failed, if it was given up for that."""
+        """Why the host was given up, if it was."""
 
     @property
     def running(self) -> bool:
         return self._actor is not None
 
     def ask_for_room(self) -> None:
-        """Ask Ray for a machine. It answers whenever it has one: also one that an autoscaler brings."""
+        """Request a machine from Ray, which may have to wait for its autoscaler."""
         if self._group is None and not self.over:
             self._group = placement_group([dict(self._resources)], name=self.name)
 
@@ -92,14 +92,14 @@ class Slot:
             self._actor.leave.remote()
 
     def show(self, say: Callable[[str], None]) -> None:
-        """Say what the host has printed since."""
+        """Print the host's new output."""
         with suppress(RayError):
             lines, self._shown = ray.get(self._actor.lines.remote(self._shown), timeout=_CALL_SECONDS)
             for line in lines:
                 say(line)
 
     def settle(self, say: Callable[[str], None]) -> None:
-        """Take note of the host's end, if it has ended."""
+        """Handle the host's end, if it has ended."""
         if not self.running or not ray.wait([self._end], timeout=0)[0]:
             return
         try:
@@ -119,7 +119,7 @@ class Slot:
             self.over = True
         elif end.exit_code == _REFUSED:
             say(f"{self.name} cannot take part:\n{end.tail}")
-            self.error, self.over = end.tail, True  # the others go on: it may be this machine's fault
+            self.error, self.over = end.tail, True  # the others continue: this machine may be at fault
         else:
             self._failures = 1 if time.monotonic() - self._started > _PROVEN else self._failures + 1
             say(f"{self.name} has ended with exit code {end.exit_code}:\n{end.tail}")
@@ -150,7 +150,7 @@ class Hosts:
         self._slots = slots
         self._say = say
         self._waiting: dict[str, float] = {}
-        """Since when, on the monotonic clock; infinity once it was said."""
+        """Since when a host waits, on the monotonic clock; infinity once that was reported."""
 
     def __enter__(self) -> Hosts:
         return self
@@ -171,7 +171,7 @@ class Hosts:
         self._say_who_waits()
 
     def finish(self) -> None:
-        """Wait for the hosts that still run, without starting others. They print what the caller knows."""
+        """Handle the ends of hosts that still run, without starting others."""
         for slot in self._slots:
             slot.settle(self._say)
 
@@ -187,11 +187,11 @@ class Hosts:
 
     @property
     def error(self) -> str:
-        """How the hosts have failed, if they have."""
+        """Why the hosts have failed, if they have."""
         return next((slot.error for slot in self._slots if slot.error), "")
 
     def leave(self, seconds: float) -> None:
-        """Let all hosts leave, for at most so long."""
+        """Let all hosts leave, and wait for them at most this long."""
         running = [slot for slot in self._slots if slot.running]
         for slot in running:
             slot.leave()
@@ -202,14 +202,14 @@ class Hosts:
             time.sleep(0.2)
 
     def _show(self) -> None:
-        """Say what one host prints: all print the same about the run."""
+        """Print one host's output: all print the same about the run."""
         for slot in self._slots:
             if slot.running:
                 slot.show(self._say)
                 return
 
     def _say_who_waits(self) -> None:
-        """Say which hosts have waited for a while, once each."""
+        """Report hosts that have waited for a while, once each."""
         now = time.monotonic()
         waiting = {str(slot) for slot in self._slots if not slot.running and not slot.over}
         self._waiting = {name: self._waiting.get(name, now) for name in sorted(waiting)}

@@ -34,19 +34,19 @@ _EARLY_STOPPING = frozenset(
     {"early_stopping", "early_stopping_round", "early_stopping_rounds", "n_iter_no_change"}
 )
 _BOOSTING = frozenset({"boosting", "boosting_type", "boost"})
-"""LightGBM's names of how it boosts."""
+"""LightGBM's names of its boosting methods."""
 _SHOWN = 5
-"""So many of a library's hundreds of parameters are named."""
+"""How many of a library's hundreds of parameters an error names."""
 
 
 class Library(Protocol):
-    """What both libraries do."""
+    """The interface of both libraries."""
 
     def known(self) -> frozenset[str]:
         """The parameters that the library knows."""
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
-        """The bytes of a booster that has ``rounds`` trees more than the one of the bytes ``before``."""
+        """Continue the booster ``before`` by ``rounds`` rounds. Boosters are bytes."""
 
     def losses(self, params: dict[str, Any], booster: Any, x: Any, y: Any) -> dict[str, float]:
         """The library's own metrics over rows, by name."""

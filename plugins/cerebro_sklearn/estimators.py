@@ -19,7 +19,7 @@ Measure = Callable[[Any, Any], float]
 
 
 def steps_of(estimator: Any) -> list[Any]:
-    """The steps of a pipeline; of any other estimator that one."""
+    """The steps of a pipeline; any other estimator is its only step."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
     return [step for step in steps if step is not None and step != "passthrough"]
 
@@ -55,7 +55,7 @@ def fitted_arrays(estimator: Any) -> Mapping[str, Any]:
 
 
 class EstimatorLearner(Learner):
-    """An estimator, or a pipeline of them, with the number of classes and more metrics by name."""
+    """An estimator or a pipeline, with the number of classes and further metrics by name."""
 
     def __init__(self, estimator: Any, classes: int | None, metrics: Mapping[str, Measure]) -> None:
         self._estimator = estimator

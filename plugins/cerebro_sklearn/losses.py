@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAST = 1e-15
-"""Probabilities below it count as this one, so that the loss stays finite."""
+"""Probabilities are clipped to this value from below, so that the loss stays finite."""
 
 
 def losses(predicted: NDArray[Any], y: NDArray[Any], objective: str) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """The task adapter for estimators of scikit-learn (entry point ``sklearn`` of ``cerebro.tasks``).
 
-What draws at random without a ``random_state`` draws from numpy's global generator, whose state hops with the
-config.
+Estimators without a ``random_state`` draw from numpy's global generator, whose state hops with the config.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cerebro_sklearn.estimators import EstimatorLearner, check_estimator, fitted
 from cerebro_sklearn.section import SklearnSection
 
 LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
-"""A state's objects are of their classes, or of the user's module."""
+"""A state's objects are of classes of these libraries, or of the user's module."""
 
 
 class SklearnTask(ArrayTask):
@@ -56,7 +55,7 @@ class SklearnTask(ArrayTask):
             check_estimator(estimator, self._section.estimator, self._section.classes)
 
     def set_threads(self, threads: int) -> None:
-        """Those of BLAS and OpenMP."""
+        """Set the threads of BLAS and OpenMP."""
         threadpoolctl.threadpool_limits(threads)
 
     def learner(self, job: UnitJob) -> EstimatorLearner:
@@ -100,8 +99,8 @@ class SklearnTask(ArrayTask):
         return Exported(fitted_arrays(estimator), load, not_carried=[*objects, _GENERATORS])
 
     def _new_estimator(self, values: Mapping[str, Any]) -> Any:
-        """A copy, which learns alone: what the user's function returns may hold objects that all configs get,
-        such as a scaler or a generator that is a global variable or a default."""
+        """A deep copy: the user's function may return objects that all configs share, such as a scaler or a
+        generator that is a global variable or a default."""
         return copy.deepcopy(self._make(**select_arguments(self._make, values)))
 
     def _decoded(self, state: TaskState) -> Any:

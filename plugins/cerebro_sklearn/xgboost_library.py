@@ -18,7 +18,7 @@ _BOOSTERS_OWN = frozenset(
         *("tweedie_variance_power", "updater"),
     }
 )
-"""Names that the library's estimators do not have, or call otherwise."""
+"""Parameters that the library's estimators lack, or name differently."""
 
 
 class _XgBoost:

@@ -23,10 +23,10 @@ STATE: dict[str, Any] = {"weight": torch.arange(2000.0), "step": 7}
 
 
 class Disk:
-    """What a power cut would leave of a folder, told from the calls to the system that make things durable.
+    """What a power cut would leave of a folder, derived from the system calls that make data durable.
 
-    Adversarial: a file's bytes survive if they were synced, a name if its folder was synced after it was
-    given; of the other names any may survive.
+    Adversarial: a file's bytes survive if they were synced, a name if its folder was synced after the naming;
+    any subset of the other names may survive.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_storage_with_bad_days_keeps_checkpoints(s3: BadProxy, bad: Bad) -> No
 
 @pytest.mark.parametrize("read", [load, verify])
 @pytest.mark.parametrize("bad", [Bad.SLOW_DOWN, Bad.DROP, Bad.CUT, Bad.FORBIDDEN], ids=lambda bad: bad.name)
-def test_what_cannot_be_read_is_not_called_damaged(
+def test_an_unreadable_checkpoint_is_not_reported_as_damaged(
     s3: BadProxy, read: Any, bad: Bad, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = save(STATE, URL)
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_not_called_damaged(
     read(ref)
 
 
-def test_a_read_error_of_a_disk_is_trouble_of_this_machine() -> None:
+def test_a_read_error_of_a_disk_is_a_fault_of_this_machine() -> None:
     """``/proc/self/mem`` can be opened, and then gives EIO."""
     with pytest.raises(StorageError, match="Input/output error"):
         next(operations.chunks(locate("/proc/self/mem")))

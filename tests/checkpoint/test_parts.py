@@ -1,4 +1,4 @@
-"""A state in parts: cut as ``torch.chunk`` does it, each rank's file its own, together the state again."""
+"""A state in parts: cut as ``torch.chunk`` does it, one file per rank, together the state again."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FULL = {"odd": torch.arange(14.0).reshape(7, 2), "few": torch.ones(1, 3), "none"
 
 @pytest.fixture
 def mesh() -> Iterator[Any]:
-    """One of a single rank: what is asked here is only what is written."""
+    """A mesh of a single rank: the tests look only at the written files."""
     with group.formed(group.listen("127.0.0.1"), 0, 1, torch.device("cpu")):
         yield init_device_mesh("cpu", (1,))
 
 
 def state_of(part: Part, mesh: Any) -> dict[str, Any]:
-    """What a rank has: its rows of ``FULL``, one of which is tied, and something whole."""
+    """The state of a rank: its rows of ``FULL``, with a tied one, and a whole tensor."""
     own = {
         name: DTensor.from_local(
             tensor[part.rows(len(tensor))], mesh, [Shard(0)], shape=tensor.shape, stride=tensor.stride()
@@ -83,7 +83,7 @@ def test_parts_are_the_state_for_all_and_for_each(tmp_path: Path, mesh: Any, cou
         assert (float(mine["step"]), mine["names"]) == (3.0, ["a"])
 
 
-def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: Any) -> None:
+def test_a_rank_finds_damage_in_the_parts_that_it_reads(tmp_path: Path, mesh: Any) -> None:
     url, contents = str(tmp_path / "c"), {}
     for part in (Part(0, 2), Part(1, 2)):
         contents |= save_part(state_of(part, mesh), url, part)
@@ -102,7 +102,7 @@ def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: A
 
 
 @pytest.mark.parametrize("protocol", ["", "memory:/"])
-def test_one_made_again_beside_the_damaged_takes_its_place_if_it_is_the_same(
+def test_a_remade_checkpoint_replaces_the_damaged_one_if_it_is_equal(
     tmp_path: Path, mesh: Any, protocol: str
 ) -> None:
     def made(name: str, other: float = 3.0) -> CheckpointRef:
@@ -126,7 +126,7 @@ def test_one_made_again_beside_the_damaged_takes_its_place_if_it_is_the_same(
     assert not exists(locate(again.url))
 
 
-def test_what_is_divided_otherwise_or_saved_as_a_whole_is_refused(tmp_path: Path, mesh: Any) -> None:
+def test_a_checkpoint_that_is_whole_or_divided_otherwise_is_refused(tmp_path: Path, mesh: Any) -> None:
     with pytest.raises(CheckpointError, match="each rank saves its part"):
         save(state_of(Part(0, 2), mesh), str(tmp_path / "c"))
     twice = DTensor.from_local(torch.ones(2), mesh, [Replicate()])

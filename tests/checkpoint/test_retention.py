@@ -37,7 +37,7 @@ def gone(visits: list[Visit], plan: Plan = PLAN, mode: str = "min") -> list[str]
     return [found.url.removeprefix("memory://c/") for found in found]
 
 
-def test_nothing_is_collected_while_there_are_two_or_fewer() -> None:
+def test_two_checkpoints_or_fewer_are_all_kept() -> None:
     assert gone([]) == []
     assert gone(epochs(1.0)[:1]) == []
     assert gone(epochs(1.0)) == []
@@ -52,7 +52,7 @@ def test_a_metric_within_an_epoch_does_not_count() -> None:
     assert gone([*epochs(3.0, 1.0), visit(2, 0, loss=-100.0)]) == ["0-0", "0-1", "1-0"]
 
 
-def test_the_earliest_of_equals_is_best() -> None:
+def test_of_equal_epochs_the_earliest_is_best() -> None:
     assert gone(epochs(1.0, 1.0, 2.0)) == ["0-0", "1-0", "1-1"]
 
 

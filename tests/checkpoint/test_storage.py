@@ -123,7 +123,7 @@ def test_a_checkpoint_is_never_overwritten(url: str) -> None:
     assert load(ref) == {"step": 1}
 
 
-def test_what_cannot_be_stored_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_stored_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"state\['x'\]"):
         save({"x": object()}, str(tmp_path / "c"))
     assert not (tmp_path / "c").exists()
@@ -131,7 +131,7 @@ def test_what_cannot_be_stored_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "tree.json", "manifest.json"])
 @pytest.mark.parametrize("damage", ["missing", "cut short", "flipped", "longer"])
-def test_every_damage_is_found_and_told(tmp_path: Path, name: str, damage: str) -> None:
+def test_every_damage_is_found_and_reported(tmp_path: Path, name: str, damage: str) -> None:
     ref = save(make_state(), str(tmp_path / "c"))
     path = tmp_path / "c" / name
     data = path.read_bytes()

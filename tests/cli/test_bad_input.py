@@ -1,4 +1,4 @@
-"""Bad input as users type it: one clear message, a non-zero exit, nothing started, nothing left."""
+"""Bad input as users type it: one clear message and a non-zero exit; nothing is started or left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 
 WITHOUT = "exact is not installed: pip install 'cerebro-elastic[exact]', or take auto"
-# What the recipe's text alone tells: (what is replaced, by what, line, message).
+# Errors in the recipe's text alone: (what is replaced, by what, line, message).
 RECIPES = {
     **(
         {"a scheduler that is not installed": ("epochs: 3", "epochs: 3\nscheduler: exact", 2, WITHOUT)}
@@ -66,7 +66,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize(("old", "new", "line", "message"), RECIPES.values(), ids=RECIPES)
-def test_a_wrong_recipe_is_told_with_its_line(
+def test_a_wrong_recipe_is_reported_with_its_line(
     old: str, new: str, line: int, message: str, project: Path, cerebro: Cerebro
 ) -> None:
     file = project / "recipe.yaml"
@@ -121,7 +121,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("words", "message"), COMMANDS.values(), ids=COMMANDS)
-def test_a_wrong_command_is_told(
+def test_a_wrong_command_is_reported(
     words: list[str], message: str, project: Path, cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "mine").mkdir()
@@ -135,7 +135,7 @@ def test_a_wrong_command_is_told(
     assert list(project.glob("mine/*")) == [project / "mine" / "thesis.txt"]
 
 
-def test_a_misspelt_run_is_told_with_the_nearest(project: Path, cerebro: Cerebro) -> None:
+def test_a_misspelt_run_is_reported_with_the_nearest_name(project: Path, cerebro: Cerebro) -> None:
     (project / "runs" / "digits").mkdir(parents=True)
     (project / "runs" / "digits" / "spec.json").touch()
     assert "did you mean 'digits'? choices: digits" in cerebro("status", "digts").err
@@ -178,14 +178,14 @@ def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro
 
 
 def respec(ledger: Ledger, **changes: Any) -> None:
-    """The run as if it had been started otherwise."""
+    """The run with a changed spec, as if it had been started with that."""
     spec = ledger.spec()
     assert spec is not None
     ledger.store.txn([], [Put(ledger.keys.spec, encode(replace(spec, **changes)).encode())])
 
 
 @pytest.mark.parametrize("words", [["join", "{}"], ["drain", "{}", "n"], ["status", "{}"]])
-def test_a_misspelt_run_in_a_store_is_told_with_the_nearest(
+def test_a_misspelt_run_in_a_store_is_reported_with_the_nearest_name(
     words: list[str], ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     run = ledger.keys.run
@@ -236,7 +236,7 @@ JOINS: dict[str, tuple[Callable[[Ledger], object], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("arrange", "words", "message"), JOINS.values(), ids=JOINS)
-def test_who_cannot_join_is_told_why(
+def test_a_machine_that_cannot_join_reports_why(
     arrange: Callable[[Ledger], object],
     words: list[str],
     message: str,
@@ -254,7 +254,7 @@ def test_who_cannot_join_is_told_why(
     assert not list(project.glob("runs/*"))
 
 
-def test_credentials_that_are_refused_to_who_joins_or_leaves(
+def test_credentials_that_are_refused_at_join_and_leave(
     ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CEREBRO_ETCD_USER", "nobody")
@@ -280,9 +280,7 @@ def test_a_folder_of_another_run_of_the_id(
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "spec.json"]
 
 
-def test_a_node_that_is_not_there_is_not_asked_to_leave(
-    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro
-) -> None:
+def test_draining_an_unknown_node_is_refused(ledger: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
     run = ledger.keys.run
     assert f"no node 'node-0' is registered in run {run!r}; choices: (none)" in (
         cerebro("drain", run, "node-0", *at_etcd).err
@@ -396,7 +394,9 @@ CHECKED = {
 
 
 @pytest.mark.parametrize(("old", "new", "kind", "message"), CHECKED.values(), ids=CHECKED)
-def test_a_wrong_module_or_data_are_told(old: str, new: str, kind: str, message: str, project: Path) -> None:
+def test_a_wrong_module_or_dataset_is_reported(
+    old: str, new: str, kind: str, message: str, project: Path
+) -> None:
     (project / "needs.py").write_text("import nonsense\n")
     (project / "raises.py").write_text("\nraise ValueError('boom')\n")
     (project / "exits.py").write_text("raise SystemExit(2)\n")
@@ -408,7 +408,7 @@ def test_a_wrong_module_or_data_are_told(old: str, new: str, kind: str, message:
     assert not (project / "data" / "manifest.json").exists()
 
 
-def test_a_cache_that_could_hold_no_partition_is_told(project: Path) -> None:
+def test_a_cache_too_small_for_any_partition_is_reported(project: Path) -> None:
     text = (project / "recipe.yaml").read_text()
     with pytest.raises(RecipeError, match=r"cache_bytes is 100, and the largest .* has \d+ bytes: allow"):
         check_text(f"{text}\nnode: {{cache_bytes: 100}}", project)
@@ -458,7 +458,7 @@ def check_text(text: str, project: Path) -> PreflightResult:
     ],
     ids=["no manifest", "manifest changed", "manifest broken", "file cut short", "file missing"],
 )
-def test_a_damaged_dataset_is_told(
+def test_a_damaged_dataset_is_reported(
     harm: Callable[[Path], None], message: str, project: Path, cerebro: Cerebro
 ) -> None:
     assert cerebro("prepare", "a_users_data:load", "set", "--partitions", "4").code == 0

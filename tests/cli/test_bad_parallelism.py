@@ -1,4 +1,5 @@
-"""What cannot train the model, or contradicts the recipe, is told before anything is started."""
+"""A parallelism that cannot train the model, or contradicts the recipe, is reported before anything
+starts."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def run_check(project: Path, model: str, parallelism: Any, **task: Any) -> None:
 
 
 @pytest.mark.parametrize(("model", "parallelism", "said"), CASES.values(), ids=CASES)
-def test_it_is_told_before_the_run(model: str, parallelism: dict[str, Any], said: str, project: Path) -> None:
+def test_a_bad_parallelism_is_reported_before_the_run(
+    model: str, parallelism: dict[str, Any], said: str, project: Path
+) -> None:
     with pytest.raises(RecipeError, match=said):
         run_check(project, model, parallelism)
     assert not (project / "data").exists()
@@ -104,6 +107,6 @@ def test_a_lightning_module_is_looked_at_too(
     assert not (project / "data").exists()
 
 
-def test_what_cannot_be_foreseen_is_left_to_the_first_unit_or_the_trials(project: Path) -> None:
+def test_unforeseeable_errors_are_left_to_the_first_unit_or_the_profiles(project: Path) -> None:
     run_check(project, "values", {"use": "pipeline"})
     run_check(project, "lonely", ["single", {"use": "pipeline"}])

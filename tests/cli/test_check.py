@@ -37,7 +37,7 @@ def model(kind):
 """
 
 
-def test_what_hops_exactly_and_what_does_not_for_people_and_machines(
+def test_the_check_prints_exact_and_inexact_state_for_people_and_machines(
     cerebro: Cerebro, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One check for both: what is printed are two views of it."""

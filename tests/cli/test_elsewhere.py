@@ -1,4 +1,4 @@
-"""A run of other machines, asked about from one that has nothing of it but the address of its etcd."""
+"""Commands about a run of other machines, on a machine that has only the address of its etcd."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Cerebro = Callable[..., Any]
 
 
 def begun(ledger: Ledger, root: Path) -> None:
-    """A run of one config, which has done its first epoch, of two partitions."""
+    """A run of one config and two partitions, after the first epoch."""
     recipe = load_recipe("recipe.yaml", objective={"metric": "acc", "mode": "max"})
     run, elsewhere = ledger.keys.run, "/another/machine"
     plan = Plan(run, partitions=2, epochs=3)
@@ -81,8 +81,8 @@ def test_results_and_report_are_made_of_the_etcd_alone(
     said = cerebro("report", run, *at_etcd)
     assert (said.code, said.out.strip()) == (0, f"{run}.html")
     assert "0.875" in (project / f"{run}.html").read_text()
-    said = cerebro("report", run, "--output", "told.html", *at_etcd)
-    assert (said.code, said.out.strip()) == (0, "told.html")
+    said = cerebro("report", run, "--output", "page.html", *at_etcd)
+    assert (said.code, said.out.strip()) == (0, "page.html")
     assert not (project / "runs").exists(), "no folder of a run was made"
 
 
@@ -96,7 +96,7 @@ def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
     assert (result.best.config, result.best.best) == ("c0000", 0.875)
 
 
-def test_what_needs_the_project_says_so(
+def test_commands_that_need_the_project_say_so(
     elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     run = elsewhere.keys.run

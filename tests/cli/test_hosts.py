@@ -1,4 +1,5 @@
-"""`cerebro host`, `cerebro etcd`: what is wrong is one message. (That they work: test_torchx_component.py)"""
+"""`cerebro host`, `cerebro etcd`: each error is one message. (test_torchx_component.py tests that they
+work.)"""
 
 from __future__ import annotations
 
@@ -70,13 +71,15 @@ def test_no_recipe_on_this_machine(cerebro: Cerebro) -> None:
         (["--etcd", "127.0.0.1:1", "--hosts", "8:2"], "--hosts is '8:2': give a number, or a range MIN:MAX"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, cerebro: Cerebro) -> None:
+def test_wrong_arguments_are_reported(words: list[str], message: str, cerebro: Cerebro) -> None:
     said = cerebro("host", "recipe.yaml", *words)
     assert said.code == 1
     assert message in said.err
 
 
-def test_another_recipe_than_that_of_the_run(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
+def test_a_recipe_that_differs_from_the_runs_is_refused(
+    opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro
+) -> None:
     said = cerebro(*words_for(opened, etcd, "--hosts", "2:3"))
     assert said.code == 1
     assert "was opened with another recipe:\n  nodes: 1 -> 2:3\ngive all hosts the same" in said.err

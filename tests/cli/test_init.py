@@ -1,4 +1,4 @@
-"""``cerebro init``: what comes with the package is written where a user can change it."""
+"""``cerebro init`` writes the package's recipes where a user can change them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_is_complete(name: str, tmp_path: Path) -> None:
+def test_the_written_project_is_complete(name: str, tmp_path: Path) -> None:
     path, *modules = write_shipped(name, tmp_path / "new" / "folder")
     recipe = load_recipe(path)
     given = {module.stem for module in modules}
@@ -71,7 +71,7 @@ def test_the_next_command_is_said(cerebro: Cerebro, project: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("project")
-def test_what_cannot_be_written(words: list[str], message: str, cerebro: Cerebro) -> None:
+def test_impossible_requests_are_reported(words: list[str], message: str, cerebro: Cerebro) -> None:
     said = cerebro("init", *words)
     assert said.code == 2
     assert message in said.err
@@ -87,7 +87,7 @@ def test_a_users_file_is_not_overwritten(cerebro: Cerebro, project: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "nowhere.yaml"]])
-def test_who_has_no_recipe_is_sent_here(words: list[str], cerebro: Cerebro) -> None:
+def test_without_a_recipe_cerebro_run_points_to_cerebro_init(words: list[str], cerebro: Cerebro) -> None:
     said = cerebro(*words)
     assert said.code == 2
     assert "cerebro init" in said.err

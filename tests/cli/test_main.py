@@ -1,4 +1,4 @@
-"""What the command itself does, whichever it is."""
+"""Behaviour that all commands share."""
 
 from __future__ import annotations
 

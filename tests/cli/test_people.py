@@ -103,7 +103,7 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
         ("scratch", "anew", 0, None),
     ],
 )
-def test_clones_begin_where_they_are_told_to(
+def test_clones_begin_at_the_given_checkpoint(
     run: Ledger,
     at_etcd: list[str],
     cerebro: Cerebro,
@@ -156,7 +156,7 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["clone", "c0000", "--from", "there"], "'there' is not one of"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_an_impossible_request_is_reported(
     run: Ledger, at_etcd: list[str], cerebro: Cerebro, words: list[str], message: str
 ) -> None:
     before = run.state()

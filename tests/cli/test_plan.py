@@ -34,7 +34,7 @@ def planned(cerebro: Cerebro, project: Path) -> Cerebro:
     return lambda *words: cerebro("plan", "torch.yaml", *words)
 
 
-def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text and the JSON are two views of one forecast."""
     from cerebro_elastic.cli import plan as command
 

@@ -43,7 +43,7 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
 
 
 @pytest.mark.parametrize("words", [["--share", "0/4"], ["--workers", "2"]])
-def test_words_for_rows_alone_need_rows(words: list[str], cerebro: Cerebro, project: Path) -> None:
+def test_options_for_rows_need_rows(words: list[str], cerebro: Cerebro, project: Path) -> None:
     said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
     assert said.code != 0
     assert f"{words[0]} would do nothing without --rows" in said.err
@@ -67,7 +67,7 @@ def test_columns_and_features_are_one_too_many(cerebro: Cerebro) -> None:
         (["--rows", "functions:parse_"], "functions has no 'parse_'; did you mean 'parse'"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, cerebro: Cerebro) -> None:
+def test_wrong_arguments_are_reported(words: list[str], message: str, cerebro: Cerebro) -> None:
     said = cerebro("prepare", "rows.csv", "out", "--partitions", "2", "--rows", "functions:parse", *words)
     assert said.code != 0
     assert message in said.err
@@ -96,6 +96,6 @@ def test_a_source_is_described_without_a_destination(project: Path, cerebro: Cer
         (["out", "--partitions", "2", "--page", "x.html"], "--page would do nothing without --describe"),
     ],
 )
-def test_words_that_do_not_fit_together(words: list[str], message: str, cerebro: Cerebro) -> None:
+def test_options_that_do_not_fit_together(words: list[str], message: str, cerebro: Cerebro) -> None:
     said = cerebro("prepare", "rows.csv", *words)
     assert (said.code, message in said.err) == (1, True), said

@@ -1,4 +1,4 @@
-"""What a command prints, whatever the standard output is: it never ends what is being done."""
+"""Output to any kind of standard output: printing never ends a command's work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_console_prints_what_the_file_can_encode(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("print_line", [show, echo])
-def test_what_nobody_reads_any_more_goes_nowhere(
+def test_output_that_nobody_reads_any_more_is_dropped(
     print_line: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()

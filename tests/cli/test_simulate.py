@@ -129,7 +129,7 @@ def test_wrong_seconds(simulate: Cerebro, project: Path, seconds: str, message: 
     assert message in " ".join(said.err.split())
 
 
-def test_a_run_that_stands_still_is_told(simulate: Cerebro, project: Path) -> None:
+def test_a_stalled_run_is_reported(simulate: Cerebro, project: Path) -> None:
     (project / "faults").write_text("kill node-0 at 15")
     said = simulate("--nodes", "1", "--faults", "faults")
     assert said.code == 1

@@ -1,4 +1,4 @@
-"""How a run stands, live and afterwards, and a node that is asked to leave."""
+"""A run's status, live and afterwards, and draining a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cerebro = Callable[..., Any]
 
 
 def populate(ledger: Ledger) -> None:
-    """Three nodes and a leader; one node has been set aside for a full disk."""
+    """Three nodes and a leader; one node is quarantined for a full disk."""
     lease = ledger.store.grant(60)
     leader = ledger.lead("a-leader", lease)
     assert leader is not None
@@ -44,12 +44,12 @@ def assigned(ledger: Ledger, node: str, leader: LeaderLedger) -> Attempt:
     return attempt
 
 
-def test_what_would_do_nothing_is_refused(cerebro: Cerebro) -> None:
+def test_an_option_without_effect_is_refused(cerebro: Cerebro) -> None:
     said = cerebro("status", "a-run", "--json", "--verbose")
     assert (said.code, "--verbose would do nothing with --json" in said.err) == (1, True)
 
 
-def test_draining_and_setting_aside_are_shown(
+def test_draining_and_quarantines_are_shown(
     ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     run = ledger.keys.run
@@ -71,7 +71,7 @@ def test_draining_and_setting_aside_are_shown(
     assert not list(project.glob("runs/*"))
 
 
-def test_a_run_whose_processes_were_killed_is_told_from_its_record(
+def test_the_status_of_a_killed_run_is_read_from_its_record(
     ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     """They left the address of a store that is gone."""
@@ -91,7 +91,7 @@ def test_a_run_whose_processes_were_killed_is_told_from_its_record(
     assert f"run {run}: live" in cerebro("status", run).out
 
 
-def test_nodes_are_forgiven_when_the_run_is_started_again(ledger: Ledger) -> None:
+def test_quarantines_end_when_the_run_is_started_again(ledger: Ledger) -> None:
     populate(ledger)
     assert set(ledger.state().quarantined) == {"full"}
     ledger.release_nodes()

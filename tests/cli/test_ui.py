@@ -24,7 +24,7 @@ Cerebro = Callable[..., Any]
         (["--etcd", "nowhere"], "nowhere"),
     ],
 )
-def test_what_cannot_be_shown_is_said(
+def test_wrong_arguments_are_reported(
     project: Path, cerebro: Cerebro, words: list[str], message: str
 ) -> None:
     said = cerebro("ui", *words)

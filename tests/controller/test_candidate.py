@@ -1,5 +1,5 @@
-"""Candidates for a run's lead: they follow, lead, and outlive what their store does. The nodes' work is done
-in the candidate's pauses."""
+"""Candidates for a run's lead: they follow, lead, and survive outages of their store. The nodes work in the
+candidate's pauses."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Stage:
             world.commit(0)
 
     def verdict(self) -> list[Event]:
-        """The journal's events, after they were judged."""
+        """The journal's events, after a check of the invariants."""
         events, state = read_journal(self.journal), State()
         for event in events:
             state = fold(state, event)
@@ -133,7 +133,7 @@ def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Pa
     leads = [True]
 
     def work(state: State) -> None:
-        """The other leads for three units, and then is gone."""
+        """The other candidate leads for three units, and then is gone."""
         if leads and len(world.acknowledged) < 3:
             world.control()
         elif leads:
@@ -169,7 +169,7 @@ def test_of_two_one_leads_and_both_record_the_same(path: Path, tmp_path: Path) -
     assert isinstance(others[0], StateRead)
 
 
-def test_who_lost_the_lead_stands_again(path: Path) -> None:
+def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:
     stage = Stage(path)
     store, key = stage.world.store, stage.world.ledger.keys.leader
     stage.at[3] = lambda: store.revoke(store.get(key).lease)  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ def test_it_goes_on_from_the_state_where_the_history_is_compacted(path: Path) ->
     assert "compacted" in stage.said[0]
 
 
-def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
+def test_events_after_an_interruption_can_be_recorded(path: Path) -> None:
     stage = Stage(path)
 
     def interrupt() -> None:
@@ -268,7 +268,7 @@ def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedEtcd]:
-    """One that can be stopped and started again where it was."""
+    """An etcd that can be stopped and started again at its address."""
     with EmbeddedEtcd(tmp_path / "etcd" / "data") as server:
         yield server
 

@@ -42,7 +42,7 @@ def world(plan: Plan, configs: int = 2, **kwargs: object) -> World:
 
 
 def settle(world: World) -> None:
-    """Let the leader take in all that has happened, and what comes of it."""
+    """Let the leader handle all events so far, and those that follow from its actions."""
     before = -1
     while world.controllers[-1].step(0) or world.ledger.revision() != before:
         before = world.ledger.revision()
@@ -253,8 +253,8 @@ def test_there_is_no_hint_without_an_idle_config() -> None:
 
 
 @pytest.mark.parametrize("moment", range(0, 24, 2))
-def test_another_controller_goes_on_from_any_point(moment: int) -> None:
-    """The first one is not told, and finds out by its fence and its watch."""
+def test_another_controller_continues_from_any_point(moment: int) -> None:
+    """The first one gets no notice, and finds out by its fence and its watch."""
     plan = Plan("r", partitions=2, epochs=1, max_nodes=2)
     run = world(plan)
     for step in range(40):
@@ -336,7 +336,7 @@ def small_run(faults: Faults) -> World:
     return run
 
 
-def test_a_small_run_has_so_many_transactions() -> None:
+def test_a_small_run_takes_ten_transactions() -> None:
     faults = Faults(0, [])
     small_run(faults)
     assert faults.number == 10

@@ -1,4 +1,4 @@
-"""Who leads or follows a run that is extended, and what others write into the key of an extension."""
+"""Leaders and followers of a run that is extended, and foreign writes into the key of an extension."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ended() -> World:
 
 
 @pytest.mark.parametrize("value", [b"hello", None])
-def test_what_others_write_into_the_key_is_put_back(value: bytes | None) -> None:
+def test_foreign_writes_into_the_key_are_put_back(value: bytes | None) -> None:
     world = ended()
     world.extend(1, 0)
     world.elect()

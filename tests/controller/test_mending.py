@@ -1,4 +1,5 @@
-"""Whatever others write into any key of a run: it is named and put back, and the run goes on to its end."""
+"""Foreign writes into any key of a run: the leader names them and puts the key back, and the run goes on to
+its end."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ KEYS = {
 
 
 class Scene:
-    """A run that its one candidate leads; its node works whenever that pauses, ``after`` so many units
-    somebody else does something."""
+    """A run that its one candidate leads; its node works whenever the candidate pauses. ``after`` maps a
+    number of units to what somebody else then does."""
 
     def __init__(self, journal: Path, store: MemoryStore | None = None) -> None:
         plan = Plan("r", partitions=2, epochs=3)
@@ -186,7 +187,7 @@ def test_whatever_is_written_into_a_key_the_run_goes_on(kind: str, tmp_path: Pat
     "kind", ["spec", "configs", "assign", "the second", "nodes", "homes", "visits", "outcome", "leader"]
 )
 @pytest.mark.parametrize("change", ["half", "as it is", None])
-def test_what_was_written_while_nobody_led_is_put_back_by_who_leads_next(
+def test_the_next_leader_puts_back_what_was_written_while_nobody_led(
     kind: str, change: str | None, scene: Scene
 ) -> None:
     def stop() -> None:
@@ -217,13 +218,13 @@ def test_a_run_of_which_all_was_deleted_goes_on(scene: Scene) -> None:
     scene.verdict()
 
 
-def test_who_is_told_what_it_held_and_what_is_done(scene: Scene) -> None:
+def test_the_log_says_what_the_key_held_and_what_the_leader_does(scene: Scene) -> None:
     scene.after[3] = lambda: scene.write("configs/c0000", GARBAGE["half"])
     scene.lead()
-    (told,) = [text for text in scene.said if "others" in text]
-    assert "/cerebro/r/configs/c0000" in told
-    assert '{"epoch"' in told
-    assert "putting back" in told
+    (message,) = [text for text in scene.said if "others" in text]
+    assert "/cerebro/r/configs/c0000" in message
+    assert '{"epoch"' in message
+    assert "putting back" in message
     (mended,) = [e for e in read_journal(scene.journal.path) if isinstance(e, RecordMended)]
     assert mended.keys == ("configs/c0000",)
 
@@ -255,7 +256,7 @@ def test_a_forged_event_is_no_event(scene: Scene) -> None:
     assert not any(isinstance(event, RecordMended) for event in read_journal(scene.journal.path))
 
 
-def test_who_writes_again_and_again_ends_the_run_with_a_clear_message(scene: Scene) -> None:
+def test_repeated_foreign_writes_end_the_run_with_a_clear_message(scene: Scene) -> None:
     pause = scene.pause
 
     def scribble(state: State) -> None:
@@ -267,7 +268,7 @@ def test_who_writes_again_and_again_ends_the_run_with_a_clear_message(scene: Sce
         scene.lead()
 
 
-def test_who_knows_nothing_of_the_run_waits_for_the_leader_and_then_says_so(
+def test_a_process_that_does_not_know_the_run_waits_for_the_leader_and_then_says_so(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.write("configs/c0000", GARBAGE["half"])

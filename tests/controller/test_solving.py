@@ -1,4 +1,5 @@
-"""The solver's process beside the leader: asked, heard, told of when it fails, and gone with the leader."""
+"""The solver's process beside the leader: it is called and answers, its failure is reported, and it ends with
+the leader."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ MODULES = {
 
 
 class SolverPolicy(LongestRemaining):
-    """Asks ``solver`` once; it gets its question back."""
+    """Calls ``solver`` once; the solver returns its question."""
 
     def __init__(self, solver: str) -> None:
         self.solver = solver
@@ -56,7 +57,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(policy: SolverPolicy, said: list[str]) -> World:
-    """A run of which a unit has begun."""
+    """A run whose first unit is in training."""
     world = World(Plan("r", partitions=2, epochs=2, seed=7), 2, policy)
     world.elect()
     world.controllers[-1]._say = said.append
@@ -115,7 +116,7 @@ def test_the_answer_is_written_down() -> None:
         ("unasked", "unasked cannot be asked ([Errno 28] no space left"),
     ],
 )
-def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
+def test_a_failing_solver_is_reported_once_and_the_run_goes_on(
     solver: str, story: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -134,7 +135,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
     close(world)
 
 
-def test_who_no_longer_leads_leaves_no_process_behind() -> None:
+def test_a_former_leader_leaves_no_process_behind() -> None:
     before = children()
     world = begun(SolverPolicy("thinking"), [])
     assert len(children() - before) == 1

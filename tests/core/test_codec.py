@@ -1,4 +1,4 @@
-"""Values survive their JSON; what is not theirs is refused with what it is."""
+"""Values survive their JSON; foreign JSON is refused with its kind."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_kind_of_event_is_known_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "pattern"),
     [
         ("nonsense", "is not a Unit"),
         ("[1]", "is not a Unit"),
@@ -105,8 +105,8 @@ def test_every_kind_of_event_is_known_by_name() -> None:
         (encode(UNIT).replace("evaluate", "dance"), "damaged Unit"),
     ],
 )
-def test_what_is_no_unit_is_refused(text: str, told: str) -> None:
-    with pytest.raises(UnreadableValue, match=told):
+def test_an_invalid_unit_is_refused(text: str, pattern: str) -> None:
+    with pytest.raises(UnreadableValue, match=pattern):
         decode(text, Unit)
 
 
@@ -132,9 +132,11 @@ def test_bytes_are_read_or_refused(text: bytes, kind: type) -> None:
 
 
 @given(st.sampled_from(TEXTS), st.data())
-def test_values_that_were_changed_are_read_or_refused(told: tuple[bytes, type], data: st.DataObject) -> None:
+def test_values_that_were_changed_are_read_or_refused(
+    stored: tuple[bytes, type], data: st.DataObject
+) -> None:
     """One field, anywhere in the value, is something else."""
-    text, kind = told
+    text, kind = stored
     body = json.loads(text)
     at: Any = body
     while isinstance(at, dict | list) and at:
@@ -147,8 +149,8 @@ def test_values_that_were_changed_are_read_or_refused(told: tuple[bytes, type], 
 
 
 @given(st.sampled_from(TEXTS), st.integers(0, 2000), st.binary(max_size=3))
-def test_values_that_were_damaged_are_read_or_refused(told: tuple[bytes, type], at: int, by: bytes) -> None:
-    text, kind = told
+def test_values_that_were_damaged_are_read_or_refused(stored: tuple[bytes, type], at: int, by: bytes) -> None:
+    text, kind = stored
     at %= len(text)
     reads_or_refuses(text[:at] + by + text[at + len(by) :], kind)
 
@@ -157,7 +159,7 @@ def test_values_that_were_damaged_are_read_or_refused(told: tuple[bytes, type], 
 @pytest.mark.parametrize(
     "wrap", ["%s", '{"v":1,"kind":"Config","id":"c","hparams":{"a":%s}}', '{"v":%s}', '{"kind":%s}']
 )
-def test_what_is_too_deep_is_refused(depth: int, wrap: str) -> None:
+def test_a_value_that_is_nested_too_deep_is_refused(depth: int, wrap: str) -> None:
     text = wrap % ("[" * depth + "]" * depth)
     with pytest.raises(UnreadableValue):
         decode(text, Config)

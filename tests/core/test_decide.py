@@ -1,4 +1,5 @@
-"""What is decided in a state: who gets units, what is given up, who is set aside, what moves."""
+"""Decisions in a state: which nodes get units, which configs fail, which nodes are quarantined, which
+partitions move."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def failing(
     of: Sequence[str] = ("x", "y"),
     **more: object,
 ) -> State:
-    """On ``node`` units of the configs ``of``, which are given up, failed in turn."""
+    """On ``node``, units of the configs ``of`` failed in turn; these configs are given up."""
     streak = Streak(times, 15, kind, "boom")
     given = state(streaks={node: streak}, quarantined={node: "why"} if quarantined else {}, **more)
     failures = [
@@ -86,7 +87,7 @@ def drained(given: State, *names: str) -> State:
     )
 
 
-def test_who_leaves_or_is_set_aside_gets_nothing_and_takes_nobodys_place() -> None:
+def test_a_node_that_leaves_or_is_quarantined_gets_no_unit_and_another_takes_its_place() -> None:
     three = state("abc", most=2)
     assert used(three) == ["a", "b"]
     assert used(drained(three, "a")) == ["b", "c"]
@@ -94,7 +95,7 @@ def test_who_leaves_or_is_set_aside_gets_nothing_and_takes_nobodys_place() -> No
     assert used(drained(three, "a", "b", "c")) == []
 
 
-def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() -> None:
+def test_a_quarantined_node_is_used_if_no_other_is_left_unless_the_fault_is_its_own() -> None:
     kinds = (FailureKind.CRASH, FailureKind.DISK_FULL, FailureKind.DAMAGED_DATA)
     crashed, full, damaged = (failing(kind, quarantined=True) for kind in kinds)
     assert used(crashed) == used(full) == used(damaged) == ["b"]
@@ -116,7 +117,7 @@ def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() 
         (FailureKind.DAMAGED_DATA, 3, 60.0),
     ],
 )
-def test_a_node_on_which_units_keep_failing_is_set_aside_longer_each_time(
+def test_a_node_on_which_units_keep_failing_is_quarantined_longer_each_time(
     kind: FailureKind, times: int, seconds: float | None
 ) -> None:
     asides = [a for a in decided(failing(kind, times)) if isinstance(a, Quarantine)]
@@ -142,7 +143,7 @@ def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     )
 
 
-def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> None:
+def test_a_config_that_fails_alike_on_two_nodes_gets_no_third_attempt() -> None:
     def ends(*failures: Failure) -> list[str]:
         config = Config("c0", {}, head=REF, failures=failures, revision=9)
         return [a.reason for a in decided(state(configs={"c0": config})) if isinstance(a, EndConfig)]
@@ -156,7 +157,7 @@ def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> N
     assert ends(replace(first, place=""), replace(first, node="b", attempt=12, place="")) == []
 
 
-def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
+def test_a_failure_quarantines_once_and_after_release_one_more_suffices() -> None:
     def asides(given: State) -> list[float]:
         return [a.seconds for a in decided(given) if isinstance(a, Quarantine)]
 
@@ -170,7 +171,7 @@ def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "told"),
+    ("kinds", "reason"),
     [
         ("crash crash", None),
         ("crash crash hang", "3 times (on n, n, n), at last with hang: boom"),
@@ -179,13 +180,13 @@ def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
         ("not-finite", "failed on n with not-finite: boom"),
     ],
 )
-def test_tries_are_bounded_and_what_is_in_vain_is_not_tried_again(kinds: str, told: str | None) -> None:
+def test_attempts_are_bounded_and_hopeless_ones_are_not_repeated(kinds: str, reason: str | None) -> None:
     failures = tuple(Failure(UNIT, "n", at, FailureKind(k), "boom") for at, k in enumerate(kinds.split()))
     config = Config("c0", {}, head=REF, failures=failures, revision=9)
     actions = decided(state(configs={"c0": config}))
     ends = [a for a in actions if isinstance(a, EndConfig)]
-    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if told else [])
-    assert all(told is not None and told in a.reason for a in ends)
+    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if reason else [])
+    assert all(reason is not None and reason in a.reason for a in ends)
 
 
 def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:
@@ -200,7 +201,7 @@ def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:
     assert second.attempt.expected == 3.0
 
 
-def test_a_units_next_node_may_have_been_in_trouble_of_its_own_before() -> None:
+def test_a_units_next_node_may_have_had_a_fault_of_its_own_before() -> None:
     failures = (
         Failure(UNIT, "b", 11, FailureKind.DISK_FULL, "boom"),
         Failure(UNIT, "a", 12, FailureKind.CRASH, "boom"),
@@ -224,7 +225,7 @@ def paced(**factors: float) -> dict[str, SpeedFactor]:
     return {name: SpeedFactor(factor, 9) for name, factor in factors.items()}
 
 
-def test_partitions_leave_who_leaves_or_is_set_aside_and_come_to_who_comes() -> None:
+def test_partitions_move_away_from_leaving_and_quarantined_nodes_and_to_new_ones() -> None:
     assert moved(state()) is None
     assert moved(drained(state(), "a")) == {"b": 4}
     assert moved(replace(state(), quarantined={"b": "why"})) == {"a": 4}
@@ -246,19 +247,19 @@ def test_partitions_move_for_speed_only_if_it_is_worth_while() -> None:
     assert moved(replace(eight, speed_factors={"b": SpeedFactor(9.0, 2)})) is None, "two units are no pace"
 
 
-def test_who_joins_others_takes_its_share_when_it_is_ready() -> None:
-    """Until then units would wait there, while those who are ready run dry."""
+def test_a_joining_node_gets_its_share_when_it_is_ready() -> None:
+    """Until then units would wait there, while ready nodes run dry."""
     joined = state("ab", homes=dict.fromkeys(range(4), "a"))
     nodes = {**joined.nodes, "b": replace(joined.nodes["b"], starting=True)}
     assert moved(replace(joined, nodes=nodes)) is None
     assert moved(joined) == {"a": 2, "b": 2}
     both = {name: replace(node, starting=True) for name, node in joined.nodes.items()}
-    assert moved(replace(joined, nodes=both, homes={})) == {"a": 2, "b": 2}, "there is nobody to wait for"
+    assert moved(replace(joined, nodes=both, homes={})) == {"a": 2, "b": 2}, "no node is ready to wait for"
     again = replace(state("ab"), nodes=nodes)
     assert moved(again) is None, "whose ranks are started anew keeps its own"
 
 
-def test_who_joins_takes_a_share_by_its_speed() -> None:
+def test_a_joining_node_gets_a_share_by_its_speed() -> None:
     homes = dict.fromkeys(range(8), "a")
     assert moved(state(partitions=8, homes=homes, speed_factors=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
     assert moved(state(partitions=8, homes=homes, speed_factors=paced(a=1.0, b=20.0))) is None, (

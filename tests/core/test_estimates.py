@@ -1,4 +1,4 @@
-"""Seconds of units, taken apart into what is the config's and what is the node's."""
+"""Seconds of units, split into a config's share and a node's share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def work(units: int, seed: int = 0, noise: float = 0.0) -> list[Visit]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_slow_node_is_told_from_large_configs(seed: int) -> None:
+def test_a_slow_node_is_distinguished_from_large_configs(seed: int) -> None:
     state = learned(work(120, seed))
     for node, factor in NODES.items():
         assert speed_factor(state, node) / speed_factor(state, "a") == pytest.approx(factor, rel=0.05)
@@ -65,7 +65,7 @@ def test_a_nodes_first_unit_teaches_nothing() -> None:
     assert state.timings == {"c0": 1.0}
 
 
-def test_a_configs_first_visit_tells_nothing_of_its_node() -> None:
+def test_a_configs_first_visit_says_nothing_about_its_node() -> None:
     """There is nothing to compare it with."""
     assert learned([visit(f"c{i}", "a", 5.0) for i in range(9)]).speed_factors["a"] == SpeedFactor(
         1.0, 1, at=2
@@ -79,7 +79,7 @@ def test_one_slow_visit_leaves_the_order_of_configs_as_it_was() -> None:
     assert speed_factor(state, "a") < 2.0
 
 
-def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
+def test_a_speed_factor_is_forgotten_when_others_have_worked_for_long() -> None:
     slow = [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN))]
     # The config's first visit compares nothing, and does not count.
     last, later = len(slow) - 1, [visit("c0", "a", 1.0)] * FORGOTTEN
@@ -89,7 +89,7 @@ def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
     assert speed_factor(forgotten, "b") == pytest.approx(forgotten.speed_factors["a"].factor)
 
 
-def test_a_pace_is_believed_after_some_units_and_till_then_it_is_that_of_the_others() -> None:
+def test_a_speed_factor_counts_after_some_units_and_until_then_the_others_do() -> None:
     slow = [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN - 1))]
     assert speed_factor(learned(slow), "b") == 1.0
     assert speed_factor(learned([*slow, visit("c0", "b", 8.0)]), "b") > 1.0
@@ -110,7 +110,7 @@ def test_only_whole_training_units_teach_anything() -> None:
         assert learn(known.timings, known.speed_factors, other) == (known.timings, known.speed_factors)
 
 
-def test_what_cannot_be_is_bounded() -> None:
+def test_impossible_speeds_are_bounded() -> None:
     state = learned(
         [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "a", 1e12) for _ in range(9))]
     )

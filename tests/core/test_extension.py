@@ -1,4 +1,5 @@
-"""A run that has ended is extended: what is possible, who goes on, and what a wrong history is caught by."""
+"""An ended run is extended: which extensions are possible, which configs continue, and which invariants catch
+a wrong history."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def test_a_leader_that_dies_in_the_middle_leaves_the_rest_to_the_next() -> None:
     assert {config.epoch for config in world.ledger.state().configs.values()} == {2}
 
 
-def test_a_node_that_knows_the_plan_of_before_gets_nothing() -> None:
+def test_a_node_with_the_plan_from_before_the_extension_gets_no_unit() -> None:
     world = ended()
     world.extend(1, 0)
     state = world.ledger.state()
@@ -99,7 +100,7 @@ def test_a_node_that_knows_the_plan_of_before_gets_nothing() -> None:
     assert [node.name for node in used_nodes(state, world.plan)] == ["a"]
 
 
-def test_who_is_to_go_on_and_does_not_is_missed_at_the_end() -> None:
+def test_a_config_that_should_continue_and_does_not_breaks_completeness() -> None:
     world = ended()
     world.extend(1, 0)
     events = world.trace()
@@ -132,7 +133,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_what_cannot_be_raises(why: str) -> None:
+def test_an_impossible_event_raises(why: str) -> None:
     state, extension = of(ended())
     fold(state, RunExtended(state.revision + 1, extension))
     with pytest.raises(IllegalEvent):

@@ -1,4 +1,4 @@
-"""Fetching on demand: when an idle node is given a unit on a partition that is at home elsewhere."""
+"""Fetching on demand: when an idle node gets a unit on a partition that is at home elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def given(state: State, policy: Policy | None = None) -> list[Attempt]:
 
 
 def failed(state: State, *names: str) -> State:
-    """On ``b``, once each."""
+    """Failures on ``b``, one for each unit."""
     configs = {
         name: replace(state.configs[name], failures=(Failure(unit, "b", 5, FailureKind.CRASH, "boom"),))
         for name in names
@@ -75,7 +75,7 @@ def test_an_idle_node_fetches_if_waiting_costs_more(policy: Policy) -> None:
     assert given(replace(STATE, fetches=(25.0,)), policy) == [], "``a`` would be done sooner"
 
 
-def test_it_is_asked_for_in_the_plan_and_measured_first() -> None:
+def test_fetching_needs_the_plans_permission_and_a_measurement() -> None:
     assert given(replace(STATE, plan=replace(PLAN, on_demand=False))) == []
     assert given(replace(STATE, fetches=())) == []
 
@@ -87,7 +87,7 @@ def test_a_policy_that_does_not_look_ahead_keeps_to_the_homes() -> None:
 
 
 @pytest.mark.parametrize("fetches", [(), (25.0,)])
-def test_what_the_nodes_host_has_costs_no_fetch(fetches: tuple[float, ...]) -> None:
+def test_a_partition_on_the_nodes_host_costs_no_fetch(fetches: tuple[float, ...]) -> None:
     """Nor is it known only where a fetch was measured."""
     sibling = Node("z", "b", registration=9, cached=(0,))
     shared = replace(STATE, nodes={**STATE.nodes, "z": sibling}, plan=replace(PLAN, max_nodes=3))
@@ -99,7 +99,7 @@ def test_what_the_nodes_host_has_costs_no_fetch(fetches: tuple[float, ...]) -> N
 
 
 class _Asking(LongestRemaining):
-    """Notes what it may fetch at each time that it was asked: for a choice, then for a hint."""
+    """Records what it may fetch at each call: for a choice, then for a hint."""
 
     def __init__(self) -> None:
         self.may: list[set[tuple[str, str]] | None] = []
@@ -118,12 +118,12 @@ def may_fetch(state: State) -> list[set[tuple[str, str]] | None]:
     return policy.may
 
 
-def test_only_an_idle_node_what_it_has_not_failed_at() -> None:
+def test_an_idle_node_fetches_only_for_units_that_it_has_not_failed() -> None:
     assert may_fetch(STATE) == [{("b", "c1"), ("b", "c2"), ("b", "c3")}], "``a`` and c0 are busy"
     assert may_fetch(failed(STATE, "c1", "c2")) == [{("b", "c3")}]
 
 
-def test_only_what_is_next() -> None:
+def test_a_node_fetches_only_for_units_that_may_come_next() -> None:
     """What has begun on ``b`` goes on there, on its own partition."""
     partial_unit = {
         name: replace(STATE.configs[name], visited=(), partial_unit=PartialUnit(1, 2))
@@ -136,7 +136,7 @@ GANG = Strategy("ddp", ranks=2, nodes=2)
 
 
 @pytest.mark.parametrize("strategies", [(GANG,), (Strategy(), GANG)], ids=["gangs", "trials"])
-def test_gangs_and_trials_fetch_nothing(strategies: tuple[Strategy, ...]) -> None:
+def test_gangs_and_profiles_fetch_nothing(strategies: tuple[Strategy, ...]) -> None:
     assert may_fetch(replace(STATE, plan=replace(PLAN, strategies=strategies))) == [set()]
 
 
@@ -166,7 +166,7 @@ def test_batches_are_at_hand_for_all_nodes_of_a_host_and_the_last_epochs_count()
     assert add_batches(held, visit(0.0, unit=Unit("c1", 2, 0, Phase.EVALUATE)), plan) is held
 
 
-def test_what_a_cache_has_dropped_is_fetched_again() -> None:
+def test_a_partition_that_a_cache_has_dropped_is_fetched_again() -> None:
     """The last that a node of the host has said counts, in the order of the attempts."""
     sibling = Node("z", "b", registration=9, cached=(0, 2), cached_as_of=15)
     nodes = {**STATE.nodes, "z": sibling}
@@ -181,7 +181,7 @@ def test_what_a_cache_has_dropped_is_fetched_again() -> None:
     assert cached_partitions(left.values())["b"] == {0, 1}
 
 
-def test_what_a_fetch_takes() -> None:
+def test_the_seconds_of_a_fetch() -> None:
     """A wait is shorter where the fetch had begun before, and one may be very long."""
     assert fetch_seconds(()) == inf
     visits = [visit(20.0), visit(8.0), visit(0.0), visit(3.0, unit=Unit("c", 0, 0, Phase.EVALUATE))]
@@ -191,7 +191,7 @@ def test_what_a_fetch_takes() -> None:
     assert (len(many), fetch_seconds(many)) == (MEMORY, 20.0)
 
 
-def test_a_visit_of_before_reads_as_one_without_a_fetch() -> None:
+def test_an_older_visit_reads_as_one_without_a_fetch() -> None:
     text = encode(visit(0.0))
     assert "fetch" not in text
     assert decode(text, Visit).fetch_seconds == 0.0

@@ -12,7 +12,8 @@ CPU, GPU = ("cpu", 1), ("A100", 1)
 
 
 def sizes(*lengths: float, nodes: int = 8, power: float = 1.0, most: int = 2) -> list[int]:
-    """Of configs of so many seconds on one node, where ``n`` nodes are ``n ** power`` times as fast."""
+    """The gang sizes of configs that take ``lengths`` seconds on a node, if ``n`` nodes are ``n ** power``
+    times as fast."""
     jobs = {
         f"c{i}": {CPU: {n: length / n**power for n in (1, 2, 4) if n <= most}}
         for i, length in enumerate(lengths)
@@ -21,12 +22,12 @@ def sizes(*lengths: float, nodes: int = 8, power: float = 1.0, most: int = 2) ->
 
 
 @pytest.mark.parametrize("configs", [8, 9, 16, 64])
-def test_where_configs_fill_the_nodes_there_are_no_gangs(configs: int) -> None:
+def test_if_configs_fill_the_nodes_no_gang_is_formed(configs: int) -> None:
     assert sizes(*[10.0] * configs, most=4) == [1] * configs
 
 
 @pytest.mark.parametrize("power", [1.0, 0.7])
-def test_few_configs_take_as_many_nodes_as_there_are_for_each(power: float) -> None:
+def test_few_configs_share_all_nodes(power: float) -> None:
     assert sizes(*[10.0] * 4, power=power) == [2] * 4
     assert sizes(*[10.0] * 2, power=power, most=4) == [4] * 2
 
@@ -50,7 +51,7 @@ def test_of_two_kinds_of_nodes_those_give_more_that_have_time() -> None:
     assert all(chosen == {GPU: 2, CPU: 1} for chosen in found.values())
 
 
-def test_nothing_to_choose() -> None:
+def test_gang_sizes_without_a_choice() -> None:
     assert gang_sizes({}, {CPU: 2}) == {}
     assert gang_sizes({"c0": {}}, {CPU: 2}) == {"c0": {}}, "it can be trained nowhere"
     assert gang_sizes({"c0": {CPU: {2: 5.0}}}, {CPU: 2}) == {"c0": {CPU: 2}}

@@ -1,4 +1,4 @@
-"""Which nodes form a gang, and for whom idle nodes are held back."""
+"""Which nodes form a gang, and for which gang idle nodes are reserved."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_gang_has_nodes_of_one_kind() -> None:
     assert assigned(lonely) == {"C": ("b", "c")}, "the home cannot, so others do"
 
 
-def test_who_failed_the_unit_takes_no_part_in_its_next_try_if_there_are_others() -> None:
+def test_a_node_that_failed_the_unit_is_left_out_of_its_next_attempt_if_possible() -> None:
     failures = (Failure(Unit("C", 0, 0), "b", 7, FailureKind.CRASH, "boom", GANG),)
     assert assigned(moment(nodes(a="h", b="h", c="g"), failures=failures)) == {"C": ("a", "c")}
     assert assigned(moment(nodes(a="h", b="h"), failures=failures)) == {"C": ("a", "b")}
@@ -124,13 +124,13 @@ def test_of_two_gangs_that_need_a_node_the_policys_first_gets_it() -> None:
     assert assigned(four, "DC") == {"D": ("a", "b"), "C": ("c", "d")}
 
 
-def test_what_a_gang_leaves_goes_to_others() -> None:
+def test_nodes_that_a_gang_does_not_need_go_to_others() -> None:
     mixed = moment(nodes(a="h", b="h", c="h"), (SINGLE, GANG), {"C": 9, "d": 8}, homes="abc")
     assert assigned(mixed, "Cd") == {"C": ("a", "b"), "d": ("c",)}
     assert assigned(mixed, "dC") == {"d": ("a",), "C": ("b", "c")}
 
 
-def test_nodes_are_held_for_a_gang_when_as_many_others_have_gone_on_as_there_are_nodes() -> None:
+def test_nodes_are_reserved_for_a_gang_after_as_many_other_units_as_nodes() -> None:
     there, both = nodes(a="h", b="h"), (SINGLE, GANG)
     one = moment(there, both, {"C": 10, "d": 11, "e": 8}, "ab", [attempt("e", 9, "a")])
     assert assigned(one, "Cd") == {"d": ("b",)}, "e was there before it"
@@ -161,7 +161,7 @@ def test_the_longest_waiting_gang_comes_first() -> None:
     assert assigned(moment(nodes(a="h", b="h"), (SINGLE, GANG), waits, "ab"), "efCD") == {"D": ("a", "b")}
 
 
-def test_nobody_waits_for_a_gang_that_cannot_be() -> None:
+def test_no_node_waits_for_a_gang_that_is_impossible() -> None:
     waits = {"C": 9, "d": 10}
     alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), waits, "ab", [attempt("e", 11, "b")])
     either = (Estimate(SINGLE, "cpu", 2.0, 0), Estimate(GANG, "cpu", 1.0, 0))

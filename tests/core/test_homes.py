@@ -32,7 +32,9 @@ def shares(placed: Mapping[int, tuple[str, ...]]) -> Counter[str]:
 
 
 @given(homes, nodes, held, partitions, speeds, replicas)
-def test_each_partition_is_at_home_on_so_many_nodes(homes, nodes, held, partitions, speeds, replicas):
+def test_each_partition_is_at_home_on_as_many_nodes_as_replicas(
+    homes, nodes, held, partitions, speeds, replicas
+):
     placed = rebalance(homes, nodes, held, partitions, speeds, replicas)
     assert list(placed) == list(range(partitions))
     assert all(len(set(names)) == len(names) == min(replicas, len(nodes)) for names in placed.values())
@@ -49,14 +51,14 @@ def test_no_other_shares_are_done_earlier(homes, nodes, held, partitions, speeds
 
 
 @given(homes, nodes, held, partitions, speeds, replicas)
-def test_who_gets_nothing_would_hold_all_up(homes, nodes, held, partitions, speeds, replicas):
+def test_only_a_node_that_would_delay_all_gets_no_partition(homes, nodes, held, partitions, speeds, replicas):
     loads = shares(rebalance(homes, nodes, held, partitions, speeds, replicas))
     longest = max(count * speeds[name] for name, count in loads.items())
     assert all(loads[node.name] or speeds[node.name] >= longest for node in nodes)
 
 
 @given(homes, nodes, held, partitions, replicas)
-def test_no_node_has_two_more_than_another_as_fast(homes, nodes, held, partitions, replicas):
+def test_equally_fast_nodes_differ_by_one_partition_at_most(homes, nodes, held, partitions, replicas):
     loads = shares(rebalance(homes, nodes, held, partitions, EVEN, replicas))
     counts = [loads[node.name] for node in nodes]
     assert max(counts) - min(counts) <= 1
@@ -88,7 +90,7 @@ def test_a_loss_moves_what_was_lost_and_a_join_what_it_gets(nodes, partitions, s
         assert moved == least if replicas == 1 else least <= moved <= 2 * least
 
 
-def test_a_homeless_partition_goes_to_who_holds_it() -> None:
+def test_a_homeless_partition_goes_to_a_node_that_holds_it() -> None:
     two = [Node("a", "host"), Node("b", "host")]
     placed = rebalance({}, two, {"a": {1, 3}, "b": {0, 2}}, 4, EVEN)
     assert placed == {0: ("b",), 1: ("a",), 2: ("b",), 3: ("a",)}
@@ -107,7 +109,7 @@ def test_a_host_that_is_lost_leaves_one_of_two_homes() -> None:
 
 
 @pytest.mark.parametrize("lost", "abcd")
-def test_what_one_node_leaves_behind_is_shared_by_many(lost: str) -> None:
+def test_the_partitions_of_a_lost_node_are_shared_by_many(lost: str) -> None:
     placed = rebalance({}, [Node(name, name) for name in "abcd"], {}, 12, EVEN, 2)
     others = shares({j: names for j, names in placed.items() if lost in names})
     assert sorted(others.values()) == [2, 2, 2, 6]

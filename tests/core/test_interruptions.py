@@ -1,5 +1,5 @@
-"""Whoever does something to the store ends in the middle of it: before each verb, and after each before its
-answer is heard. The others go on, the run ends as if nothing had been, and nothing is done twice."""
+"""A user of the store ends in the middle of an action: before each verb, and after each verb before its
+answer arrives. The others go on, the run ends as if nothing had happened, and no unit is done twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class When(Enum):
 
 
 class Ended(BaseException):
-    """The process that used the store is no more."""
+    """The process that used the store has ended."""
 
 
 class Interrupting:
@@ -80,7 +80,7 @@ def settle(world: World, steps: int = 12) -> None:
 
 
 def of(world: World, node: str) -> int:
-    """The worker of a node."""
+    """The node's worker."""
     return next(at for at, worker in enumerate(world.workers) if worker.attempt.node == node)
 
 
@@ -192,7 +192,7 @@ def companion_leaves(world: World) -> None:
 
 
 def gang_is_tried(world: World) -> None:
-    """One config's first choice is refused, the other's is not; then both try the gang."""
+    """One config's first strategy is refused, the other's is not; then both profile the gang."""
     world.refuse(0)
     for _ in range(3):
         while world.workers:
@@ -214,7 +214,7 @@ PLANS: dict[Script, tuple[Strategy, ...]] = {
     **dict.fromkeys((gang_commits, companion_fails, companion_is_lost, companion_leaves), (GANG,)),
     gang_is_tried: (Strategy(), GANG),
 }
-"""What is interrupted, and the choices of its run."""
+"""What is interrupted, and the strategies of its run."""
 
 
 def interrupted(
@@ -267,7 +267,7 @@ def judge(world: World) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_every_point_of_a_plan(plan: Script) -> None:
+def test_an_interruption_at_every_point_of_a_plan_does_no_harm(plan: Script) -> None:
     world, verbs = interrupted(plan, None)
     judge(world)
     assert verbs
@@ -287,7 +287,9 @@ def test_every_point_of_a_plan(plan: Script) -> None:
         (companion_fails, 0, When.BEFORE),
     ],
 )
-def test_points_over_a_real_etcd(etcd: EmbeddedEtcd, plan: Script, verb: int, when: When) -> None:
+def test_interruptions_over_a_real_etcd_do_no_harm(
+    etcd: EmbeddedEtcd, plan: Script, verb: int, when: When
+) -> None:
     with closing(EtcdStore(etcd.settings)) as store:
         world, verbs = interrupted(plan, (verb, when), lambda _clock: store, patience=0.02)
         assert verbs[verb:] == ["txn"]

@@ -96,7 +96,7 @@ def saving_walks(policy: FirstFit) -> Iterator[list[Violation]]:
 
 
 def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
-    """Configs that need a gang, and such that may choose."""
+    """Configs that need a gang, and configs with several strategies."""
     for seed in range(60):
         strategies = (GANG,) if seed % 2 else (Strategy(), Strategy("ddp", 2), GANG)
         world = World(replace(PLAN, strategies=strategies), 2, policy)
@@ -104,7 +104,7 @@ def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
 
 
 def ask(world: World, rng: random.Random) -> list[Violation]:
-    """A person does something; what it breaks."""
+    """A person makes a request; the invariants that it breaks."""
     for request in (world.clone, world.stop, world.resume):
         request(rng.randrange(4))
     return world.check()

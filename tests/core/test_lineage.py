@@ -1,4 +1,5 @@
-"""Configs that stop, go on, and begin with another's checkpoint: what is possible, and what it makes true."""
+"""Configs that stop, continue, and begin with another's checkpoint: which events are possible, and their
+effects."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def test_a_child_begins_where_its_parent_stands_with_nothing_of_its_own() -> Non
     assert child(Config("c0000", {}), "c0001", {}, {}).parent is None, "there is nothing to begin with"
 
 
-def test_a_grandchild_of_who_has_done_nothing_shares_the_checkpoint_of_its_owner() -> None:
+def test_the_child_of_an_untrained_child_shares_the_owners_checkpoint() -> None:
     young = child(GROWN, "c0001", {}, {})
     grandchild = child(young, "c0002", {}, {})
     assert grandchild.parent == Parent("c0001", ONE, 1, "c0000", (1,), hparams={"lr": 1.0})
@@ -49,7 +50,7 @@ def test_a_grandchild_of_who_has_done_nothing_shares_the_checkpoint_of_its_owner
     assert child(grown, "c0002", {}, {}).parent == Parent("c0001", TWO, 1, "c0001", (1,))
 
 
-def test_what_is_stopped_goes_on_where_it_was() -> None:
+def test_a_stopped_config_continues_where_it_was() -> None:
     before = state(stopped())
     resumed = fold(before, ConfigResumed(10, "c0000", "promoted")).configs["c0000"]
     assert resumed == replace(GROWN, reason="promoted", revision=10)
@@ -57,7 +58,7 @@ def test_what_is_stopped_goes_on_where_it_was() -> None:
     assert (asked.asked, asked.configs["c0000"].by_hand) == (10, True)
 
 
-def test_a_person_stops_for_good_what_the_search_has_stopped() -> None:
+def test_a_person_stops_for_good_a_config_that_the_search_has_stopped() -> None:
     after = fold(state(stopped()), ConfigEnded(10, "c0000", Status.STOPPED, "enough", by_hand=True))
     assert after.configs["c0000"] == stopped("enough", by_hand=True, revision=10)
 
@@ -78,7 +79,7 @@ IMPOSSIBLE: dict[str, Event] = {
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_what_cannot_be_raises(why: str) -> None:
+def test_an_impossible_event_raises(why: str) -> None:
     others = [
         replace(GROWN, id="c0002", status=Status.FAILED),
         replace(stopped(), id="c0003"),
@@ -98,7 +99,7 @@ def test_a_checkpoint_from_outside_needs_no_parent_here() -> None:
         fold(state(), ConfigCreated(10, config))
 
 
-def test_names_tell_the_order_and_are_never_taken() -> None:
+def test_names_give_the_order_and_are_never_reused() -> None:
     names = ["c10000", "c0002", "c0009"]
     assert [c.id for c in in_order(Config(n, {}) for n in names)] == ["c0002", "c0009", "c10000"]
     assert next(fresh_names(names)) == "c10001"
@@ -129,7 +130,7 @@ def test_the_visits_that_led_to_a_config_are_its_ancestors_first() -> None:
     ]
 
 
-def test_curves_tell_of_units_and_epochs() -> None:
+def test_curves_have_points_for_units_and_epochs() -> None:
     plan = replace(PLAN, evaluations=1)
     evaluation = visit("c0000", 0, 0, 2, "b")
     evaluation = replace(

@@ -1,4 +1,4 @@
-"""The machine's table, row by row: what is possible, and that the rest changes nothing."""
+"""The machine's table, row by row: possible events, and that impossible ones change nothing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_rest_of_a_unit_is_assigned_with_what_is_to_be_skipped() -> None:
         fold(after, UnitCommitted(11, replace(done, skip=0)))
 
 
-def test_a_node_asked_to_leave_may_still_commit() -> None:
+def test_a_draining_node_may_still_commit() -> None:
     draining = state([*HISTORY, NodeDraining(9, "b", 30.0)])
     assert draining.nodes["b"].drain == 30.0
     assert draining.stands(draining.attempts["b"])
@@ -156,7 +156,7 @@ def test_an_order_changes_nothing_else() -> None:
     assert fold(led, Ordered(10, order)) == replace(led, order=order, revision=10)
 
 
-def test_what_is_the_configs_own_trouble_is_not_the_nodes() -> None:
+def test_a_configs_own_failure_is_not_counted_against_the_node() -> None:
     after = state([*HISTORY, UnitFailed(9, failed(kind=FailureKind.NOT_FINITE))])
     assert after.streaks == {}
     assert after.configs["c0"].failures
@@ -175,7 +175,7 @@ SAVING = [*HISTORY, UnitTrained(9, "b", 8)]
 NEXT = Attempt(Unit("c1", 0, 1), "b", registration=4, config_revision=6)
 
 
-def test_what_is_trained_is_saved_behind_its_nodes_next_unit() -> None:
+def test_a_trained_unit_is_saved_while_its_node_trains_the_next() -> None:
     saving = state(SAVING)
     assert (saving.attempts, saving.saving["b"].trained) == ({}, 9)
     assert saving.running("c0") == saving.saving["b"], "the config stays busy"
@@ -203,7 +203,7 @@ def test_a_streak_goes_by_the_order_of_attempts_not_of_their_ends() -> None:
     assert fold(done, UnitFailed(12, failed())).streaks == {}, "what it did since went well"
 
 
-def test_what_is_saved_stands_as_long_as_its_node_and_config() -> None:
+def test_a_save_stands_as_long_as_its_node_and_config() -> None:
     lost = state([*SAVING, NodeLeft(10, "b"), NodeJoined(11, Node("b", "h", registration=11))])
     ended = state([*SAVING, ConfigEnded(10, "c0", Status.STOPPED, "why")])
     for after in (lost, ended):
@@ -233,7 +233,7 @@ def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
     ]
     for end in ends:
         assert fold(working, end).attempts == {}, end
-    assert fold(working, ends[1]).streaks.keys() == {"a"}, "who failed is to blame"
+    assert fold(working, ends[1]).streaks.keys() == {"a"}, "the node that failed is to blame"
     failing = fold(fold(working, ends[1]), UnitAssigned(10, replace(TOGETHER, config_revision=9)))
     assert fold(failing, UnitCommitted(11, replace(together, attempt=10))).streaks == {}
 
@@ -246,9 +246,9 @@ def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
     assert fold(back, UnitWithdrawn(11, "b", 8)).attempts == {}
 
 
-def test_a_trial_tells_how_its_choice_does_and_visits_refine_it() -> None:
-    told = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
-    tried = state([*TRIAL_HISTORY, ProfileDone(9, told)])
+def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None:
+    measured = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
+    tried = state([*TRIAL_HISTORY, ProfileDone(9, measured)])
     assert tried.profiles == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
     assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
     together = replace(visit(attempt=10), strategy=GANG, gang=("a",), hardware="A100")
@@ -257,13 +257,13 @@ def test_a_trial_tells_how_its_choice_does_and_visits_refine_it() -> None:
     assert done.speed_factors == {}, "a gang's time is its slowest node's"
 
 
-def test_a_trial_ends_as_a_trial_and_a_unit_as_a_unit() -> None:
-    told = ProfileResult(PROFILE, GANG, "A100", "b", 8)
+def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
+    measured = ProfileResult(PROFILE, GANG, "A100", "b", 8)
     impossible: list[tuple[list[Event], Event]] = [
-        (GANG_HISTORY, ProfileDone(9, replace(told, unit=UNIT))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, strategy=Strategy()))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, hardware="H100"))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(told, attempt=7))),
+        (GANG_HISTORY, ProfileDone(9, replace(measured, unit=UNIT))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, strategy=Strategy()))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, hardware="H100"))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(measured, attempt=7))),
         (TRIAL_HISTORY, UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
         (GANG_HISTORY, UnitCommitted(9, visit())),
         (GANG_HISTORY, UnitCommitted(9, replace(visit(), strategy=GANG))),
@@ -323,7 +323,7 @@ IMPOSSIBLE: dict[str, Event] = {
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_what_cannot_be_raises_and_changes_nothing(why: str) -> None:
+def test_an_impossible_event_raises_and_changes_nothing(why: str) -> None:
     before = state(HISTORY)
     same = state(HISTORY)
     with pytest.raises(IllegalEvent):
@@ -331,7 +331,7 @@ def test_what_cannot_be_raises_and_changes_nothing(why: str) -> None:
     assert before == same
 
 
-def test_a_node_is_asked_to_leave_once_and_set_aside_once() -> None:
+def test_a_node_is_drained_once_and_quarantined_once() -> None:
     draining = state([*HISTORY, NodeDraining(9, "a", 30.0)])
     with pytest.raises(IllegalEvent, match="asked to leave before"):
         fold(draining, NodeDraining(10, "a", 5.0))

@@ -196,7 +196,7 @@ class RunUnderFaults(RuleBasedStateMachine):
                 self.world.elect()
             self.world.join("a")
 
-    # Trouble.
+    # Failures.
 
     @rule(which=which, kind=kinds)
     def fail(self, which: int, kind: FailureKind) -> None:
@@ -232,7 +232,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         self.world.pass_time(seconds)
 
     def _begin(self, *names: str) -> None:
-        """The controller has seen everything, and these nodes what it wants of them."""
+        """The controller has seen everything, and these nodes have seen their assignments."""
         for _ in range(6):
             self.world.control()
         for name in names:

@@ -1,4 +1,4 @@
-"""What is remembered from one decision to the next is what would be computed anew."""
+"""Values remembered from one decision to the next equal recomputed ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.world import FixedSearch
 A, B = Config("a", {"x": 1}), Config("b", {"x": 2})
 
 
-def test_a_value_is_computed_anew_when_anything_has_changed() -> None:
+def test_a_value_is_recomputed_when_anything_has_changed() -> None:
     calls: list[tuple[int, str, int]] = []
 
     def function(shared: int, config: Config, own: int) -> str:

@@ -1,4 +1,4 @@
-"""A unit that is queued behind the one that its node trains: when, and what becomes of it."""
+"""A unit that is queued behind the one that its node trains: when it is queued, and how it ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLAN = Plan("r", partitions=1, epochs=2, max_nodes=2)
 CONFIGS = 6
 REF = CheckpointRef("u", "d", 1)
 FIRST, QUEUED = 20, 21
-"""The tokens of what ``a`` trains, and of what is queued behind it."""
+"""The tokens of the unit that ``a`` trains, and of the one queued behind it."""
 
 
 def attempt(config: int, node: str = "a", **fields: object) -> Attempt:
@@ -75,7 +75,7 @@ def given(now: State) -> list[Attempt]:
 
 
 def tokens(now: State) -> tuple[int | None, int | None]:
-    """Of what ``a`` trains, and of what is queued there."""
+    """The tokens of the unit that ``a`` trains, and of the one queued there."""
     training, queued = now.attempts.get("a"), now.queued.get("a")
     return training.token if training else None, queued.token if queued else None
 
@@ -83,7 +83,7 @@ def tokens(now: State) -> tuple[int | None, int | None]:
 # When?
 
 
-def test_behind_a_short_unit_while_there_is_choice() -> None:
+def test_a_unit_is_queued_behind_a_short_one_while_many_configs_are_free() -> None:
     (queued,) = given(state(BEFORE))
     assert (queued.node, queued.behind, queued.second, queued.unit.config) == ("a", FIRST, True, "c1")
     after = state([*BEFORE, UnitAssigned(QUEUED, queued)])
@@ -111,12 +111,12 @@ def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
     ],
     ids=["long", "unknown", "ranks", "profile", "fails", "gangs", "leaves"],
 )
-def test_not_behind(change: dict[str, object]) -> None:
+def test_no_unit_is_queued_behind_these(change: dict[str, object]) -> None:
     assert given(replace(state(BEFORE), **change)) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("free", "queues"), [(4, False), (5, True)])
-def test_not_if_two_nodes_have_little_choice(free: int, queues: bool) -> None:
+def test_no_unit_is_queued_if_two_nodes_have_few_free_configs(free: int, queues: bool) -> None:
     now = state([*BEFORE[:2], NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
     kept = {name: now.configs[name] for name in ["c0", *list(now.configs)[1 : free + 1]]}
     busy = {**now.attempts, "b": attempt(9, "b", expected=None)}
@@ -139,7 +139,7 @@ def test_not_if_two_nodes_have_little_choice(free: int, queues: bool) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_it_is_trained_once_what_is_ahead_is_over(end: Event) -> None:
+def test_a_queued_unit_is_trained_once_the_unit_ahead_is_over(end: Event) -> None:
     assert tokens(state([*HISTORY, end])) == (QUEUED, None)
 
 
@@ -153,7 +153,7 @@ def test_it_is_trained_once_what_is_ahead_is_over(end: Event) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_it_may_end_first(end: Event) -> None:
+def test_a_queued_unit_may_end_first(end: Event) -> None:
     """What is ahead may be slow to be saved, or it may have been refused and not withdrawn yet."""
     assert tokens(state([*HISTORY, end])) == (FIRST, None)
 
@@ -168,7 +168,7 @@ def test_it_may_end_first(end: Event) -> None:
     ],
     ids=["idle", "first key", "second key", "behind the queued one"],
 )
-def test_no_third(third: Attempt) -> None:
+def test_a_node_gets_no_third_attempt(third: Attempt) -> None:
     with pytest.raises(IllegalEvent):
         fold(state(HISTORY), UnitAssigned(22, third))
 
@@ -184,18 +184,18 @@ def test_no_third(third: Attempt) -> None:
     ],
     ids=["key in use", "behind nothing", "behind another", "ranks", "config in a unit"],
 )
-def test_not_so(wrong: Attempt) -> None:
+def test_a_wrongly_queued_attempt_is_refused(wrong: Attempt) -> None:
     with pytest.raises(IllegalEvent):
         fold(state(BEFORE), UnitAssigned(QUEUED, wrong))
 
 
-def test_not_behind_what_is_over() -> None:
+def test_no_unit_is_queued_behind_one_that_is_over() -> None:
     """Its end may have been a failure, after which the node gets no more units."""
     over = state([*BEFORE, UnitCommitted(21, visit(0, FIRST))])
     with pytest.raises(IllegalEvent, match="exclusive access"):
         fold(over, UnitAssigned(22, attempt(1, behind=FIRST, second=True)))
 
 
-def test_a_node_that_leaves_gives_it_up() -> None:
+def test_a_leaving_node_gives_up_its_queued_unit() -> None:
     after = state([*HISTORY, NodeDraining(22, "a", 30.0), UnitWithdrawn(23, "a", QUEUED)])
     assert tokens(after) == (FIRST, None)

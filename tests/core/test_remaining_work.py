@@ -1,4 +1,4 @@
-"""What a policy is shown of the rest of a run, and when it is shown nothing."""
+"""What a policy sees of the rest of a run, and when it sees nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STATE = State(
 
 
 class _Seeing(LongestRemaining):
-    """Notes what it is shown."""
+    """Records what it sees."""
 
     def __init__(self) -> None:
         self.seen: list[RemainingWork | None] = []
@@ -55,7 +55,7 @@ class _Seeing(LongestRemaining):
 
 
 def shown(state: State) -> list[RemainingWork | None]:
-    """At each time that it was asked: for a choice, then for a hint."""
+    """What it sees at each call: for a choice, then for a hint."""
     policy = _Seeing()
     decide(state, policy, FixedSearch([]))
     return policy.seen
@@ -67,7 +67,7 @@ def seen(state: State = STATE) -> RemainingWork:
     return left
 
 
-def test_what_is_left() -> None:
+def test_the_remaining_work() -> None:
     done = replace(STATE, configs={**STATE.configs, "c9": config("c9", status=Status.STOPPED)})
     assert seen(done) == RemainingWork(
         nodes={"a": 7.0, "b": 0.0},
@@ -103,7 +103,7 @@ def test_before_the_first_visit_all_units_have_just_begun() -> None:
     assert seen(replace(STATE, attempts={"a": new}, usage=Usage())).nodes["a"] == 10.0
 
 
-def test_what_is_saved_keeps_its_config_and_not_its_node() -> None:
+def test_a_save_occupies_its_config_and_not_its_node() -> None:
     left = seen(replace(STATE, attempts={}, saving={"a": replace(STATE.attempts["a"], trained=29)}))
     assert (left.nodes["a"], left.configs["c0"], left.undone["c0"]) == (0.0, 0.5, [1])
 
@@ -120,13 +120,13 @@ GANG = Strategy("ddp", ranks=2, nodes=2)
     [{"evaluations": 1}, {"strategies": (GANG,)}, {"strategies": (Strategy(), GANG)}],
     ids=["evaluations", "gangs", "trials"],
 )
-def test_what_is_not_units_of_one_node_each_is_not_foretold(plan: dict[str, object]) -> None:
+def test_only_units_of_one_node_each_are_predicted(plan: dict[str, object]) -> None:
     assert STATE.plan is not None
     idle = replace(STATE, attempts={}, plan=replace(STATE.plan, **plan))  # type: ignore[arg-type]
     assert shown(idle)[0] is None
 
 
-def test_choices_of_one_node_that_were_all_tried_are_foretold() -> None:
+def test_strategies_of_one_node_are_predicted_once_all_are_profiled() -> None:
     assert STATE.plan is not None
     two = (Strategy(), Strategy("fsdp"))
     known = tuple(Estimate(strategy, "cpu", 5.0, 0, None) for strategy in two)

@@ -1,4 +1,4 @@
-"""What is tried, what is chosen, and what is refused."""
+"""Which strategies are profiled, chosen and refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROFILE = Unit("c0", 0, 0, Phase.PROFILE)
 REF = CheckpointRef("u", "d", 1)
 
 
-def told(
+def profiled(
     strategy: Strategy, seconds: float = 0.0, refusal: str | None = None, on: str = "cpu"
 ) -> ProfileResult:
     return ProfileResult(PROFILE, strategy, on, "a", 7, seconds, 100, refusal)
@@ -52,7 +52,7 @@ def step(
     phase: Phase = Phase.TRAIN,
     plan: Plan = PLAN,
 ) -> NextStep | None:
-    """What c0, which is alone, does next on ``most`` nodes."""
+    """The next step of c0, the only config, on ``most`` nodes."""
     seen = (0, 1) if phase is Phase.EVALUATE else ()
     config = Config("c0", {}, visited=seen, failures=failures)
     plan = replace(plan, evaluations=1)
@@ -65,29 +65,29 @@ def turn_of(state: State, config: str, most: int, ranks: int = 2) -> NextStep | 
     return next_steps(state, state.plan, nodes)[config].get(("cpu", ranks))
 
 
-def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
+def test_each_strategy_is_profiled_in_order_and_then_the_fastest_is_used() -> None:
     assert step({}) == NextStep(SINGLE, profile=True)
-    assert step(known(told(SINGLE, 4.0))) == NextStep(DDP, profile=True)
-    assert step(known(told(SINGLE, 4.0), told(DDP, 3.0))) == NextStep(GANG, profile=True)
-    assert step(known(told(SINGLE, 4.0), told(DDP, 3.0)), most=1) == NextStep(DDP, seconds=3.0), (
+    assert step(known(profiled(SINGLE, 4.0))) == NextStep(DDP, profile=True)
+    assert step(known(profiled(SINGLE, 4.0), profiled(DDP, 3.0))) == NextStep(GANG, profile=True)
+    assert step(known(profiled(SINGLE, 4.0), profiled(DDP, 3.0)), most=1) == NextStep(DDP, seconds=3.0), (
         "there is no gang"
     )
-    all_tried = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, 2.0))
+    all_tried = known(profiled(SINGLE, 4.0), profiled(DDP, 3.0), profiled(GANG, 2.0))
     assert step(all_tried) == NextStep(GANG, seconds=2.0)
     assert step(all_tried, most=1) == NextStep(DDP, seconds=3.0)
     assert step(all_tried, most=1, ranks=1) == NextStep(SINGLE, seconds=4.0), "a node of one rank cannot"
 
 
-def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
-    assert step(known(told(SINGLE, 4.0, on="A100"))) == NextStep(SINGLE, profile=True)
+def test_a_strategy_is_profiled_on_each_kind_of_node() -> None:
+    assert step(known(profiled(SINGLE, 4.0, on="A100"))) == NextStep(SINGLE, profile=True)
 
 
-def test_an_evaluation_waits_for_no_trial() -> None:
+def test_an_evaluation_waits_for_no_profile() -> None:
     assert step({}, phase=Phase.EVALUATE) == NextStep(SINGLE)
-    assert step(known(told(DDP, 3.0)), phase=Phase.EVALUATE) == NextStep(DDP, seconds=3.0)
+    assert step(known(profiled(DDP, 3.0)), phase=Phase.EVALUATE) == NextStep(DDP, seconds=3.0)
 
 
-def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
+def test_a_single_strategy_is_neither_profiled_nor_refused() -> None:
     alone = replace(PLAN, strategies=(GANG,))
     assert step({}, plan=alone) == NextStep(GANG)
     assert step({}, plan=alone, most=1) is None
@@ -107,15 +107,15 @@ def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
         ([failure(FailureKind.NOT_FINITE, unit=PROFILE)], True),
     ],
 )
-def test_what_failures_refuse(failures: list[Failure], refused: bool) -> None:
-    all_tried = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, 2.0))
+def test_some_failures_refuse_the_strategy(failures: list[Failure], refused: bool) -> None:
+    all_tried = known(profiled(SINGLE, 1.0), profiled(DDP, 3.0), profiled(GANG, 2.0))
     found = step(all_tried, *failures)
     assert found is not None
     assert found.strategy == (GANG if refused else SINGLE)
 
 
-def test_visits_refine_their_choice_alone() -> None:
-    profiles = known(told(SINGLE, 4.0), told(DDP, 3.0))
+def test_visits_refine_their_own_strategy_alone() -> None:
+    profiles = known(profiled(SINGLE, 4.0), profiled(DDP, 3.0))
     visit = Visit(UNIT, 0, "a", 9, None, REF, 1, 1, 2.0, 0.5, 0.0, strategy=SINGLE)
     after = refine(profiles, visit)["c0"]
     assert [(e.strategy, e.seconds, e.units) for e in after] == [(SINGLE, 3.0, 1), (DDP, 3.0, 0)]
@@ -128,11 +128,11 @@ def test_visits_refine_their_choice_alone() -> None:
         assert refine(profiles, teaches_nothing)["c0"] == profiles["c0"]
 
 
-def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
+def test_a_child_profiles_only_what_its_parent_had_refused() -> None:
     parent, mother = Config("c0", {}, head=REF), Parent("c0", REF, 1, "c0")
     child = Config("c1", {}, head=REF, parent=mother)
     grandchild = Config("c2", {}, head=REF, parent=Parent("c1", REF, 1, "c0"))
-    profiles = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, refusal="too large"))
+    profiles = known(profiled(SINGLE, 4.0), profiled(DDP, 3.0), profiled(GANG, refusal="too large"))
     state = State(PLAN, {c.id: c for c in (parent, child, grandchild)}, profiles=profiles)
     for config in (child, grandchild):
         alone = replace(state, configs={**state.configs, "c0": replace(parent, status=Status.STOPPED)})
@@ -146,19 +146,19 @@ def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
     assert turn_of(own, "c2", 1) == NextStep(SINGLE, seconds=4.0), "its parent knows better"
 
 
-def test_the_story_lists_each_choice_and_its_reason() -> None:
+def test_the_story_lists_each_strategy_and_its_reason() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
-    profiles = known(told(SINGLE, refusal="too large"), told(DDP, refusal="no parameters"))
+    profiles = known(profiled(SINGLE, refusal="too large"), profiled(DDP, refusal="no parameters"))
     assert infeasible(config, {"cpu"}, profiles, PLAN) == (
         "no strategy is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
         "fsdp x2 over 2 nodes on cpu: boom"
     )
-    alike = known(told(SINGLE, refusal="too large"), told(DDP, refusal="too large"))
+    alike = known(profiled(SINGLE, refusal="too large"), profiled(DDP, refusal="too large"))
     assert infeasible(config, {"cpu"}, alike, PLAN) == (
         "no strategy is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
     )
     assert infeasible(config, {"cpu", "A100"}, profiles, PLAN) is None, "the other nodes are not tried"
-    assert infeasible(config, {"cpu"}, known(told(SINGLE, refusal="too large")), PLAN) is None
+    assert infeasible(config, {"cpu"}, known(profiled(SINGLE, refusal="too large")), PLAN) is None
     assert infeasible(config, (), {}, PLAN) is None
 
 
@@ -179,17 +179,17 @@ def decided(config: Config, profiles: Profiles) -> list[Assign | EndConfig]:
     return actions  # type: ignore[return-value]
 
 
-def test_who_runs_out_of_memory_is_trained_by_the_next_choice_and_not_given_up() -> None:
-    both = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, refusal="no"))
+def test_after_an_out_of_memory_error_the_config_continues_with_the_next_strategy() -> None:
+    both = known(profiled(SINGLE, 1.0), profiled(DDP, 3.0), profiled(GANG, refusal="no"))
     starved = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),) * 3)
     (assign,) = decided(starved, both)
     assert isinstance(assign, Assign)
     assert (assign.attempt.strategy, assign.attempt.expected) == (DDP, 3.0)
 
 
-def test_for_whom_no_choice_is_left_has_failed() -> None:
+def test_a_config_without_a_feasible_strategy_has_failed() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),))
-    (end,) = decided(config, known(told(DDP, refusal="no"), told(GANG, refusal="no")))
+    (end,) = decided(config, known(profiled(DDP, refusal="no"), profiled(GANG, refusal="no")))
     assert isinstance(end, EndConfig)
     assert end.status is Status.FAILED
     assert end.reason == (

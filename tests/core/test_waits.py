@@ -1,4 +1,4 @@
-"""What configs wait for that are in no unit."""
+"""What configs without a unit wait for."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ A, B, C = (Node(name, "h", registration=1) for name in "abc")
 OTHER = Node("g", "h", hardware="A100", registration=1)
 
 
-def test_who_needs_one_node_waits_for_its_turn_only() -> None:
+def test_a_config_that_needs_one_node_waits_for_its_turn_only() -> None:
     assert waited(state((SINGLE,), A, busy="a")) == {}
     assert waited(state((SINGLE,))) == {}
     assert waited(state((WIDE,), Node("a", "h", ranks=2), busy="a")) == {}
 
 
-def test_who_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
+def test_a_config_that_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
     assert waited(state((GANG,), A, B, C, busy="b")) == {"x": Wait(("a", "c"))}
     assert waited(state((GANG,), A, B, busy="ab"))["x"].nodes == ("a", "b")
 
@@ -66,20 +66,20 @@ def test_who_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
         ((WIDE,), (), "ddp x2 takes a node of 2 ranks; there are: none"),
     ],
 )
-def test_what_is_not_there_is_told(
+def test_missing_nodes_are_reported(
     strategies: tuple[Strategy, ...], nodes: tuple[Node, ...], lacks: str
 ) -> None:
-    told = waited(state(strategies, *nodes))
-    assert told == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
+    lacking = waited(state(strategies, *nodes))
+    assert lacking == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
 
 
-def test_what_is_refused_is_not_asked_for() -> None:
+def test_a_refused_strategy_is_not_waited_for() -> None:
     there = state((GANG, WIDE), A)
     refused = Estimate(WIDE, "cpu", 0.0, 0, refusal="too large")
     known = State(there.plan, there.configs, there.nodes, there.homes, profiles={"x": (refused,)})
     assert (waited(known)["x"].lacks or "").startswith("fsdp x2 over 2 nodes takes 2 nodes")
 
 
-def test_a_run_that_has_not_begun_waits_for_its_nodes_as_it_is_told_to() -> None:
+def test_a_run_that_has_not_begun_waits_for_min_nodes() -> None:
     plan = Plan("r", 1, 1, min_nodes=2, max_nodes=2, strategies=(GANG,))
     assert waits(State(plan, {"x": Config("x", {})}, {"a": A}), plan) == {}

@@ -241,9 +241,7 @@ class Unshared:
         (torch.zeros(1, requires_grad=True) * 2, TaskError, r"non-leaf tensor.*workers: 0"),
     ],
 )
-def test_what_the_system_does_not_share_is_explained(
-    batch: Any, error: type[CerebroError], message: str
-) -> None:
+def test_a_lack_of_shared_memory_is_explained(batch: Any, error: type[CerebroError], message: str) -> None:
     with pytest.raises(error, match=message):
         _Packed.of(batch)
 
@@ -275,7 +273,7 @@ def test_small_batches_are_made_together_but_transformed_when_they_are_taken(par
         assert taken[-1] == number
 
 
-def test_what_the_users_code_makes_is_made_when_it_is_taken(partition: Partition) -> None:
+def test_the_users_code_makes_a_batch_when_it_is_taken(partition: Partition) -> None:
     collated: list[int] = []
     settings = LoaderSettings(2, collate=lambda rows: collated.append(len(rows)))
     for number, _ in enumerate(batches(partition, np.arange(ROWS), settings)):

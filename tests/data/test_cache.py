@@ -184,7 +184,7 @@ class FlakyFileSystem(MemoryFileSystem):
         return data
 
 
-def test_one_bad_read_is_forgiven(tmp_path: Path) -> None:
+def test_a_single_bad_read_does_no_harm(tmp_path: Path) -> None:
     fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
     FlakyFileSystem.served.clear()
     manifest = prepare(columns, "flaky://data", partitions=1, seed=0)
@@ -194,7 +194,9 @@ def test_one_bad_read_is_forgiven(tmp_path: Path) -> None:
     fsspec.filesystem("memory").store.clear()
 
 
-def test_what_a_killed_process_left_is_removed_and_the_next_fetch_works(dataset: Any, tmp_path: Path) -> None:
+def test_remains_of_a_killed_process_are_removed_and_the_next_fetch_works(
+    dataset: Any, tmp_path: Path
+) -> None:
     url, manifest = dataset
     folder = tmp_path / "cache" / manifest.digest / "train-00000"
     folder.mkdir(parents=True)
@@ -280,7 +282,7 @@ def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.Mo
     assert beats.count("checked") == len(manifest.columns)
 
 
-def test_who_waits_for_anothers_fetch_lives_as_long_as_that_goes_on(
+def test_a_process_that_waits_for_anothers_fetch_beats_as_long_as_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, root = str(tmp_path / "data"), tmp_path / "cache"
@@ -355,7 +357,7 @@ def test_a_storage_out_of_reach_is_not_damage_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut short", "removed"])
-def test_what_was_damaged_in_the_cache_is_found_at_first_use_and_fetched_again(
+def test_damage_in_the_cache_is_found_at_first_use_and_fetched_again(
     bucket: Any, tmp_path: Path, damage: str
 ) -> None:
     url, manifest, s3 = bucket
@@ -423,7 +425,7 @@ def test_partitions_exchanged_in_the_cache_with_their_sums_are_fetched_again(
         assert list(cache.fetch(url, manifest, "train", index).columns["y"]) == list(rows[index])
 
 
-def test_a_full_cache_disk_is_told_as_such(
+def test_a_full_cache_disk_is_reported_as_such(
     dataset: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> Any:

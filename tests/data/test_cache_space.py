@@ -1,4 +1,4 @@
-"""A limited cache: what it drops for what, and what it never drops."""
+"""A limited cache: which partitions it drops for which, and which it never drops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def size_of(manifest: Manifest) -> int:
 
 
 def of_partitions(root: Path, manifest: Manifest, partitions: float) -> PartitionCache:
-    """A cache with room for so many partitions."""
+    """A cache with room for ``partitions`` partitions."""
     return PartitionCache(root, int(partitions * size_of(manifest)))
 
 
@@ -53,7 +53,7 @@ def bytes_in(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
-def test_what_was_not_asked_for_longest_goes_first(tmp_path: Path, manifest: Manifest) -> None:
+def test_the_least_recently_used_partition_goes_first(tmp_path: Path, manifest: Manifest) -> None:
     cache = of_partitions(tmp_path, manifest, 2)
     for index in (0, 1, 0, 2):
         fetched(cache, manifest, index)
@@ -68,7 +68,7 @@ def test_what_was_not_asked_for_longest_goes_first(tmp_path: Path, manifest: Man
     )
 
 
-def test_what_is_in_use_stays_and_what_is_needed_comes_all_the_same(
+def test_a_partition_in_use_stays_and_a_needed_one_comes_all_the_same(
     tmp_path: Path, manifest: Manifest
 ) -> None:
     cache = of_partitions(tmp_path, manifest, 2)
@@ -84,7 +84,7 @@ def test_what_is_in_use_stays_and_what_is_needed_comes_all_the_same(
     assert len(needed.columns["y"]) == needed.rows
 
 
-def test_nothing_is_dropped_for_what_is_spare(tmp_path: Path, manifest: Manifest) -> None:
+def test_nothing_is_dropped_for_a_replica(tmp_path: Path, manifest: Manifest) -> None:
     cache = of_partitions(tmp_path, manifest, 2)
     fetched(cache, manifest, 0, room="spare")
     fetched(cache, manifest, 1, room="spare")
@@ -188,13 +188,13 @@ def test_references_and_clones_take_no_space(
 
 
 def cloned(source: Any, path: str) -> bool:
-    """What a file system does that can clone, to whom one looks from outside."""
+    """What a clone looks like from outside."""
     if source.local:
         Path(path).write_bytes(Path(source.path).read_bytes())
     return bool(source.local)
 
 
-def test_what_another_user_has_cached_is_left_alone(
+def test_another_users_cache_is_left_alone(
     tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = of_partitions(tmp_path, manifest, 1)

@@ -1,4 +1,4 @@
-"""``prepare_data`` runs once on a host, whoever fails or dies meanwhile."""
+"""``prepare_data`` runs once on a host, even if processes fail or die meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_another_process() -> None:
     datamodules._prepared.update({f"of another {name}": lock for name, lock in others.items()})
 
 
-def test_whoever_comes_later_does_not_prepare() -> None:
+def test_later_processes_do_not_prepare() -> None:
     calls: list[str] = []
     for name in ("first", "second", "third"):
         datamodules._prepare_once("photos", lambda name=name: calls.append(name))  # type: ignore[misc]
@@ -39,7 +39,7 @@ def test_whoever_comes_later_does_not_prepare() -> None:
     assert calls == ["first", "others"]
 
 
-def test_when_nobody_is_left_it_is_prepared_again() -> None:
+def test_once_all_have_left_the_data_are_prepared_again() -> None:
     calls: list[int] = []
     for _ in range(2):
         datamodules._prepare_once("photos", lambda: calls.append(1))
@@ -64,7 +64,7 @@ def is_waited_for(file: Path) -> bool:
     return any("->" in line and f":{file.stat().st_ino} " in line for line in locks)
 
 
-def test_who_waits_for_one_that_is_killed_prepares_itself(cache: Path) -> None:
+def test_a_process_that_waits_for_a_killed_one_prepares_itself(cache: Path) -> None:
     datamodules._prepare_once("photos", lambda: None)
     datamodules._prepared.popitem()[1].close()
     (file,) = cache.iterdir()

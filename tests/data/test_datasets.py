@@ -1,4 +1,4 @@
-"""Users' torch datasets: rows by number, the same in every process, and what is wrong told at once."""
+"""Users' torch datasets: rows by number, the same in every process; errors are reported at once."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_generator_of_its_own_may_stand_there_but_not_draw(own: Any, draw: Cal
         datasets.rows([0])
 
 
-def test_rows_that_do_not_stack_are_told() -> None:
+def test_rows_that_do_not_stack_are_reported() -> None:
     assert stacked([(torch.ones(2), 1), (torch.zeros(2), 2)])[1].tolist() == [1, 2]
     with pytest.raises(TaskError, match=r"do not make a batch: stack expects.*name a `collate`"):
         stacked([torch.ones(2), torch.ones(3)])
@@ -187,7 +187,7 @@ def test_rows_that_do_not_stack_are_told() -> None:
         ("number", "is a int: name a function or class that returns a Dataset"),
     ],
 )
-def test_what_is_no_dataset_is_told(factory: Any, name: str, why: str) -> None:
+def test_an_object_that_is_no_dataset_is_reported(factory: Any, name: str, why: str) -> None:
     with pytest.raises(CerebroError, match=why):
         (factory(name).check({}), factory(name).make().lengths)
 
@@ -207,7 +207,7 @@ def test_arguments_are_checked(
         factory(name, **args).check(hparams)
 
 
-def test_another_length_on_another_host_is_told(factory: Any) -> None:
+def test_another_length_on_another_host_is_reported(factory: Any) -> None:
     dealt = DatasetFactory(factory("Squares").reference, factory("Squares").root, {}, lengths={"train": 12})
     with pytest.raises(DataError, match="returned 10 rows for train here, and 12 rows for train when"):
         dealt.make()

@@ -168,7 +168,7 @@ def test_links_to_folders_and_hidden_files(tmp_path: Path, out: str) -> None:
         ),
     ],
 )
-def test_what_is_bad_in_folders_of_pictures(
+def test_errors_in_folders_of_pictures(
     spoil: Callable[[Path], Any], message: str, tmp_path: Path, out: str
 ) -> None:
     image_folder(str(tmp_path / "in"))
@@ -287,7 +287,7 @@ def test_an_archive_that_is_cut_off_anywhere_is_refused(tmp_path: Path, out: str
         ({"README": b"hello"}, "no samples"),
     ],
 )
-def test_what_is_bad_in_tar_shards(members: dict[str, bytes], message: str, tmp_path: Path, out: str) -> None:
+def test_errors_in_tar_shards(members: dict[str, bytes], message: str, tmp_path: Path, out: str) -> None:
     shard(tmp_path / "a.tar", members)
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
@@ -331,7 +331,7 @@ def test_links_in_an_archive_are_the_files_that_they_lead_to(tmp_path: Path, out
         (link("d/0.bin", "", tarfile.REGTYPE), "has d/0.bin twice"),
     ],
 )
-def test_what_in_an_archive_would_lose_rows_is_refused(
+def test_an_archive_that_would_lose_rows_is_refused(
     member: tarfile.TarInfo, message: str | None, tmp_path: Path, out: str
 ) -> None:
     shard(tmp_path / "a.tar", {"d/0.bin": b"one"})
@@ -357,7 +357,7 @@ def test_a_sparse_file_in_an_archive_is_refused(tmp_path: Path, out: str, form: 
 
 
 @pytest.mark.parametrize("how", ["joined", "damaged"])
-def test_what_lies_behind_an_archives_end_is_not_ignored(tmp_path: Path, out: str, how: str) -> None:
+def test_data_behind_an_archives_end_are_not_ignored(tmp_path: Path, out: str, how: str) -> None:
     whole = bytearray(shard(tmp_path / "a.tar", samples(range(2))).read_bytes())
     with tarfile.open(tmp_path / "a.tar") as archive:
         second = archive.getmembers()[1].offset

@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
 
 def called(name: str) -> None:
-    """Count a call, in whatever process; what it makes costs enough to be worth keeping."""
+    """Count a call, in any process; its result costs enough to be worth keeping."""
     hashlib.pbkdf2_hmac("sha1", b"", b"", 4000)
     with open(os.environ[CALLS], "a") as file:
         file.write(f"{name}\n")
@@ -233,7 +233,7 @@ def test_batches_of_another_kind_are_not_taken(change: str, of: dict[str, Any], 
 
 
 @pytest.mark.parametrize("workers", [0])
-def test_what_draws_at_random_is_shared_only_from_worker_processes(
+def test_random_batches_are_shared_only_from_worker_processes(
     made: MadeBatches, calls: Callable[[str], int], workers: int
 ) -> None:
     loader = LoaderSettings(SIZE, transform=noisy, workers=workers)
@@ -267,7 +267,7 @@ def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[s
     for number, check in enumerate(
         (
             test_a_batch_is_made_once_and_taken_by_all_others,
-            test_what_draws_at_random_is_shared_only_from_worker_processes,
+            test_random_batches_are_shared_only_from_worker_processes,
             test_rows_are_opened_once_for_all_epochs_and_augmented_in_each,
         )
     ):
@@ -286,7 +286,7 @@ def test_rows_that_differ_by_phase_or_chance_are_opened_in_each_epoch(
         assert calls("opened") == ROWS
 
 
-def test_what_changes_what_the_users_functions_keep_is_not_shared(made: MadeBatches) -> None:
+def test_batches_of_functions_that_change_their_own_state_are_not_shared(made: MadeBatches) -> None:
     loader = LoaderSettings(SIZE, transform=counting)
     before = SEEN["batches"]
     for _ in range(2):
@@ -367,7 +367,7 @@ def test_a_process_takes_over_what_a_killed_one_had_claimed(
     assert (count.made, count.taken) == (COUNT - 1, 1)
 
 
-def test_what_is_kept_stays_within_the_limit_and_older_epochs_go_first(tmp_path: Path) -> None:
+def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: Path) -> None:
     batch = torch.rand(4, 1000)
     made = MadeBatches(tmp_path / "made", int(2.5 * 5 * batch.nbytes), "a" * 64)
 

@@ -89,6 +89,6 @@ BAD = {
 
 
 @pytest.mark.parametrize(("dataset", "why"), BAD.values(), ids=BAD)
-def test_rows_that_no_columns_have_are_told_by_number(dataset: Any, why: str) -> None:
+def test_rows_without_matching_columns_are_reported_by_number(dataset: Any, why: str) -> None:
     with pytest.raises(DataError, match=why):
         materialized(dataset, "m:f")

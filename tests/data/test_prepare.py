@@ -332,7 +332,7 @@ def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_a
         prepare(tmp_path / "in", str(tmp_path / "other"), partitions=1, seed=0)
 
 
-def test_parquet_knows_decimals_and_categories(tmp_path: Path) -> None:
+def test_decimals_and_categories_of_parquet_are_read(tmp_path: Path) -> None:
     table = pa.table(
         {
             "price": pa.array([Decimal("1.50"), Decimal("2.25")]),
@@ -418,7 +418,7 @@ class FullFileSystem(MemoryFileSystem):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
-def test_a_full_disk_is_told_as_such() -> None:
+def test_a_full_disk_is_reported_as_such() -> None:
     fsspec.register_implementation("full", FullFileSystem, clobber=True)
     with pytest.raises(DiskFull, match=r"full://.*out/.*: the storage has no space left"):
         prepare(columns, "full://out", partitions=2, seed=0)

@@ -1,5 +1,5 @@
-"""A dataset made row by row by a user's function: the same bytes however many work on it and whoever is
-killed, each row made once, and bad rows told."""
+"""A dataset made row by row by a user's function: the same bytes for any number of workers and kills, each
+row made once, and bad rows reported."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def calls(root: Path) -> list[str]:
 
 
 def test_each_row_is_made_once_with_its_split(root: Path) -> None:
-    told: list[int] = []
-    manifest = make(root, show=lambda progress: told.append(progress.done))
+    shown: list[int] = []
+    manifest = make(root, show=lambda progress: shown.append(progress.done))
     assert manifest == read_manifest(str(root / "out"))
     assert [(c.name, c.dtype, c.shape) for c in manifest.columns] == [
         ("x", "<f4", (3,)),
@@ -161,8 +161,8 @@ def test_each_row_is_made_once_with_its_split(root: Path) -> None:
         assert sorted(f"{split} {n}" for n in roots) == sorted(c for c in calls(root) if c.startswith(split))
         seen += list(roots)
     assert sorted(seen) == list(range(ROWS))
-    assert told[-1] == ROWS
-    assert sorted(told) == told
+    assert shown[-1] == ROWS
+    assert sorted(shown) == shown
     assert sorted(path.name for path in (root / "out").iterdir()) == [
         "manifest.json",
         "report.json",

@@ -329,7 +329,7 @@ def fail(_: bytes) -> Any:
     raise ValueError("no picture")
 
 
-def test_what_decode_makes_is_judged(partition: Partition) -> None:
+def test_the_result_of_decode_is_checked(partition: Partition) -> None:
     for decode, message in (
         (fail, r"`decode` failed on column 'image' in row 0 of train partition 0 .*ValueError: no picture"),
         (shape_by_value, r"\[1\] and torch.float64\[2\] of column 'image' in one batch.*ragged: list"),

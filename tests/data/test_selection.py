@@ -1,4 +1,4 @@
-"""`features`, `label`, `columns`, `encode`: what becomes of a table's columns, and what is refused."""
+"""`features`, `label`, `columns`, `encode`: the columns that a table becomes, and refusals."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_validation_data_have_the_codes_of_the_training_data(iris: Path) -> None
         prepare(iris, f"{url}2", partitions=1, seed=0, valid=str(valid), selection=selection)
 
 
-def test_whole_numbers_and_truths_are_encoded_too(tmp_path: Path) -> None:
+def test_integers_and_booleans_are_encoded_too(tmp_path: Path) -> None:
     def load() -> dict[str, Any]:
         return {"x": np.array([True, False, True]), "y": np.array([30, 10, 20])}
 
@@ -198,7 +198,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("selection", "message"), BAD.values(), ids=BAD)
-def test_what_cannot_be_selected_is_refused(selection: dict[str, Any], message: str, iris: Path) -> None:
+def test_an_impossible_selection_is_refused(selection: dict[str, Any], message: str, iris: Path) -> None:
     with pytest.raises(DataError, match=message):
         prepared(iris, iris.parent, **selection)
 
@@ -210,7 +210,7 @@ def test_an_index_of_pandas_is_no_feature_by_default(tmp_path: Path) -> None:
     assert prepared(tmp_path / "in.csv", tmp_path, label="y", features=["a"])[1].features == ("a",)
 
 
-def test_what_float32_cannot_hold_is_named(tmp_path: Path) -> None:
+def test_values_beyond_float32_are_named(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,y\n1e300,1\n2,0\n")
     with pytest.raises(
         DataError, match=r"column 'a' of the training data holds infinite values in 1 of 2 rows"

@@ -158,7 +158,7 @@ BAD: dict[str, tuple[SplitRules, Any, str]] = {
 
 
 @pytest.mark.parametrize(("rules", "columns", "message"), BAD.values(), ids=BAD)
-def test_what_cannot_be_split_is_refused(
+def test_an_impossible_split_is_refused(
     rules: SplitRules, columns: Any, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):

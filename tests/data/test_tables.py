@@ -80,7 +80,7 @@ def test_zoned_times_may_be_followed_by_text(tmp_path: Path, monkeypatch: pytest
         assert (times[0], times[-1]) == (first, "n.a.")
 
 
-def test_what_cannot_be_read_does_not_matter_in_columns_that_are_left_out(
+def test_unreadable_values_do_not_matter_in_columns_that_are_left_out(
     tmp_path: Path,
 ) -> None:
     parquet(tmp_path / "in/0.parquet", a=[1, 2], odd=[1, 2], gaps=[[1], None], deep=[[{"x": 1}], []])

@@ -1,4 +1,4 @@
-"""Each benchmark says how it is run. (What they measure, no test asserts.)"""
+"""Each benchmark says how to run it. (No test asserts what they measure.)"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = [file for file in sorted(BENCHMARKS.rglob("*.py")) if "parse_args" in 
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_benchmark_tells_its_options(
+def test_a_benchmark_prints_its_options(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])

@@ -79,16 +79,20 @@ def test_the_slurm_script(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    told = parsed(done.stdout.splitlines())
-    assert (told["recipe"], told["etcd"], told["nodes"]) == (Path("my recipe.yaml"), "a:1,b:1", 4)
+    parameters = parsed(done.stdout.splitlines())
+    assert (parameters["recipe"], parameters["etcd"], parameters["nodes"]) == (
+        Path("my recipe.yaml"),
+        "a:1,b:1",
+        4,
+    )
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", script.read_text(), re.MULTILINE))
-    assert asked["gpus-per-node"] == str(told["nodes"])
-    assert int(asked["array"].partition("-")[2]) + 1 == int(told["hosts"].partition(":")[2])
-    assert int(asked["signal"].partition("@")[2]) > told["grace"]
+    assert asked["gpus-per-node"] == str(parameters["nodes"])
+    assert int(asked["array"].partition("-")[2]) + 1 == int(parameters["hosts"].partition(":")[2])
+    assert int(asked["signal"].partition("@")[2]) > parameters["grace"]
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """What an instance may ask: here the notice comes at the third look."""
+    """The metadata service of an instance: here the notice comes at the third request."""
 
     looks = 0
 
@@ -174,18 +178,18 @@ def test_the_hosts() -> None:
     job = manifests("hosts.yaml")["Job"]["spec"]
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
-    told = parsed(container["command"])
-    assert told["etcd"].split(",") == endpoints(2379)
-    assert told["hosts"].endswith(f":{job['parallelism']}")
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == told["nodes"]
-    assert pod["terminationGracePeriodSeconds"] > told["grace"]
+    parameters = parsed(container["command"])
+    assert parameters["etcd"].split(",") == endpoints(2379)
+    assert parameters["hosts"].endswith(f":{job['parallelism']}")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == parameters["nodes"]
+    assert pod["terminationGracePeriodSeconds"] > parameters["grace"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
     let_in = manifests("etcd.yaml")["NetworkPolicy"]["spec"]["ingress"][0]["from"]
     assert {"podSelector": {"matchLabels": job["template"]["metadata"]["labels"]}} in let_in
     assert "env" not in container, "secrets come by reference"
 
 
-def test_the_image_has_extras_that_there_are() -> None:
+def test_the_image_names_existing_extras() -> None:
     text = (FOLDER / "kubernetes" / "Dockerfile").read_text()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (named,) = re.findall(r"'\.\[(.*)\]'", text)

@@ -57,7 +57,7 @@ LIVE = (
     "plan",
     "simulate",
 )
-"""Commands that need a run that is going on, or what only a reader has."""
+"""Commands that need a live run, or something that only a reader has."""
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +125,13 @@ def test_the_tutorials_trainer(newcomer: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("page", ["ray-tune", "optuna", "lightning"])
-def test_what_others_write_here(page: str, newcomer: Path) -> None:
+def test_the_pages_for_users_of_other_tools(page: str, newcomer: Path) -> None:
     (script,) = write_files(f"docs/coming-from/{page}.md", newcomer)
     assert "'lr': " in typed_in_a_fork(["python", script], newcomer)
 
 
 @pytest.mark.cluster
-def test_what_users_of_keras_write_here(newcomer: Path) -> None:
+def test_the_page_for_users_of_keras(newcomer: Path) -> None:
     assert write_files("docs/coming-from/cerebro.md", newcomer) == {"my_keras.py", "my_keras.yaml"}
     shown = typed_in_a_fork(["cerebro", "check", "my_keras.yaml"], newcomer)
     assert "equal" in shown
@@ -139,7 +139,7 @@ def test_what_users_of_keras_write_here(newcomer: Path) -> None:
 
 @pytest.fixture
 def functions(tmp_path: Path) -> tuple[UnitRunner, Config]:
-    """What trains the example of plain functions, in ``tmp_path``, and its first config."""
+    """The task of the example of plain functions, in ``tmp_path``, and its first config."""
     assert write_files("docs/how-to/models.md", tmp_path) >= {"my_functions.py", "my_functions.yaml"}
     recipe = load_recipe(tmp_path / "my_functions.yaml")
     points = [proposal.hparams for proposal in make_search(recipe).propose(SearchContext())]

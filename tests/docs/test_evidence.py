@@ -1,4 +1,4 @@
-"""What the evidence rests on: use is measured for whole process trees, results are kept, pages are filled."""
+"""The basis of the evidence: use is measured for whole process trees, results are kept, pages are filled."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def measured_apart(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(measuring_script(code), capture_output=True, text=True, check=False)
 
 
-def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
+def test_processes_that_a_command_leaves_behind_are_measured_with_it() -> None:
     usage = json.loads(measured_apart(SPENDING).stdout)
     assert usage["said"] == {"score": 3}
     assert usage["memory_bytes"] > 100e6
@@ -94,7 +94,7 @@ def test_what_a_command_leaves_behind_is_measured_with_it() -> None:
         {"keeper": 5.0, "server": 4.0},  # keepers outlive the server: then they are waited for
     ],
 )
-def test_what_nobody_waits_for_is_counted_once(seconds: dict[str, float]) -> None:
+def test_a_process_that_nobody_waits_for_is_counted_once(seconds: dict[str, float]) -> None:
     usage = json.loads(measured_apart(SERVING % seconds).stdout)
     assert usage["cpu_seconds"] == pytest.approx(4 * 0.5, abs=0.5)
 
@@ -266,9 +266,7 @@ def test_pictures_of_an_earlier_reduced_run_go(tmp_path: Path) -> None:
     assert figures.NOT_MEASURED in (tmp_path / "failures.md").read_text()
 
 
-def test_what_an_experiment_has_not_measured_keeps_no_other_from_its_page(
-    measuring: ModuleType, tmp_path: Path
-) -> None:
+def test_an_unmeasured_value_keeps_no_other_from_its_page(measuring: ModuleType, tmp_path: Path) -> None:
     import figures
     from pages import Pages
 

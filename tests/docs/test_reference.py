@@ -1,7 +1,9 @@
-"""The reference is complete: every key of a recipe and every command; links of all pages lead somewhere."""
+"""The reference is complete: every key of a recipe and every command; links of all pages lead somewhere; and
+names of tests and docstrings avoid vague words."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -18,6 +20,13 @@ from support.pages import DOCS, PAGES, ROOT, name_of, site_hooks
 
 HOOKS = site_hooks()
 SECTIONS: dict[str, type[Section]] = dict(HOOKS.sections())
+
+VAGUE_NAME = re.compile(
+    r"def (test_(?:\w+_)?(?:told|tells?|who|whom|whoever|trouble|aside|so_many)(?:_\w+)?)\("
+)
+VAGUE_TEXT = re.compile(
+    r"\b(?:told|so\s+many|those\s+that\s+there\s+are|no\s+\w+\s+of\s+theirs)\b", re.IGNORECASE
+)
 
 
 def completed(page: Path) -> str:
@@ -113,3 +122,16 @@ def test_the_hooks_of_pre_commit_are_tools_of_ours() -> None:
     for hook in hooks:
         tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
         assert f"$(BIN)/{tool}" in checked
+
+
+def test_names_of_tests_avoid_vague_words() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert not VAGUE_NAME.findall(path.read_text()), name_of(path)
+
+
+def test_docstrings_avoid_vague_words() -> None:
+    for folder in ("cerebro_elastic", "plugins"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Expr) and isinstance(text := getattr(node.value, "value", None), str):
+                    assert not VAGUE_TEXT.search(text), f"{name_of(path)}:{node.lineno}"

@@ -88,7 +88,7 @@ def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None
         ("a = []\na.append(a)\ndef f(): return a", "f uses a, a list of the notebook"),
     ],
 )
-def test_what_cannot_be_written_is_named(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
+def test_code_that_cannot_be_written_is_named(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
     cell(text)
     with pytest.raises(TaskError, match=message):
         written("f", tmp_path)
@@ -153,7 +153,7 @@ def test_annotations_stay_texts(cell: Cell, tmp_path: Path) -> None:
     assert node.next.__annotations__ == {"return": "Node | Unknown"}
 
 
-def test_what_is_beside_the_notebook(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_beside_the_notebook(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the user's is found by processes that were started elsewhere."""
     (tmp_path / "own_of_cells.py").write_text("def three(): return 3")
     monkeypatch.syspath_prepend(tmp_path)
@@ -165,7 +165,7 @@ def test_what_is_beside_the_notebook(cell: Cell, tmp_path: Path, monkeypatch: py
     assert imported(name, root).f() == 3
 
 
-def test_cloudpickle_takes_what_has_no_source(cell: Cell, tmp_path: Path) -> None:
+def test_cloudpickle_takes_classes_without_source(cell: Cell, tmp_path: Path) -> None:
     cell("import numpy\ntable = numpy.arange(3)\ndef f(): return table.sum()")
     name = written("f", tmp_path, pickle=True)
     assert imported(name, tmp_path).f() == 3

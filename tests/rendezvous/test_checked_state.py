@@ -1,4 +1,5 @@
-"""What lies where torch's dynamic rendezvous unpickles its state: a state gets through, nothing else runs."""
+"""Data in the place from which torch's dynamic rendezvous unpickles its state: a state is loaded, nothing
+else runs."""
 
 from __future__ import annotations
 

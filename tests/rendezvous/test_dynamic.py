@@ -173,21 +173,21 @@ def test_an_addition_whose_answer_is_lost_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "pattern"),
     [
         ({"CEREBRO_ETCD_PATIENCE": "0.1"}, "did not answer for 0.1 s"),
         ({"CEREBRO_ETCD_PASSWORD": "x"}, "give both user and password"),
     ],
 )
-def test_an_etcd_that_cannot_be_used_is_told(
-    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], told: str
+def test_an_unusable_etcd_is_reported(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], pattern: str
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RendezvousConnectionError, match=told):
+        with pytest.raises(RendezvousConnectionError, match=pattern):
             get_rendezvous_handler(RendezvousParameters("etcd-v3", endpoint, "job", 1, 1))
 
 
@@ -218,9 +218,9 @@ else:
             break
         except ConnectionRefusedError:
             time.sleep(0.05)
-told = folder / f"{agent}.new"
-told.write_text(f"{rank} {size} {os.environ['TORCHELASTIC_RESTART_COUNT']}")
-told.rename(told.with_suffix(".world"))
+note = folder / f"{agent}.new"
+note.write_text(f"{rank} {size} {os.environ['TORCHELASTIC_RESTART_COUNT']}")
+note.rename(note.with_suffix(".world"))
 while os.getppid() == agent and not select.select(peers, [], [], 0.05)[0] and not (folder / "end").exists():
     pass
 sys.exit(0 if (folder / "end").exists() else 1)

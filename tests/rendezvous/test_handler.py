@@ -56,7 +56,9 @@ def closed_port() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_who_cannot_join_says_why(etcd: EmbeddedEtcd, agent: Agent, closed_port: str, tmp_path: Path) -> None:
+def test_an_agent_that_cannot_join_says_why(
+    etcd: EmbeddedEtcd, agent: Agent, closed_port: str, tmp_path: Path
+) -> None:
     (endpoint,) = etcd.settings.endpoints
     other, ended, unreachable = (f"{name}-{uuid.uuid4().hex}" for name in ("other", "ended", "unreachable"))
     with closing(EtcdStore(etcd.settings)) as store:

@@ -1,5 +1,5 @@
-"""Ranks that stand, as their agent sees them: real processes, stopped and killed; the agent's time is set by
-hand."""
+"""Hanging ranks, as their agent sees them: real processes, stopped and killed; the test sets the agent's
+clock."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Scene:
         wait_for(lambda: self.line() != before)
 
     def look(self, seconds: float, *, alive: bool = False) -> Stall | None:
-        """Let time pass, look by look; between two, who is ``alive`` has a heartbeat."""
+        """Let time pass, look by look; a rank that is ``alive`` beats between two looks."""
         stall = self.ranks.look()
         for _ in range(round(seconds / 5.0)):
             if alive:
@@ -122,7 +122,7 @@ def test_a_rank_that_beats_is_left_alone_and_one_that_is_stopped_is_killed(scene
     assert scene.look(15.0) is None, "the next one is being started"
 
 
-def test_one_that_goes_on_just_before_its_time_is_over_lives(scene: Scene) -> None:
+def test_a_rank_that_continues_just_before_its_deadline_lives(scene: Scene) -> None:
     rank = scene.begin()
     scene.look(0.0)
     rank.send_signal(signal.SIGSTOP)
@@ -133,7 +133,7 @@ def test_one_that_goes_on_just_before_its_time_is_over_lives(scene: Scene) -> No
     assert rank.poll() is None
 
 
-def test_who_stood_together_with_its_agent_is_given_time(scene: Scene) -> None:
+def test_a_rank_that_was_stopped_together_with_its_agent_is_given_time(scene: Scene) -> None:
     rank = scene.begin()
     scene.look(0.0)
     rank.send_signal(signal.SIGSTOP)
@@ -145,7 +145,7 @@ def test_who_stood_together_with_its_agent_is_given_time(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_one_that_stands_before_it_is_ready_is_killed_later(scene: Scene, comes: bool) -> None:
+def test_a_rank_that_hangs_before_it_is_ready_is_killed_later(scene: Scene, comes: bool) -> None:
     """While it imports, or before it has said anything at all."""
     rank = scene.begin(-1.0, command=RANK if comes else "import sys; sys.stdin.read()")
     wait_for(lambda: b"LOCAL_RANK=0" in Path(f"/proc/{rank.pid}/environ").read_bytes())
@@ -159,7 +159,7 @@ def test_one_that_stands_before_it_is_ready_is_killed_later(scene: Scene, comes:
     assert rank.wait(SOON) == -signal.SIGKILL
 
 
-def test_one_that_leaves_is_not_missed(scene: Scene) -> None:
+def test_a_rank_that_leaves_is_not_reported(scene: Scene) -> None:
     rank = scene.begin()
     scene.look(0.0)
     assert rank.stdin is not None
@@ -169,7 +169,7 @@ def test_one_that_leaves_is_not_missed(scene: Scene) -> None:
     assert scene.ranks.dead is None
 
 
-def test_one_that_makes_no_progress_is_told_of_and_left_to_its_watchdog(scene: Scene) -> None:
+def test_a_rank_without_progress_is_reported_and_left_to_its_watchdog(scene: Scene) -> None:
     rank = scene.begin(51.0)
     stall = scene.look(10.0, alive=True)
     assert stall is not None
@@ -178,7 +178,7 @@ def test_one_that_makes_no_progress_is_told_of_and_left_to_its_watchdog(scene: S
     assert rank.poll() is None
 
 
-def test_one_that_has_died_and_is_not_started_anew_is_found(scene: Scene) -> None:
+def test_a_rank_that_has_died_and_is_not_restarted_is_found(scene: Scene) -> None:
     """The agent's own thread stands, say."""
     rank = scene.begin()
     scene.look(0.0)
@@ -192,7 +192,7 @@ def test_one_that_has_died_and_is_not_started_anew_is_found(scene: Scene) -> Non
     assert scene.ranks.dead is not None
 
 
-def test_the_run_is_told_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Scene) -> None:
+def test_a_stall_is_recorded_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Scene) -> None:
     ledger = Ledger(MemoryStore(), "r")
     ledger.open_run(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
     leader = ledger.lead("me", ledger.store.grant(99))
@@ -212,7 +212,7 @@ def test_the_run_is_told_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Sce
         _pass_time(scene, lambda: ledger.node("n") is None)
     finally:
         registration.close()
-    reports = [e for e in ledger.history() if isinstance(e, _TOLD)]
+    reports = [e for e in ledger.history() if isinstance(e, _REPORTS)]
     assert [type(event) for event in reports] == [NodeStalled, NodeRecovered, NodeStalled, UnitFailed]
     assert isinstance(reports[-1], UnitFailed)
     assert reports[-1].failure.kind is FailureKind.HANG
@@ -220,7 +220,7 @@ def test_the_run_is_told_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Sce
         assert isinstance(stream.next(SOON)[0], NodeLeft)
 
 
-_TOLD: tuple[type[Event], ...] = (NodeStalled, NodeRecovered, UnitFailed)
+_REPORTS: tuple[type[Event], ...] = (NodeStalled, NodeRecovered, UnitFailed)
 
 
 def _pass_time(scene: Scene, until: Callable[[], object]) -> None:

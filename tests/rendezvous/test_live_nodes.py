@@ -49,7 +49,7 @@ def model():
 
 
 def prepared(batch, pause):
-    # Gives way only when told to: the test says when a unit gets on.
+    # Yields only when the test says so: the test decides when a unit progresses.
     time.sleep(pause)
     return batch
 """
@@ -198,7 +198,7 @@ def rank_of(agent: Agent) -> int:
     return found[0]
 
 
-def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
+def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     """By SIGTERM in the middle of a unit, by hand (one of two ranks), by SIGTERM to its rank, and while it
     still imports."""
     stage.config("c", pause=0.2)
@@ -234,7 +234,7 @@ def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
     assert rest.skip == committed.visit.batches
     wait_for(lambda: stage.began("by-hand", rest), "the rest to begin")
     assert stage.ledger.drain("by-hand", 600.0)
-    assert by_hand.wait(DEADLINE) == 0, "nobody need start it anew"
+    assert by_hand.wait(DEADLINE) == 0, "it need not be started anew"
     visits = stage.ledger.visits()
     assert [visit.whole for visit in visits] == [False, True]
     assert sum(visit.batches for visit in visits) == BATCHES
@@ -247,7 +247,7 @@ def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
         assert not [line for line in stage.log(name) if line["level"] == "error"]
 
 
-def test_who_slept_and_who_waited_goes_on_without_a_restart(stage: Stage) -> None:
+def test_nodes_that_slept_or_waited_continue_without_a_restart(stage: Stage) -> None:
     """A zombie's commit is refused, and it registers anew; an etcd that was away costs nothing."""
     stage.config("c", pause=0.05)
     agent = stage.start("node")
@@ -289,7 +289,7 @@ def test_who_slept_and_who_waited_goes_on_without_a_restart(stage: Stage) -> Non
     assert not [line for line in stage.log("node") if line["level"] == "error"]
 
 
-def test_a_hanging_and_a_killed_rank_are_told_apart(stage: Stage) -> None:
+def test_a_hanging_and_a_killed_rank_are_distinguished(stage: Stage) -> None:
     stage.config("hangs", pause=600.0)
     stage.config("c", pause=0.05)
     agent = stage.start("node")

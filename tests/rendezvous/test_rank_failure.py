@@ -66,7 +66,7 @@ with open(sys.argv[1], "w") as dump:
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "told"),
+    ("how", "kind", "pattern"),
     [
         ("hang", FailureKind.HANG, r"no progress for 1 s \(at \S+ in busy_waiting <- \S+ in die <- "),
         ("native", FailureKind.HANG, r"no progress for 1 s \(at \S+ in die <- "),
@@ -80,7 +80,7 @@ with open(sys.argv[1], "w") as dump:
         ("not at all", FailureKind.CRASH, "killed from outside"),
     ],
 )
-def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, told: str) -> None:
+def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, pattern: str) -> None:
     dead = subprocess.run(
         [sys.executable, "-c", DYING, str(tmp_path / "0"), how], timeout=30, capture_output=True, check=False
     )
@@ -88,7 +88,7 @@ def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, to
     found, story, attempt = take_rank_failure(tmp_path)
     assert found is kind
     assert attempt == (7 if how == "hang in a save" else 8), "a crash counts against what was begun last"
-    assert re.search(told, story), story
+    assert re.search(pattern, story), story
     assert list(tmp_path.iterdir()) == [], "a failure is read once"
 
 

@@ -181,23 +181,23 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
         assert registration.node.registration > before.registration
 
 
-@pytest.mark.parametrize(("told", "to_blame"), [(None, 1), (True, 0), (False, 1)])
+@pytest.mark.parametrize(("saving_hangs", "to_blame"), [(None, 1), (True, 0), (False, 1)])
 def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
-    ledger: Ledger, told: bool | None, to_blame: int
+    ledger: Ledger, saving_hangs: bool | None, to_blame: int
 ) -> None:
     """The one in training, unless it is known that the other one's save hangs."""
     with registered(ledger) as registration:
         saving = ledger.mark_trained(assign(ledger, registration))
         assert saving is not None
         training = assign(ledger, registration, "c1")
-        hung = saving.token if told else training.token
-        registration.renew(RankFailure(FailureKind.HANG, "why", None if told is None else hung), SOON)
+        hung = saving.token if saving_hangs else training.token
+        registration.renew(RankFailure(FailureKind.HANG, "why", None if saving_hangs is None else hung), SOON)
         failures = [config.failures for config in ledger.state().configs.values()]
-        assert [len(told) for told in failures] == [1 - to_blame, to_blame]
+        assert [len(each) for each in failures] == [1 - to_blame, to_blame]
         state = ledger.state()
         (left,) = state.underway()
         assert left.unit.config == ("c1", "c")[to_blame]
-        assert not state.stands(left), "whoever leads withdraws it"
+        assert not state.stands(left), "the leader withdraws it"
 
 
 def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
@@ -208,7 +208,7 @@ def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -
         assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
 
 
-def test_a_node_that_was_asked_to_leave_is_so_when_its_ranks_are_started_anew(ledger: Ledger) -> None:
+def test_a_draining_node_still_drains_when_its_ranks_are_restarted(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.drain("n", 7.0)
         registration.renew(GONE, SOON)

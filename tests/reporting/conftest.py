@@ -1,4 +1,4 @@
-"""A run's history as it might have been, in which much went wrong."""
+"""A possible history of a run in which much went wrong."""
 
 from __future__ import annotations
 

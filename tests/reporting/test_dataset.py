@@ -93,7 +93,7 @@ def test_pictures_of_other_numbers_are_scaled_and_large_ones_thinned() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (64,), (3, 4), (8, 8, 2), (8, 8, 8, 3)])
-def test_what_is_no_image_has_no_picture(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_sample_that_is_no_image_has_no_picture(shape: tuple[int, ...], tmp_path: Path) -> None:
     url = str(tmp_path / "out")
     manifest = prepare(lambda: {"x": np.ones((3, *shape))}, url, partitions=1, seed=0)
     assert manifest.columns == (Column("x", "<f8", shape),)

@@ -27,7 +27,7 @@ def row(config: str, reason: str) -> ConfigResult:
     return ConfigResult(config, {}, Status.FAILED, reason, [], [])
 
 
-def test_each_reason_is_told_once(tmp_path: Path) -> None:
+def test_each_reason_is_listed_once(tmp_path: Path) -> None:
     (tmp_path / "node-1.log").touch()
     names = [f"c{i:04d}" for i in range(7)]
     events = [failed(name, node, i) for i, name in enumerate(names) for node in ("node-0", "node-1")]
@@ -41,7 +41,7 @@ def test_each_reason_is_told_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_live_view_tells_a_failure_once_in_a_line() -> None:
+def test_a_live_view_shows_a_failure_once_in_a_line() -> None:
     file = io.StringIO()
     line = "TypeError: no such layer my_net.py:7 in step: self.layer(x)"
     why = "epoch 0 failed alike on node-0, node-1: exception: "

@@ -77,7 +77,7 @@ def test_the_forecast_is_what_comes_once_units_are_known() -> None:
     assert after_visits[-1].forecast == pytest.approx(done.seconds)
 
 
-def test_who_is_lost_leaves_its_work_to_the_others_and_is_no_gap() -> None:
+def test_a_lost_node_leaves_its_work_to_the_others_and_is_no_gap() -> None:
     """What is lost is a unit and the wait for its lease, not the node's speed."""
     alone = gap(played().state)
     lost = gap(played(faults="kill node-1 at 50").state)
@@ -87,14 +87,14 @@ def test_who_is_lost_leaves_its_work_to_the_others_and_is_no_gap() -> None:
     assert lost.share < 0.1
 
 
-def test_who_joins_late_is_not_missed_before() -> None:
+def test_a_node_that_joins_late_does_not_count_before() -> None:
     plan = replace(PLAN, min_nodes=1, max_nodes=2)
     joined = gap(played(Times(usual=10.0), "join node-9 at 165", plan, configs=8).state)
     assert joined is not None
     assert joined.share < 0.05
 
 
-def test_a_run_that_stands_still_has_none() -> None:
+def test_a_stalled_run_has_no_gap() -> None:
     done = played(faults="\n".join(f"kill node-{i} at 30" for i in range(4)))
     assert done.state.outcome is None
     assert gap(done.state) is None
@@ -120,6 +120,6 @@ def test_a_run_in_which_much_went_wrong(past: Any) -> None:
     assert (at_end.forecast, round(at_end.bound, 6)) == (9.0, 5.6)
 
 
-def test_it_is_told_while_the_run_goes_on(past: Any) -> None:
+def test_the_gap_is_shown_while_the_run_goes_on(past: Any) -> None:
     assert summary_line(past.state, None, None, verbose=True).endswith(", optimality gap 60.7%")
     assert "gap" not in summary_line(past.state, None, None)

@@ -89,7 +89,7 @@ def test_every_unit_is_a_bar_that_says_what_it_was(page: Page) -> None:
     assert tip.inner_text() == "about 2.5 s: node-1 was lost"
 
 
-def test_the_optimality_gap_is_told(page: Page) -> None:
+def test_the_optimality_gap_is_shown(page: Page) -> None:
     text = " ".join(page.locator("#gap").inner_text().split())
     assert text.startswith("The run took 9.0 s; with the seconds that its units took")
     assert "before 5.6 s. Without hops, waits and lost work it would be 1.61 times as fast" in text
@@ -108,7 +108,7 @@ def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None
     assert (opacity("c0000"), opacity("c0001")) == ("0.12", "1")
 
 
-def test_what_users_named_is_text(page: Page) -> None:
+def test_names_given_by_users_are_escaped(page: Page) -> None:
     assert '<b>odd & "quoted"</b>' in page.locator("#leaderboard").inner_text()
     assert page.locator("b", has_text="odd").count() == 0
 
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_has_a_report(past: Any, events: int) -> None:
     assert "out of reach" in text
 
 
-def test_how_choices_did_is_told(past: Any) -> None:
+def test_the_costs_of_strategies_are_shown(past: Any) -> None:
     assert "How strategies did" not in report(past, None)
     tried = type(past)({"c0000": {"lr": 0.1}})
     tried.join("node-0", "node-1")
@@ -302,7 +302,7 @@ def test_training_lies_beside_validation() -> None:
     assert groups[0].name == "loss", "the objective's comes first"
 
 
-def test_what_lies_beside_has_one_scale_where_that_says_something() -> None:
+def test_charts_side_by_side_share_a_scale_where_that_helps() -> None:
     def heights(**metrics: Sequence[float]) -> list[list[float]]:
         (group,) = curves.groups([curve(**metrics)], "val_loss")
         return [[dot.y for dot in panel.lines[0].dots] for panel in group.panels]
@@ -370,7 +370,7 @@ def test_a_long_failure_squeezes_nothing(browser: Browser, past: Any, tmp_path: 
     assert box is not None
     assert box["x"] + box["width"] <= width, "in view"
     status.locator("summary").click()
-    assert STORY in status.inner_text(), "all of it, when asked for"
+    assert STORY in status.inner_text(), "all of it, on request"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
 

@@ -70,7 +70,7 @@ def test_without_a_limit_everything_is_shown() -> None:
     assert sum(line.startswith("c0") for line in shown) == 50
 
 
-def test_time_to_go_is_told_once_a_unit_was_timed() -> None:
+def test_the_remaining_time_is_shown_once_a_unit_was_timed() -> None:
     known = state(4, 2)
     assert summary_line(known, ACCURACY, 3.0) == "0/160 units, 2 nodes, 0:03 gone, about 0:40 to go"
     unknown = State(plan=PLAN, configs=known.configs, nodes=known.nodes)
@@ -81,7 +81,7 @@ def curve(*values: float) -> tuple[Point, ...]:
     return tuple(Point(i, i, {"val_accuracy": value}, ends=True) for i, value in enumerate(values, start=1))
 
 
-def test_the_best_so_far_is_told_and_how_far_the_others_are() -> None:
+def test_the_best_so_far_is_shown_and_how_far_the_others_are() -> None:
     known = replace(
         state(3, 1),
         curves={
@@ -98,7 +98,7 @@ def test_the_best_so_far_is_told_and_how_far_the_others_are() -> None:
     assert "best" not in gaps["c0002"]
 
 
-def test_a_hop_is_told_by_where_it_comes_from() -> None:
+def test_a_hop_is_shown_with_the_node_it_comes_from() -> None:
     known = state(4, 4)
     ref = CheckpointRef("/a", "d", 81_499)
     attempts = {name: replace(a, input=ref) for name, a in known.attempts.items()}
@@ -124,7 +124,7 @@ def test_a_node_whose_ranks_are_not_ready_yet_is_starting() -> None:
     ]
 
 
-def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> None:
+def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
     gang = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), max_nodes=2)
     both = replace(state(3, 2), plan=gang, attempts={})
     shown = drawn(progress_view(both, ACCURACY, None), 120)
@@ -144,7 +144,7 @@ def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> 
     assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
 
 
-def test_what_users_code_says_is_shown_as_it_is() -> None:
+def test_output_of_users_code_is_shown_unchanged() -> None:
     file = io.StringIO()
     message = "c0001 failed: [batch, time] in [/data] is :smile:"
     with LiveView(ACCURACY, Console(file=file)) as view:
@@ -201,5 +201,5 @@ def test_a_terminal_has_a_table_that_moves(past: Any) -> None:
     text = played(past, terminal=True)
     assert "\x1b" in text
     assert "state from" in text
-    assert "epoch 1/2 val_acc" not in text, "the table tells it"
+    assert "epoch 1/2 val_acc" not in text, "the table shows it"
     assert "c0003 failed: the loss is NaN" in text

@@ -46,7 +46,7 @@ def test_a_nodes_time_adds_up(past: Any) -> None:
         assert parts == pytest.approx(share.present)
 
 
-def test_what_is_saved_behind_a_unit_is_no_work_of_its_node(past: Any) -> None:
+def test_a_save_behind_the_next_unit_is_no_work_of_its_node(past: Any) -> None:
     run = type(past)({"c0000": {"lr": 0.1}, "c0001": {"lr": 0.2}})
     run.join("node-0")
     run.place()
@@ -112,14 +112,14 @@ def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
     assert known.quarantines == []
 
 
-def test_what_a_lost_node_had_begun_ends_with_it(past: Any) -> None:
+def test_the_work_of_a_lost_node_ends_with_it(past: Any) -> None:
     line = timeline(past.events)
     (lost,) = [span for span in line.spans if span.lost and span.node == "node-1"]
     left = next(mark.at for mark in line.marks if mark.text == "node-1 was lost")
     assert lost.end <= left
 
 
-def test_marks_tell_faults_from_the_rest(past: Any) -> None:
+def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
     texts = {mark.text: mark for mark in timeline(past.events).marks}
     faults = [text for text, mark in texts.items() if mark.fault]
     assert faults == [
@@ -150,7 +150,7 @@ def test_nothing_has_happened_yet(past: Any) -> None:
     assert (line.spans, line.marks, line.shares, line.seconds) == ([], [], [], 0.0)
 
 
-def test_trials_of_a_gang_are_no_lost_work(past: Any) -> None:
+def test_profiles_of_a_gang_are_no_lost_work(past: Any) -> None:
     tried = type(past)({"c0000": {"lr": 0.1}})
     tried.join("node-0", "node-1")
     tried.place()

@@ -1,4 +1,4 @@
-"""Bytes moved: Table 2 of the paper, and what a history tells."""
+"""Bytes moved: Table 2 of the paper, and the traffic in a history."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_configs_that_differ_count_each_by_its_own() -> None:
     assert central.bytes == 2 * (10 * 1 + 1000 * 2 + 1000 * 2)
 
 
-def test_what_a_history_tells(past: Any, manifest: Manifest) -> None:
+def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -> None:
     _, visits = gather(past.events)
     hosts = {"node-0": "one", "node-1": "two", "node-2": "one"}
     summary = summarize_traffic(visits, manifest, hosts)
@@ -56,12 +56,12 @@ def test_what_a_history_tells(past: Any, manifest: Manifest) -> None:
     assert (summary.dataset, summary.read) == (200_000, 300_000), "nodes of one host share what they read"
 
 
-def test_replicas_that_nothing_was_trained_on_were_read_too(manifest: Manifest) -> None:
+def test_unused_replicas_were_read_too(manifest: Manifest) -> None:
     one = replace(visit("c", 0, 0, 1, 1), replicas=(1,))
     assert summarize_traffic({"c": [one]}, manifest, {}).read == 200_000
 
 
-def test_what_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
+def test_a_partition_that_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
     limited = [replace(visit("c", at // 2, at % 2, 1, 1), cached=(at % 2,), attempt=at) for at in range(4)]
     summary = summarize_traffic({"c": limited}, manifest, {})
     assert (summary.read, summary.limited) == (400_000, True)
@@ -70,7 +70,7 @@ def test_what_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
     assert not summarize_traffic({"c": [replace(limited[0], cached=None)]}, manifest, {}).limited
 
 
-def test_what_was_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
+def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
     home = visit("c", 0, 0, 1, 1)
     away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]
     assert summarize_traffic({"c": [home, *away]}, manifest, {}).read == 200_000

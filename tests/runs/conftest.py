@@ -124,7 +124,7 @@ def finished(project: Path) -> RunResult:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No node outlives a test, even if whoever started it was killed."""
+    """No node outlives a test, even if the process that started it was killed."""
     yield
     assert _nodes_below(tmp_path_factory.getbasetemp()) == []
 

@@ -1,5 +1,5 @@
-"""The agents of this machine's nodes: started anew when they die, not when they leave, and what is said when
-all have ended. Other programs stand in for torchrun."""
+"""The agents of this machine's nodes: restarted when they die, not when they leave, and the message when all
+have ended. Other programs stand in for torchrun."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def commit(revision: int) -> Event:
     return UnitCommitted(revision, Visit(Unit("c", 0, 0), 0, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0))
 
 
-def test_what_users_code_has_started_ends_with_the_nodes(make: Make, tmp_path: Path) -> None:
+def test_processes_that_users_code_has_started_end_with_the_nodes(make: Make, tmp_path: Path) -> None:
     """Also what has left its parent, process group and session: it is nobody's child any more."""
     daemon = f"setsid sh -c 'sleep 1000 & echo $! > {tmp_path}/daemon' &"
     with make(f"{daemon}\nsleep 1000 & echo $! > {tmp_path}/child\nwait"):
@@ -94,17 +94,17 @@ def is_running(pid: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
+def test_torchruns_logs_are_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
     logs = tmp_path / "a-run" / "logs"
     leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"
-    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
-        keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
+    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/note; exec sleep 60") as agents:
+        keep_until(agents, lambda: (tmp_path / "note").exists() and (tmp_path / "note").read_text() != "")
         assert (logs / "scratch" / "cerebro-dumps-x").is_dir()
-    assert Path((tmp_path / "told").read_text().strip()) == logs / "torchrun"
+    assert Path((tmp_path / "note").read_text().strip()) == logs / "torchrun"
     assert not (logs / "scratch").exists(), "what a killed agent leaves goes with the others' end"
 
 
-def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
+def test_a_dead_agent_is_restarted_after_longer_and_longer_pauses(
     make: Make, tmp_path: Path, said: list[str]
 ) -> None:
     with make("exit 3") as agents:
@@ -120,7 +120,7 @@ def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
     )
 
 
-def test_a_kill_is_told_as_one(make: Make, said: list[str]) -> None:
+def test_a_kill_is_reported_as_a_kill(make: Make, said: list[str]) -> None:
     with make("kill -9 $$") as agents:
         keep_until(agents, lambda: bool(said))
     assert said[0].startswith("n was killed (SIGKILL); to be started anew")
@@ -136,7 +136,7 @@ def test_a_commit_ends_the_count(make: Make, said: list[str]) -> None:
         assert "in 0.05 s" in said[-1]
 
 
-def test_who_was_asked_to_leave_is_not_started_again(make: Make, tmp_path: Path, said: list[str]) -> None:
+def test_an_agent_of_a_drained_node_is_not_restarted(make: Make, tmp_path: Path, said: list[str]) -> None:
     with make("exit 1") as agents:
         agents.observe([NodeDraining(SINCE + 1, "n", 30.0), NodeDraining(SINCE + 2, "another", 30.0)])
         keep_until(agents, lambda: agents.left)
@@ -157,7 +157,7 @@ def test_who_was_asked_to_leave_is_not_started_again(make: Make, tmp_path: Path,
     ],
     ids=["before this start", "under an older registration", "another node"],
 )
-def test_what_does_not_ask_this_node_to_leave(make: Make, tmp_path: Path, events: list[Event]) -> None:
+def test_these_events_do_not_drain_this_node(make: Make, tmp_path: Path, events: list[Event]) -> None:
     with make("exit 1") as agents:
         for event in events:
             agents.observe([event])
@@ -173,16 +173,16 @@ def test_the_end_of_the_run_ends_a_node_for_good(make: Make, tmp_path: Path, sai
 
 
 def test_stopping_gives_the_grace(make: Make, tmp_path: Path, said: list[str]) -> None:
-    script = f"trap 'echo $CEREBRO_GRACE $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/told; exit 1' TERM\n"
+    script = f"trap 'echo $CEREBRO_GRACE $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/note; exit 1' TERM\n"
     with make(script + f"touch {tmp_path}/ready\nwhile :; do sleep 0.01; done", grace=12.5) as agents:
         keep_until(agents, (tmp_path / "ready").exists)
-    assert (tmp_path / "told").read_text() == "12.5 13\n"
+    assert (tmp_path / "note").read_text() == "12.5 13\n"
     assert said == [
         "stopping the nodes: within 12.5 s they finish their units or save them part-way (Ctrl-C: at once)"
     ]
 
 
-def test_who_does_not_end_in_time_is_killed(make: Make, tmp_path: Path) -> None:
+def test_an_agent_that_does_not_end_in_time_is_killed(make: Make, tmp_path: Path) -> None:
     script = f"trap '' TERM\ntouch {tmp_path}/ready\nwhile :; do sleep 0.01; done"
     with make(script) as agents:
         keep_until(agents, (tmp_path / "ready").exists)

@@ -72,7 +72,7 @@ def ended(beside: BackgroundCheck, state: State) -> None:
         time.sleep(0.05)
 
 
-def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
+def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")
     recipe = load_recipe(RECIPE, root=tmp_path)
@@ -112,7 +112,7 @@ def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
     assert why_unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
 
 
-def test_json_and_back() -> None:
+def test_a_checked_config_survives_json() -> None:
     checked = CheckedConfig(
         {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
     )

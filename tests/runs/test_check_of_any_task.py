@@ -53,7 +53,7 @@ def jobs() -> Sequence[UnitJob]:
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_what_does_not_hop_is_named(forgetful: bool, tmp_path: Path) -> None:
+def test_state_that_does_not_hop_is_named(forgetful: bool, tmp_path: Path) -> None:
     SEEN.clear()
     task: Any = Sums(forgetful=forgetful)
     found = check_exactness(task, jobs(), tmp_path, str(tmp_path), 60.0)

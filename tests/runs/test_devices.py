@@ -19,7 +19,9 @@ def test_devices_are_counted_by_their_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "devices"), [("", ()), ("3", ("3",)), ("GPU-1f, GPU-2e", ("GPU-1f", "GPU-2e"))]
 )
-def test_what_the_environment_names_goes_before(tmp_path: Path, named: str, devices: tuple[str, ...]) -> None:
+def test_devices_named_in_the_environment_come_first(
+    tmp_path: Path, named: str, devices: tuple[str, ...]
+) -> None:
     (tmp_path / "nvidia0").touch()
     assert visible_devices({"CUDA_VISIBLE_DEVICES": named}, tmp_path) == devices
 

@@ -1,4 +1,4 @@
-"""What two trainings' moments say of hopping."""
+"""Explanations of differences between two trainings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_equal_trainings_have_no_differences() -> None:
     assert differences(course, course) == []
 
 
-def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_first() -> None:
+def test_each_name_is_listed_once_where_it_differs_first_with_likely_causes_on_top() -> None:
     ordinary = [
         moment({"weight a": "#1", "attribute n": "1"}),
         moment({"weight a": "#2", "attribute n": "2"}),
@@ -27,11 +27,13 @@ def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_fi
     ]
     found = differences([*ordinary, ordinary[1]], [*units, units[1]])
     assert [(d.name, d.at) for d in found] == [("attribute n", units[1]), ("weight a", units[1])]
-    told = explain(found)
-    assert told.startswith("attribute n is 2 in one ordinary fit and 0 in units, after batch 1 of unit 2")
-    assert "1 value of weight" in told
-    assert "then the config hopped" in told
-    assert "#" not in told
+    explanation = explain(found)
+    assert explanation.startswith(
+        "attribute n is 2 in one ordinary fit and 0 in units, after batch 1 of unit 2"
+    )
+    assert "1 value of weight" in explanation
+    assert "then the config hopped" in explanation
+    assert "#" not in explanation
 
 
 def test_a_name_that_only_one_has_differs() -> None:
@@ -41,12 +43,12 @@ def test_a_name_that_only_one_has_differs() -> None:
 
 
 def test_the_advice_is_by_where_it_differs_first() -> None:
-    def told(hops: int, parts: int) -> str:
+    def explanation(hops: int, parts: int) -> str:
         return explain(differences([moment({"weight a": "1"})], [moment({"weight a": "2"}, hops, parts)]))
 
-    assert "before the first hop" in told(0, 0)
-    assert "the config hopped" in told(1, 0)
-    assert "inside the unit" in told(1, 1)
+    assert "before the first hop" in explanation(0, 0)
+    assert "the config hopped" in explanation(1, 0)
+    assert "inside the unit" in explanation(1, 1)
 
 
 def test_a_training_that_takes_another_course_is_not_compared_further() -> None:
@@ -57,7 +59,7 @@ def test_a_training_that_takes_another_course_is_not_compared_further() -> None:
     assert other.name == "course"
 
 
-def test_what_varies_by_itself_says_nothing_of_hopping() -> None:
+def test_a_value_that_varies_by_itself_is_not_blamed_on_hopping() -> None:
     found = differences(
         [moment({"logged seconds": "1", "weight a": "1"})], [moment({"logged seconds": "2", "weight a": "2"})]
     )

@@ -46,9 +46,9 @@ def test_the_weights_are_those_of_the_best_epoch(finished: RunResult, model: Pat
     assert checkpoint["global_step"] == 23 * checkpoint["epoch"], "45 batches an epoch, 2 to a step"
 
 
-def test_the_card_tells_where_it_comes_from(finished: RunResult, model: Path) -> None:
+def test_the_card_says_where_the_model_comes_from(finished: RunResult, model: Path) -> None:
     best, text = finished.best, (model / "README.md").read_text()
-    for told in (
+    for part in (
         f"# finished, {best.config}",
         f"| lr | {best.hparams['lr']} |",
         f"| val_acc | {best.best:.4g} |",
@@ -59,7 +59,7 @@ def test_the_card_tells_where_it_comes_from(finished: RunResult, model: Path) ->
         str(finished.lines[-1].digest),
         *(visit.output.digest[:12] for visit in best.visits[:3]),
     ):
-        assert told in text
+        assert part in text
     record = json.loads((model / "record.json").read_text())
     assert record["hparams"] == dict(best.hparams)
     assert record["visits"][0]["output"]["digest"] == best.visits[0].output.digest
@@ -74,7 +74,7 @@ def test_a_folder_that_holds_something_is_left_alone(finished: RunResult, model:
     assert [path.name for path in model.parent.iterdir()] == ["best"]
 
 
-def test_who_is_not_there_is_told_by_name(finished: RunResult, tmp_path: Path) -> None:
+def test_an_unknown_config_is_reported_by_name(finished: RunResult, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="c0000"):
         export(finished, tmp_path / "new", "c00")
     assert not (tmp_path / "new").exists()
@@ -86,9 +86,9 @@ def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
     assert page.count("<rect") == sum(len(row.visits) for row in finished.leaderboard)
 
 
-def test_a_report_goes_where_it_is_told_to(finished: RunResult, tmp_path: Path) -> None:
-    told = write_report(finished, tmp_path / "new" / "a.html")
-    assert Path(told).read_text().startswith("<!doctype html>")
+def test_a_report_is_written_to_the_given_path(finished: RunResult, tmp_path: Path) -> None:
+    path = write_report(finished, tmp_path / "new" / "a.html")
+    assert Path(path).read_text().startswith("<!doctype html>")
     with pytest.raises(RunError, match="cannot write the report"):
         write_report(finished, "nowhere://bucket/a.html")
 

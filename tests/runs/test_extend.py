@@ -101,7 +101,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     assert head.digest == row.checkpoint.digest
 
 
-def test_what_reads_the_length_is_named_and_nothing_is_changed(finished: RunResult) -> None:
+def test_code_that_reads_the_length_is_named_and_nothing_is_changed(finished: RunResult) -> None:
     spec = finished.folder.spec.read_bytes()
     with pytest.raises(RunError) as refused:
         cerebro_elastic.extend(finished.folder.path, epochs=4)
@@ -127,7 +127,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("why", WRONG)
-def test_what_cannot_be_is_refused_in_words(why: str, finished: RunResult) -> None:
+def test_an_impossible_extension_is_refused_with_a_reason(why: str, finished: RunResult) -> None:
     wish, text = WRONG[why]
     with pytest.raises(RunError, match=text):
         planned(finished, wish)

@@ -121,7 +121,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
         done = units(folder)
         wait_for(lambda: units(folder) > done + 10, "units after the store's death")
         assert processes_of(STORMY, f"--data-dir {folder.etcd}") not in ([], [etcd])
-        assert (set(ranks(STORMY)), joins(folder)) == (before, joined), "nobody else was started again"
+        assert (set(ranks(STORMY)), joins(folder)) == (before, joined), "no other process was started again"
         os.kill(min(before), signal.SIGKILL)
         wait_for(lambda: len(set(ranks(STORMY)) - before) == 1, "the dead rank to be started anew")
         wait_for(lambda: units(folder) > done + 20, "units after the rank's death")
@@ -136,12 +136,12 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))
     events = read_journal(folder.history)
-    # Whoever led decided as any other controller would have.
+    # Each leader decided as any other controller would have.
     assert divergence(events, Auto(), make_search(result.recipe)) is None
     # A unit that was stopped part-way has two visits.
     assert sum(isinstance(e, UnitCommitted) and e.visit.whole for e in events) == 4 * 3 * EPOCHS
     back = [event for event in events[len(stopped) :] if isinstance(event, NodeReady)]
-    assert all(event.cached == (0, 1, 2) for event in back), "who comes back has what it had"
+    assert all(event.cached == (0, 1, 2) for event in back), "a node that comes back has its old cache"
     lost = {event.token for event in events if isinstance(event, UnitWithdrawn)}
     lost |= {event.failure.attempt for event in events if isinstance(event, UnitFailed)}
     trained = {event.token for event in events if isinstance(event, UnitTrained)}

@@ -1,4 +1,4 @@
-"""The lock of a run's folder: one process each, and who looks takes it from nobody."""
+"""The lock of a run's folder: one process holds it, and a check takes it from nobody."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_second_host_on_a_machine_has_a_folder_beside_the_first_ones(tmp_pat
         assert third.path.name == "r", "it is free again"
 
 
-def test_who_looks_whether_a_folder_is_in_use_hinders_nobody(tmp_path: Path) -> None:
+def test_checking_whether_a_folder_is_in_use_blocks_nobody(tmp_path: Path) -> None:
     folder, ended = run_folder("r", tmp_path), threading.Event()
 
     def look() -> None:

@@ -1,8 +1,8 @@
 """Records that were changed, by an accident or by somebody who knows how they are made: each field of each
 line of a run's history, and of all that was made of it, one at a time.
 
-What a forger makes anew besides a line grows from test to test. Who makes all anew that the run has left,
-checkpoints included, is found out only by those who have noted a head of the record.
+From test to test a forger makes more anew besides a line. A forger who makes all files of the run anew,
+checkpoints included, is detected only with a head of the record that was noted before.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def names(path: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def wrong(run: RunResult) -> set[str]:
-    """What ``verify`` finds broken."""
+    """The violations that ``verify`` finds."""
     return {violation.invariant for violation in verify(run)}
 
 
@@ -196,7 +196,7 @@ class TestTheHistory:
             assert bool(found) == (body["revision"] <= last)
             assert [violation.invariant for violation in violations(check_report(forged))] == ["report"]
 
-    def test_an_end_that_is_missing_is_found_by_what_is_of_later(self, folder: RunFolder) -> None:
+    def test_a_missing_end_is_found_by_later_files(self, folder: RunFolder) -> None:
         lines, origins = read_lines(folder.history), known_origins(folder)
         assigned = max(origin.attempt for origin in origins)
         for length in range(2, len(lines)):
@@ -204,19 +204,19 @@ class TestTheHistory:
             assert bool(found) == (lines[length - 1].event.revision < assigned)
             assert not list(record_chain.checkpoints(lines[:length], origins, grows=True))
 
-    def test_a_head_that_was_noted_is_asked_for(self, folder: RunFolder) -> None:
+    def test_verify_checks_a_head_that_was_noted(self, folder: RunFolder) -> None:
         head = RunResult(folder).head
         assert head is not None
         shutil.rmtree(folder.path / "checkpoints")
         (folder.path / "checkpoints").mkdir()
         folder.report.unlink()
         write(folder, bodies(folder)[:-1], heads=True)
-        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", head.digest])
-        assert told.exit_code == 1
-        assert f"no line of it has the head {head.digest}" in told.output
+        command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", head.digest])
+        assert command.exit_code == 1
+        assert f"no line of it has the head {head.digest}" in command.output
         noted = str(RunResult(folder).lines[-1].digest)
-        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
-        assert "goes on from the head" in told.output
+        command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
+        assert "goes on from the head" in command.output
 
     def test_one_that_looks_like_that_of_an_earlier_version_is_found_out(self, folder: RunFolder) -> None:
         looks_old(folder)
@@ -226,7 +226,7 @@ class TestTheHistory:
         (folder.path / "checkpoints").mkdir()
         assert "report" in wrong(RunResult(folder)), "which is of a record with digests"
 
-    def test_what_is_put_behind_its_end(self, folder: RunFolder) -> None:
+    def test_lines_that_are_appended(self, folder: RunFolder) -> None:
         """With digests that fit, and heads that were noted before."""
         true = bodies(folder)
         better = copy.deepcopy(true[3])
@@ -431,9 +431,9 @@ def test_the_command_names_visit_field_and_both_values_and_fails(folder: RunFold
     visit = true[number]["visit"]
     visit["metrics"]["val_loss"] = 0.001
     write(folder, true, heads=False)
-    told = CliRunner().invoke(app, ["replay", str(folder.path), "--config", visit["unit"]["config"]])
-    assert told.exit_code == 1
-    said = " ".join(told.output.split())
+    command = CliRunner().invoke(app, ["replay", str(folder.path), "--config", visit["unit"]["config"]])
+    assert command.exit_code == 1
+    said = " ".join(command.output.split())
     assert "metric val_loss: recorded 0.001, replayed 0." in said
     assert "best val_loss: recorded 0.001, replayed 0." in said
     assert "1 of 4 visits of" in said

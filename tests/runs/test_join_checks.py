@@ -1,4 +1,4 @@
-"""What a machine must have before it joins a run."""
+"""Requirements that a machine must meet before it joins a run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is asked to leave; the
-process that led is killed, and another finishes the run. The verdict is the record of who is left."""
+"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is drained; the
+leader's process is killed, and another finishes the run. The verdict is the record of the survivors."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         wait_for(lambda: all(visits(node) > 1 for node in nodes), "units on all nodes")
         state = cerebro_elastic.open_run(RUN, home=elsewhere)
         assert state.spec == ledger.spec()
-        # By their speeds: whoever was slowed by the others' start may have given its own away.
+        # By their speeds: a node that was slowed by the others' start may have given its own away.
         assert {name for home in ledger.state().homes.values() for name in home} >= set(nodes)
 
         # Asked to leave, by command or by SIGTERM, nodes finish what they have; their partitions move.
@@ -144,7 +144,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
             lambda: set(ledger.state().homes.values()) == {("node-0",), ("other",)}, "its partitions to move"
         )
 
-        # Whoever joined takes over from the one that is killed, whose nodes end with it.
+        # The process that joined takes over from the killed one, whose nodes end with it.
         leader = ledger.state().leader
         first.kill()
         wait_for(lambda: set(ledger.state().nodes) == {"other"}, "the dead ones' leases to end")
@@ -168,7 +168,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         "other": set(),
         "guest": set(),
     }
-    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "nobody was started again"
+    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "no node was started again"
     assert "left the run" in (tmp_path / "guest.log").read_text()
     assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
     result = cerebro_elastic.open_run(RUN, home=elsewhere)
@@ -176,9 +176,9 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", *nodes}
     assert verify(result) == []
     # From a machine that has nothing of the run but the address of its etcd, and storage in common.
-    told = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
-    assert verify(told) == []
-    assert all(visit.same for visit in replay(told, told.best.config))
+    reopened = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
+    assert verify(reopened) == []
+    assert all(visit.same for visit in replay(reopened, reopened.best.config))
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -241,8 +241,8 @@ def wasted(events: list[Event], node: str) -> set[int]:
 
 
 def begun(log: Path) -> set[int]:
-    """The attempts of which the node has trained a batch. Others it got in the moment in which it was asked
-    to leave; of some it did not even learn."""
+    """The attempts of which the node has trained a batch. It got others at the moment of its drain; some it
+    did not even see."""
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     given_up = [line for line in lines if line["event"] == "given up" and "after 0 batches" in line["why"]]
     return {line["attempt"] for line in lines if line["event"] == "began"} - {

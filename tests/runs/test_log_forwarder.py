@@ -59,7 +59,7 @@ def steps(config: str, places: Sequence[int]) -> list[tuple[str, float]]:
     return [(config, step) for place in places for step in (2 * place, 2 * place + 1)]
 
 
-def test_what_was_there_before_and_what_comes_are_written_once(record: Record) -> None:
+def test_earlier_and_later_rows_are_written_once(record: Record) -> None:
     record.commit("c0000", 0)
     kept = Kept()
     with record.scribe(kept):
@@ -111,7 +111,7 @@ def test_a_logger_that_fails_stops_nobody(record: Record) -> None:
     assert mended.steps == steps("c0000", [1, 2]), "what it had not taken it gets from the next start"
 
 
-def test_rows_that_are_gone_are_told(record: Record) -> None:
+def test_missing_rows_are_reported(record: Record) -> None:
     record.commit("c0000", 0)
     (record.folder / "c0000-0.jsonl").unlink()
     record.commit("c0000", 1)
@@ -122,9 +122,7 @@ def test_rows_that_are_gone_are_told(record: Record) -> None:
     assert "c0000-0.jsonl cannot be read" in record.said[0]
 
 
-def test_who_takes_over_the_lead_writes_on_where_the_last_leader_stopped(
-    record: Record, tmp_path: Path
-) -> None:
+def test_the_next_leader_continues_where_the_last_one_stopped(record: Record, tmp_path: Path) -> None:
     election = Election(tmp_path, MemoryStore())
     a, b = (SharedLogPosition(election.ledger, election.candidate(name)) for name in "ab")
     by_a, by_b, late = Kept(), Kept(), Kept()

@@ -48,7 +48,9 @@ WHOLE = "a rank holds at least 165 MB of parameters, gradients and optimizer sta
 
 
 @pytest.mark.usefixtures("imports_as_found")
-def test_what_fits_no_rank_is_trained_over_two(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fits_no_rank_is_trained_over_two(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(LIMIT, CAP)
     (project / "a_large_model.py").write_text(MODEL)
     (project / "large.yaml").write_text(RECIPE)

@@ -1,4 +1,4 @@
-"""When a run ends because nobody can work."""
+"""When a run ends because no node can work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 
 @pytest.fixture
 def judge(tmp_path: Path) -> NodeHealthCheck:
-    """Of a run whose own nodes are still to be started."""
+    """The health check of a run whose own nodes are still to be started."""
     agents = LocalAgents(
         "r",
         RunFolder(tmp_path),
@@ -46,7 +46,7 @@ def set_aside(*names: str) -> Sequence[Event]:
 DISK, BUG = FailureKind.DISK_FULL, FailureKind.EXCEPTION
 
 
-def test_no_node_can_work(judge: NodeHealthCheck) -> None:
+def test_the_run_ends_if_no_node_can_work(judge: NodeHealthCheck) -> None:
     judge([*set_aside("a")], state({"a": DISK, "b": None}))
     with pytest.raises(RunError, match=r"(?s)no node can work:\n  a: a is full\n  b: b is full\n.*goes on"):
         judge([*set_aside("b")], state({"a": DISK, "b": FailureKind.STORAGE}))
@@ -63,7 +63,7 @@ def test_no_node_can_work(judge: NodeHealthCheck) -> None:
     ],
     ids=["one of two", "for the units' failures", "one is forgiven", "nobody is there", "from before"],
 )
-def test_it_goes_on(
+def test_the_run_goes_on_while_a_node_may_work(
     judge: NodeHealthCheck, events: Sequence[Event], kinds: dict[str, FailureKind | None]
 ) -> None:
     for event in events:

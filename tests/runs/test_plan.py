@@ -1,4 +1,4 @@
-"""Forecasts from what trials have told."""
+"""Forecasts from measured profiles."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def recipe(**values: Any) -> Recipe:
     )
 
 
-def told(*profiles: StrategyCost, valid: int = 0) -> RecipeMeasurement:
+def measurement(*profiles: StrategyCost, valid: int = 0) -> RecipeMeasurement:
     return RecipeMeasurement(rows=1600, valid=valid, bytes=1_000_000, batch_size=10, profiles=profiles)
 
 
 def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    (one,) = plan(told(tried("c0000", 0.1, fixed_seconds=0.5)), [4], [1]).options
+    (one,) = plan(measurement(tried("c0000", 0.1, fixed_seconds=0.5)), [4], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 4 * 0.5))
 
 
 def test_units_that_share_cores_are_those_of_several_nodes() -> None:
-    measured = told(tried("c0000", 0.1), tried("c0000", 0.15, concurrent_units=2))
+    measured = measurement(tried("c0000", 0.1), tried("c0000", 0.15, concurrent_units=2))
     seconds = {o.candidate.nodes: o.seconds for o in plan(measured, [2], [1, 2]).options}
     assert seconds[1] == pytest.approx(2 * 6 * 160 * 0.1, rel=0.02)
     assert seconds[2] == pytest.approx(2 * 6 * 160 * 0.15 / 2, rel=0.02)
@@ -63,7 +63,7 @@ def plan(measured: RecipeMeasurement, parts: list[int], counts: list[int], **val
 def test_units_take_what_their_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """One config in 0.1 s a batch, another in 0.3 s, the others like their mean: 6 x 160 batches an epoch."""
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    measured = told(tried("c0000", 0.1), tried("c0005", 0.3))
+    measured = measurement(tried("c0000", 0.1), tried("c0005", 0.3))
     found = plan(measured, [2], [1])
     (one,), (two,) = found.options, plan(measured, [2], [2]).options
     assert one.seconds == pytest.approx(2 * 6 * 160 * 0.2)
@@ -76,19 +76,19 @@ def test_units_take_what_their_batches_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    measured = told(tried("c0000", 0.1, hop_seconds=0.5), valid=300)
+    measured = measurement(tried("c0000", 0.1, hop_seconds=0.5), valid=300)
     (one,) = plan(measured, [2], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.5 + 30 * 0.1 / 3))
-    behind = told(tried("c0000", 0.1, hop_seconds=0.25, save_seconds=0.25), valid=300)
+    behind = measurement(tried("c0000", 0.1, hop_seconds=0.25, save_seconds=0.25), valid=300)
     (one,) = plan(behind, [2], [1]).options
     saved = 0.25  # the last one
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
 
 
-def test_what_one_config_waits_for_the_others_on_its_host_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_times_for_data_are_shared_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 0.1 s a batch, 0.06 are waiting: the first of 6 configs has that, on each of the hosts alone."""
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    measured = told(tried("c0000", 0.1, data_seconds=0.06))
+    measured = measurement(tried("c0000", 0.1, data_seconds=0.06))
     data = {"source": "c:d", "batch_size": 10, "workers": 1}
     for nodes in (1, 2):
         (one,) = plan(measured, [2], [nodes], data=data).options
@@ -99,7 +99,7 @@ def test_what_one_config_waits_for_the_others_on_its_host_take(monkeypatch: pyte
 
 
 def test_table_two_has_the_runs_own_numbers() -> None:
-    found = plan(told(tried("c0000", 0.1)), [4], [4])
+    found = plan(measurement(tried("c0000", 0.1)), [4], [4])
     assert found.best.candidate.nodes == 4
     moved = {way.name: way.bytes for way in found.communication}
     units = 6 * 2 * 4
@@ -109,11 +109,11 @@ def test_table_two_has_the_runs_own_numbers() -> None:
 
 
 def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
-    found = plan(told(tried("c0000", 0.1, hop_seconds=None, state_bytes=None)), [2], [2])
+    found = plan(measurement(tried("c0000", 0.1, hop_seconds=None, state_bytes=None)), [2], [2])
     assert found.communication == ()
 
 
-def test_choices_are_compared_and_those_refused_are_left_out() -> None:
+def test_strategies_are_compared_and_refused_ones_are_left_out() -> None:
     """Two nodes are worth it together, if there is but one config; three partitions for two pairs."""
     values = {
         "gang": 2,
@@ -122,7 +122,7 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
         "search": {"space": {"lr": [0.1]}},
     }
     refused = StrategyCost("c0000", Strategy("fsdp", 2, 2), refusal="out of memory")
-    measured = told(tried("c0000", 0.1), tried("c0000", 0.06, PAIR, peak_bytes=7_000_000), refused)
+    measured = measurement(tried("c0000", 0.1), tried("c0000", 0.06, PAIR, peak_bytes=7_000_000), refused)
     found = plan(measured, [2], [1, 2], **values)
     assert [(o.candidate.nodes, o.candidate.strategy) for o in found.options] == [(2, PAIR), (1, SINGLE)]
     assert set(found.left_out.values()) == {
@@ -133,22 +133,22 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
     assert found.memory == {SINGLE: 5_000_000, PAIR: 7_000_000}
 
 
-def test_if_nothing_can_be_trained_that_is_said_once() -> None:
+def test_if_nothing_can_be_trained_one_error_says_so() -> None:
     refused = StrategyCost("c0000", SINGLE, refusal="out of memory: it took 9 GB")
     with pytest.raises(RecipeError) as error:
-        plan(told(refused), [2, 4], [1, 2])
+        plan(measurement(refused), [2, 4], [1, 2])
     assert str(error.value) == "no candidate can be trained: single: c0000: out of memory: it took 9 GB"
 
 
-def test_a_search_that_stops_configs_is_told_to_be_a_guess() -> None:
+def test_the_forecast_counts_configs_that_the_search_stops() -> None:
     search = {"method": "asha", "space": {"lr": {"uniform": [0.1, 0.9]}}, "num": 9}
-    found = plan(told(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
+    found = plan(measurement(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
     assert found.stopped > 0
 
 
-def test_what_even_progress_costs_is_told_where_it_is_weighed() -> None:
+def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
     rng = random.Random(0)
-    measured = told(*(tried(f"c{i:04d}", 0.01 * rng.lognormvariate(0, 1)) for i in range(6)))
+    measured = measurement(*(tried(f"c{i:04d}", 0.01 * rng.lognormvariate(0, 1)) for i in range(6)))
 
     def evenness(**values: Any) -> float:
         return plan(measured, [3], [3], epochs=12, **values).evenness

@@ -1,4 +1,4 @@
-"""Which candidates for a run are left out, and which is the best."""
+"""Which candidates for a plan are left out, and which one is the best."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
         (PlanCandidate(4, 4, Strategy("fsdp", 2)), "fsdp x2: c0003: out of memory"),
     ],
 )
-def test_who_is_of_no_use(candidate: PlanCandidate, why: str | None) -> None:
+def test_useless_candidates_are_skipped_with_a_reason(candidate: PlanCandidate, why: str | None) -> None:
     assert why_skipped(candidate, 6, 1, {Strategy("fsdp", 2): "c0003: out of memory"}) == why
 
 
 def test_replicas_are_of_use_to_more_nodes() -> None:
     assert why_skipped(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
-    told = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
-    assert told == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
+    reason = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
+    assert reason == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
 
 
 def option(nodes: int, seconds: float, partitions: int = 4) -> Option:
     return Option(PlanCandidate(partitions, nodes, SINGLE), seconds, idle=0.0, gap=0.0)
 
 
-def test_who_is_neither_faster_nor_cheaper_is_left_out() -> None:
+def test_candidates_neither_faster_nor_cheaper_are_left_out() -> None:
     one, two, four, finer = option(1, 100.0), option(2, 50.0), option(4, 30.0), option(4, 31.0, 8)
     assert why_dominated([one, two, four, finer]) == {
         one.candidate: "neither faster nor cheaper than 2 nodes, 4 partitions, single",

@@ -1,4 +1,4 @@
-"""Where the spec of a new run says that things are."""
+"""The paths in the spec of a new run."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_the_examples_of_live_runs_hold() -> None:
 
 
 class Collect(RunCallback):
-    """Notes what it is told; fails at the unit with the number ``fails_at``."""
+    """Records its calls; fails at the unit with the number ``fails_at``."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.units: list[tuple[str, int, int]] = []
@@ -171,7 +171,7 @@ def test_a_handle_ends_its_run_with_its_block() -> None:
         handle.wait()
 
 
-def test_a_wrong_recipe_is_refused_at_once_and_what_fails_later_is_raised_by_wait(tmp_path: Path) -> None:
+def test_a_wrong_recipe_is_refused_at_once_and_wait_raises_later_failures(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="epochs"):
         cerebro_elastic.run({}, epochs=0, wait=False)
     shutil.copytree(Path(__file__).parent, tmp_path / "taken")  # a folder that is no run's
@@ -192,7 +192,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunResult]:
     sys.modules.pop("a_recorded_model", None)
 
 
-def test_callbacks_see_what_the_record_gains(recorded: RunResult, tmp_path: Path) -> None:
+def test_callbacks_get_each_new_event_of_the_record(recorded: RunResult, tmp_path: Path) -> None:
     result = recorded
     lines = result.folder.history.read_bytes().splitlines(keepends=True)
     history, callback, failing = tmp_path / "growing.jsonl", Collect(), Collect(fails_at=1)

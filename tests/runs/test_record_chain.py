@@ -48,7 +48,7 @@ def records(tmp_path: Path) -> dict[str, list[Line]]:
     return {name: read_lines(journal.path) for name, journal in journals.items()}
 
 
-def test_both_hold(records: dict[str, list[Line]]) -> None:
+def test_both_records_hold_against_their_heads(records: dict[str, list[Line]]) -> None:
     for lines in records.values():
         assert not list(record_chain.chain(lines))
         wrong, uncovered = record_chain.assignments(lines)
@@ -59,7 +59,7 @@ def test_both_hold(records: dict[str, list[Line]]) -> None:
 
 
 @pytest.mark.parametrize("whose", ["one", "two"])
-def test_each_line_that_is_covered_is(records: dict[str, list[Line]], whose: str) -> None:
+def test_each_change_of_a_covered_line_is_found(records: dict[str, list[Line]], whose: str) -> None:
     lines = records[whose]
     _, uncovered = record_chain.assignments(lines)
     last = max(n for n, line in enumerate(lines, 1) if isinstance(line.event, UnitAssigned))

@@ -59,7 +59,7 @@ def test_the_best_by_each_scope(grid: ResultGrid, metric: Any, mode: Any, scope:
     assert found.config == {"lr": int(best[1:]) / 10}
 
 
-def test_what_a_result_has(grid: ResultGrid) -> None:
+def test_the_fields_of_a_result(grid: ResultGrid) -> None:
     best = grid.get_best_result()
     assert best.metrics["training_iteration"] == 9, "two epochs are its parent's"
     assert best.metrics["done"]
@@ -85,7 +85,7 @@ def test_a_table_has_a_row_for_each_config(grid: ResultGrid) -> None:
     assert best["training_iteration"].tolist() == [4, 5, 3, 2]
 
 
-def test_what_cannot_be_answered_is_refused(grid: ResultGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_questions_are_refused(grid: ResultGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError, match="no config of run 'tuned' has a value of 'ac'; did you mean 'acc'"):
         grid.get_best_result("ac")
     with pytest.raises(RunError, match="mode is 'maximum'; did you mean 'max'"):

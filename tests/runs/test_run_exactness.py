@@ -1,4 +1,4 @@
-"""What the check of a run has found is said with its results; a replay says which code made the run."""
+"""A run's results include those of its check; a replay says which code made the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches on real nodes: what the record says was decided is what the search says of its history."""
+"""Searches on real nodes: the recorded decisions are those that the search makes of the history."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def run(made: Recipe, run_id: str, watcher: Watcher | None = None) -> RunResult:
 
 
 class Killer:
-    """Kills a node's agent, and with it its rank, after so many visits of the node; till then, units are
-    slow, so that it gets some."""
+    """Kills a node's agent, and with it its rank, after some visits of the node; until then units are slow,
+    so that the node gets some."""
 
     def __init__(self, run_id: str, node: str, after: int, slowly: Path) -> None:
         self.mark = (f"--rdzv-id={run_id} ", f"--rdzv-conf=node={node},")
@@ -162,20 +162,22 @@ def test_a_search_goes_on_from_another_runs_best(asha: RunResult) -> None:
     assert "search.start" not in str(error.value)
 
 
-def test_what_cannot_be_gone_on_from_is_told_before_anything_starts(asha: RunResult) -> None:
-    def told(**changed: Any) -> str:
+def test_an_impossible_start_is_reported_before_anything_starts(asha: RunResult) -> None:
+    def error_of(**changed: Any) -> str:
         search = {"method": "random", "num": 1, "max_epochs": 20, "start": {"run": asha.run}, **changed}
         with pytest.raises(CerebroError) as error:
             run(recipe(asha.recipe.root, **search), "bad")
         assert not (asha.recipe.root / "runs" / "bad").exists()
         return str(error.value)
 
-    assert f"there is no run 'nobodys' in {asha.folder.path.parent}" in told(start={"run": "nobodys"})
-    assert "there is no run 'nobodys'" in told(known="nobodys")
-    assert "has no config 'c0099'" in told(start={"run": asha.run, "config": "c0099"})
-    assert "made with the hyper-parameters dropout, lr, the space here has lr" in told(space={"lr": [0.1]})
-    assert "set `epochs` to more than" in told(max_epochs=1)
-    assert "does not take the checkpoint" in told(width=5)
+    assert f"there is no run 'nobodys' in {asha.folder.path.parent}" in error_of(start={"run": "nobodys"})
+    assert "there is no run 'nobodys'" in error_of(known="nobodys")
+    assert "has no config 'c0099'" in error_of(start={"run": asha.run, "config": "c0099"})
+    assert "made with the hyper-parameters dropout, lr, the space here has lr" in error_of(
+        space={"lr": [0.1]}
+    )
+    assert "set `epochs` to more than" in error_of(max_epochs=1)
+    assert "does not take the checkpoint" in error_of(width=5)
 
 
 @pytest.mark.timeout(120)

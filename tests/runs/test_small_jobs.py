@@ -13,7 +13,7 @@ from cerebro_elastic.runs.exactness.small_jobs import representative_configs, sm
 from cerebro_elastic.training.unit_runner import make_task
 
 
-def test_the_first_and_those_with_another_choice_stand_for_all() -> None:
+def test_the_first_config_and_those_with_another_choice_stand_for_all() -> None:
     points = [
         {"lr": lr, "kind": kind, "width": width}
         for lr in (0.1, 0.01)

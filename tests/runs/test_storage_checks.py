@@ -1,4 +1,5 @@
-"""Storage that is not there, cannot be reached or refuses: told before a run starts, in one message each."""
+"""Storage that does not exist, cannot be reached or refuses access: reported before a run starts, in one
+message each."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (Bad.DROP, r"s3://bucket.*: the storage cannot be reached.*; look whether the storage is up"),
     ],
 )
-def test_storage_that_does_not_let_us(s3: BadProxy, use: str, bad: Bad, message: str) -> None:
+def test_storage_that_refuses_access(s3: BadProxy, use: str, bad: Bad, message: str) -> None:
     s3.first(99, bad)
     with pytest.raises(StorageError, match=message) as caught:
         USES[use]("s3://bucket")
@@ -77,7 +78,7 @@ def test_a_bucket_that_is_not_there(
 
 
 @pytest.mark.usefixtures("s3")
-def test_what_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+def test_writable_storage_is_left_unchanged(tmp_path: Path) -> None:
     for url in ("s3://bucket/checkpoints", str(tmp_path / "checkpoints")):
         check_writable(url)
         assert sizes(locate(url)) == {}

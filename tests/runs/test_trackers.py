@@ -292,7 +292,7 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
 
 
 @pytest.mark.usefixtures("nothing_of_wandb_is_left")
-def test_what_wandb_has_only_in_memory_is_not_noted(record: Record, tmp_path: Path) -> None:
+def test_rows_that_wandb_has_only_in_memory_are_not_noted(record: Record, tmp_path: Path) -> None:
     """The next leader sends it again, if this one is killed."""
     election = Election(tmp_path, MemoryStore())
     election.elect("a")
@@ -338,7 +338,7 @@ def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -
         (("mlflow", "."), "is no exported model: give a folder that"),
     ],
 )
-def test_what_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere: Path) -> None:
+def test_runs_that_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere: Path) -> None:
     with pytest.raises(RunError, match=message):
         track(finished_elsewhere, arguments[0], models=arguments[1:])
 
@@ -354,7 +354,7 @@ def test_what_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere
         (["wandb", "mlflow", "wandb"], "wandb stands there twice"),
     ],
 )
-def test_what_is_wrong_in_a_recipe_is_told_before_the_run(loggers: Any, message: str) -> None:
+def test_errors_in_a_recipe_are_reported_before_the_run(loggers: Any, message: str) -> None:
     recipe = {
         "name": "r",
         "task": {"kind": "torch", "model": "m:f", "loss": "m:l"},

@@ -43,7 +43,7 @@ RECIPE = {
     "search": {"space": {"lr": [0.1, 0.2]}},
 }
 LEFT_AFTER = 2
-"""Batches of a unit that a node does which has to leave."""
+"""Batches of a unit that a leaving node trains."""
 
 
 def take_place(world: World) -> list[Event]:
@@ -230,10 +230,10 @@ def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     assert made[1] == made[2]
     changed = doubled_visit(read_journal(recorded.history))
     recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
-    told = CliRunner().invoke(app, ["verify", str(recorded.path)])
-    assert told.exit_code == 1
-    assert "completeness" in told.output
-    assert "decisions" not in told.output, "a history that cannot be is not decided again"
+    command = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    assert command.exit_code == 1
+    assert "completeness" in command.output
+    assert "decisions" not in command.output, "a history that cannot be is not decided again"
 
 
 HERE = deciding(load_recipe(RECIPE))
@@ -260,7 +260,7 @@ def test_decisions_that_do_not_follow_from_the_record_are_wrong_unless_versions_
         for e in read_journal(recorded.history)
     ]
     recorded.history.write_text("".join(encode(event) + "\n" for event in led))
-    told = CliRunner().invoke(app, ["verify", str(recorded.path)])
-    assert told.exit_code == code, told.output
-    assert re.search(r"of \d+ decisions \d+ are the same when made again, and then comes", told.output)
-    assert words in told.output
+    command = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    assert command.exit_code == code, command.output
+    assert re.search(r"of \d+ decisions \d+ are the same when made again, and then comes", command.output)
+    assert words in command.output

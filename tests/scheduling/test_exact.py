@@ -52,7 +52,7 @@ def test_the_order_is_followed() -> None:
     assert chosen(replace(LEFT, order=ORDER)) == {"a": "z", "b": "y"}
 
 
-def test_what_is_done_is_passed_over_and_a_stale_order_is_none() -> None:
+def test_finished_units_are_skipped_and_a_stale_order_is_ignored() -> None:
     later = replace(LEFT, undone={"x": [0, 1], "y": [0], "z": [1]}, order=ORDER)
     assert chosen(later) == {"a": "x", "b": "z"}
     old = tuple((node, config, 2, partition) for node, config, _, partition in ORDER)
@@ -92,11 +92,11 @@ def test_a_node_waits_for_what_is_next_as_long_as_that_is_under_way() -> None:
     assert chosen(replace(now, order=order)) == {"a": "short", "b": "long"}
 
 
-def test_when_there_is_something_to_ask() -> None:
+def test_the_solver_is_called_only_where_it_can_help() -> None:
     due = Exact().due
     assert due(None, LEFT)
     assert not due(LEFT, LEFT)
-    assert not due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
+    assert not due(None, replace(LEFT, guessed=["x"])), "the seconds of x are unknown"
     lost = replace(LEFT, nodes={"a": 0.0})
     assert due(LEFT, lost)
     assert due(lost, LEFT)
@@ -112,7 +112,7 @@ def test_when_there_is_something_to_ask() -> None:
     assert due(LEFT, replace(LEFT, undone={**half, "y": []}))
 
 
-def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_solver_gets_as_many_epochs_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     left = replace(
         LEFT,
         seconds={"x": [3.0, 4.0], "y": [2.0, 2.0], "z": [3.0, 2.0]},
@@ -136,7 +136,7 @@ def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch
 
 
 class Unasked(Exact):
-    """Its solver is never asked: orders come from outside."""
+    """Its solver is never called: orders come from outside."""
 
     def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
         del before, left

@@ -34,9 +34,17 @@ def run(make: Callable[[], Policy], plan: Plan = PLAN, spread: float = 0.0, faul
     seconds["c0004"] = sum(seconds.values()) / plan.partitions
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
     toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    told = read_faults(faults, [node.name for node in nodes])
+    disturbances = read_faults(faults, [node.name for node in nodes])
     done = simulate(
-        plan, nodes, make(), SEARCH, Times(configs=seconds), toy, faults=told, spread=spread, lease=0.5
+        plan,
+        nodes,
+        make(),
+        SEARCH,
+        Times(configs=seconds),
+        toy,
+        faults=disturbances,
+        spread=spread,
+        lease=0.5,
     )
     assert check(done.events) == []
     assert done.state.outcome == "finished"
@@ -57,7 +65,7 @@ def test_replicas_a_death_and_a_join(make: Callable[[], Policy]) -> None:
 
 
 @pytest.mark.parametrize("make", [Auto, MonteCarlo, Target, VectorRearrangement])
-def test_gangs_and_trials_are_dispatched_by_the_plain_rule(make: Callable[[], Policy]) -> None:
+def test_gangs_and_profiles_are_dispatched_by_the_plain_rule(make: Callable[[], Policy]) -> None:
     pairs = (Strategy("ddp", ranks=2, nodes=2), Strategy("fsdp", ranks=2, nodes=2))
     gangs = replace(PLAN, min_nodes=2, strategies=pairs)
     done = run(make, gangs)
@@ -88,14 +96,14 @@ LEFT = RemainingWork(
 )
 
 
-def test_it_sees_what_a_node_will_wait_for() -> None:
+def test_it_foresees_what_a_node_will_wait_for() -> None:
     """``short`` needs 9 seconds on ``b`` after its one on ``a``; the plain rule takes it for the shorter."""
     asked = moment(LEFT)
     assert LongestRemaining().choose(asked) == [("a", Unit("long", 0, 0))]
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
 
 
-def test_what_is_too_large_is_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_problems_are_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = moment(LEFT)
     monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2)
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
@@ -104,7 +112,7 @@ def test_what_is_too_large_is_left_to_the_plain_rule(monkeypatch: pytest.MonkeyP
 
 
 def rules_tried(unit_seconds: float) -> int:
-    """How many rules are tried at the start of a run of units that take about so long."""
+    """How many rules are tried at the start of a run of units that take about ``unit_seconds``."""
     rng = random.Random(1)
     nodes, configs = ["a", "b", "c"], [f"c{i}" for i in range(CONFIGS)]
     left = RemainingWork(
@@ -128,7 +136,7 @@ def rules_tried(unit_seconds: float) -> int:
     return len(tried) - 1
 
 
-def test_the_shorter_units_are_the_less_effort_is_made() -> None:
+def test_shorter_units_get_less_planning() -> None:
     """Nodes wait for the answer."""
     tried = [rules_tried(seconds) for seconds in (1e-4, 0.1, 10.0, 100.0)]
     assert tried[0] == look_ahead.LEAST_RULES
@@ -162,7 +170,7 @@ def test_configs_keep_within_an_epoch_of_each_other_where_that_costs_nothing() -
         assert length <= 1.01 * free
 
 
-def test_evenness_that_costs_time_has_to_be_asked_for() -> None:
+def test_evenness_that_costs_time_needs_a_setting() -> None:
     plan = Plan("r", partitions=3, epochs=12, min_nodes=3, max_nodes=3)
     rng = random.Random(0)
     seconds = {f"c{i:04d}": rng.lognormvariate(0, 1.0) for i in range(6)}

@@ -1,4 +1,4 @@
-"""Each policy keeps the contract; and what is its own."""
+"""Each policy keeps the contract, and has its own behaviour."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_each_point_is_of_the_space_and_is_found_again(kind: str, method: str) -
 
 
 @pytest.mark.parametrize("kind", CHOICES)
-def test_optuna_tells_all_choices_apart(kind: str) -> None:
+def test_optuna_distinguishes_all_choices(kind: str) -> None:
     space = Space(recipe(CHOICES[kind], "tpe"))
     places = set()
     for number, choice in enumerate(CHOICES[kind]):

@@ -1,4 +1,4 @@
-"""Constraints: what may be written, what it means, and that nothing else can happen in it."""
+"""Constraints: allowed expressions, their meaning, and that nothing else can run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_anything_else_is_refused(text: str, words: str) -> None:
         ("layers * 10 ** 10 == layers", "only numbers can be multiplied"),
     ],
 )
-def test_what_fails_at_a_point_names_the_point(text: str, words: str) -> None:
+def test_an_error_at_a_point_names_the_point(text: str, words: str) -> None:
     with pytest.raises(RecipeError, match=words) as caught:
         constraint(text)(POINT)
     assert "'width': 32" in str(caught.value)

@@ -96,7 +96,7 @@ def test_contract_in_other_orders(case: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("gp", "cmaes")])
-def test_an_objective_that_is_never_a_number_is_outlived(case: str) -> None:
+def test_a_search_survives_an_objective_that_is_never_a_number(case: str) -> None:
     checked(case, learn=undefined, finishes=False)
 
 

@@ -33,17 +33,17 @@ SEARCHES: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_says_what_would_be_another(name: str) -> None:
+def test_a_search_says_which_lengthening_would_change_it(name: str) -> None:
     section, epochs, longer, more = SEARCHES[name]
     before = recipe(8 if "further" in name else 9, **section)
     after = recipe(epochs, **section)
     context = SearchContext(partitions=4, epochs=before.epochs)
-    told = why_not_longer(make_search(after), after, context, after.epochs)
-    assert (told is None) == (longer is None), told
-    assert longer is None or longer in str(told)
-    told = why_not_more(make_search(after), after)
-    assert (told is None) == (more is None), told
-    assert more is None or more in str(told)
+    reason = why_not_longer(make_search(after), after, context, after.epochs)
+    assert (reason is None) == (longer is None), reason
+    assert longer is None or longer in str(reason)
+    reason = why_not_more(make_search(after), after)
+    assert (reason is None) == (more is None), reason
+    assert more is None or more in str(reason)
 
 
 def test_a_search_of_a_plugin_is_not_trusted_with_a_longer_run() -> None:

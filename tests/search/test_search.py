@@ -56,7 +56,7 @@ def test_the_order_does_not_depend_on_how_the_space_is_written() -> None:
 
 
 @pytest.mark.parametrize(("search", "extra"), [(grid, {}), (random, {"method": "random", "num": 4})])
-def test_what_is_created_is_not_proposed_again(search: Make, extra: dict[str, Any]) -> None:
+def test_a_created_config_is_not_proposed_again(search: Make, extra: dict[str, Any]) -> None:
     proposer = search(recipe({"a": [1, 2], "b": [3, 4]}, **extra))
     points = all_of(proposer)
     assert len(points) == 4
@@ -128,5 +128,5 @@ def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str
         ([[1, 2], [3]], [3], None),
     ],
 )
-def test_what_a_person_may_give_instead(domain: Any, value: Any, wanted: str | None) -> None:
+def test_points_that_a_person_may_give_instead(domain: Any, value: Any, wanted: str | None) -> None:
     assert misfit(Domain.model_validate(domain), value) == wanted

@@ -192,7 +192,7 @@ def test_bad_input_is_one_clear_message(section: dict[str, Any], words: str) -> 
         load("cerebro.search", section["method"])(recipe(**section))
 
 
-def test_the_issues_own_words() -> None:
+def test_reduction_stands_for_reduction_factor() -> None:
     resolved = load_recipe({**recipe().resolved(), "search": {}} | _issue())
     assert resolved.epochs == 9
     assert resolved.search.reduction_factor == 3  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What a search knows of other runs, and where its configs begin."""
+"""A search's knowledge of other runs, and the starts of its configs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def first(search: Search, nodes: int = 8) -> list[float]:
     return [p.hparams["lr"] for p in search.propose(SearchContext(nodes=nodes))]
 
 
-def test_tpe_learns_from_what_is_known() -> None:
+def test_tpe_learns_from_known_results() -> None:
     good = 0.2
     known = [trial(x / 20, (x / 20 - good) ** 2) for x in range(20)]
     near = first(make_search(recipe(method="tpe", num=8, known=known)))
@@ -63,14 +63,14 @@ def test_a_search_with_knowledge_keeps_the_contract(method: str) -> None:
     assert not {0.5, 0.25} & set(first(make_search(warm)))
 
 
-def test_a_grid_leaves_out_what_is_known() -> None:
+def test_a_grid_leaves_out_known_points() -> None:
     grid = make_search(recipe(space={"lr": [0.1, 0.2, 0.3]}, known=[trial(0.2, 1.0)]))
     assert first(grid) == [0.1, 0.3]
     with pytest.raises(RecipeError, match="every point of the grid is known already"):
         make_search(recipe(space={"lr": [0.1]}, known=[trial(0.1, 1.0)]))
 
 
-def test_what_is_written_out_reads_back_the_same() -> None:
+def test_a_written_search_reads_back_the_same() -> None:
     warm = recipe(epochs=4, method="tpe", num=3, start=START, known=[trial(0.5, 0.3), trial(0.1, 0.2)])
     again = load_recipe(warm.resolved())
     assert again == warm
@@ -120,6 +120,6 @@ def test_all_proposals_begin_with_the_checkpoint() -> None:
         ({"known": [{"hparams": {"lr": 1}}]}, "search.known.*curve"),
     ],
 )
-def test_what_cannot_be_meant(search: dict[str, Any], words: str) -> None:
+def test_contradictory_settings(search: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         recipe(**search)

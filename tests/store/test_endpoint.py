@@ -1,4 +1,4 @@
-"""The driver is loaded when a store is opened; what it needs and cannot have is told."""
+"""The driver is loaded when a store is opened; an error names a package that it lacks."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ class TestEtcdClusterStore(StoreContract):
 
 
 def count_up(store: Store, key: str, to: int) -> None:
-    """By ones, each counted exactly once, whatever becomes of an answer."""
+    """Count by ones, each exactly once, even if answers are lost."""
     item = store.get(key)
     while True:
         number = int(item.value) if item else 0
         if number >= to:
             return
         guard = at_revision(key, item.mod_revision if item else 0)
-        with suppress(TxnUnknown):  # the next read tells
+        with suppress(TxnUnknown):  # the next read shows it
             store.txn([guard], [Put(key, b"%d" % (number + 1))])
         item = store.get(key)
 
@@ -67,7 +67,7 @@ def count_up(store: Store, key: str, to: int) -> None:
 @contextmanager
 def unless_etcd_forgets(cluster: EtcdCluster) -> Iterator[None]:
     """A member of 3.5.0 to 3.5.5 that was killed may never know again what it knew (etcd issue 13766). The
-    watch finds that out, and rightly says so; that there is more to see nobody can make true."""
+    watch finds that out, and rightly says so; no client can recover the lost writes."""
     try:
         yield
     except Rewound:

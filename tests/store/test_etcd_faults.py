@@ -309,7 +309,7 @@ def answering(body: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "pattern"),
     [
         ('{"etcdserver": "3.3.27"}', r"version 3\.3\.27: at least 3\.4\.23 is needed; upgrade"),
         ('{"etcdserver": "3.4.22"}', r"version 3\.4\.22: at least 3\.4\.23"),
@@ -320,11 +320,11 @@ def answering(body: str) -> Iterator[int]:
         ("[1]", r"answered /version by \[1\]"),
     ],
 )
-def test_a_server_that_will_not_do_is_refused(body: str, told: str) -> None:
+def test_a_server_that_will_not_do_is_refused(body: str, pattern: str) -> None:
     with (
         answering(body) as port,
         closing(EtcdStore(StoreSettings(endpoints=(f"127.0.0.1:{port}",)))) as store,
-        pytest.raises(StoreRefused, match=told),
+        pytest.raises(StoreRefused, match=pattern),
     ):
         store.get("/x")
 

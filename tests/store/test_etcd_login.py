@@ -70,7 +70,7 @@ def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
         assert store.get("/ours/x") is None
 
 
-def test_a_wrong_password_is_refused_and_not_told(connect: Connect, ann: StoreSettings) -> None:
+def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
             with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_wrong_password_is_refused_and_not_told(connect: Connect, ann: StoreSe
         assert "wrong-pw" not in repr(store)
 
 
-def test_a_missing_login_is_asked_for(connect: Connect, server: EmbeddedEtcd) -> None:
+def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> None:
     with closing(connect(server.settings)) as store:
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
@@ -107,7 +107,7 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "pattern"),
     [
         ("role/revoke", "permission denied; let the user"),
         ("user/delete", "authentication failed.*check CEREBRO_ETCD_USER"),
@@ -115,7 +115,7 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
     ],
 )
 def test_a_watch_that_is_no_longer_allowed_ends(
-    connect: Connect, server: EmbeddedEtcd, path: str, told: str
+    connect: Connect, server: EmbeddedEtcd, path: str, pattern: str
 ) -> None:
     """etcd looks when a watch begins: ours begins anew after half of the patience in which all was quiet."""
     name = f"{path.replace('/', '-')}-{uuid.uuid4().hex}"
@@ -132,7 +132,7 @@ def test_a_watch_that_is_no_longer_allowed_ends(
     with closing(connect(settings)) as store, store.watch(f"/{name}/", put(store, f"/{name}/x")) as watch:
         expect(watch)
         ask(server.settings, path, {"name": name, "role": name, "password": "another", **keys}, root)
-        with pytest.raises(StoreRefused, match=told):
+        with pytest.raises(StoreRefused, match=pattern):
             watch.next(timeout=10)
 
 

@@ -1,4 +1,4 @@
-"""An etcd of a run's own keeps out whoever has no key of the run, also by requests that need no login."""
+"""An etcd of a run's own refuses clients without the run's key, also for requests that need no login."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_server_without_the_key_is_not_believed(served: StoreSettings, tmp_pat
     ("listen", "reached"),
     [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("::1", "[::1]")],
 )
-def test_it_listens_where_it_is_asked_to(tmp_path: Path, listen: str, reached: str) -> None:
+def test_it_listens_at_the_given_address(tmp_path: Path, listen: str, reached: str) -> None:
     try:
         port = free_port("::1" if ":" in listen else "127.0.0.1")
     except OSError:

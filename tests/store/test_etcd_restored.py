@@ -58,7 +58,7 @@ def backup(server: EtcdCluster, tmp_path: Path, connect: Connect) -> Path:
     return tmp_path / "backup"
 
 
-def test_a_store_that_went_back_is_told(server: EtcdCluster, backup: Path, connect: Connect) -> None:
+def test_a_store_that_went_back_is_reported(server: EtcdCluster, backup: Path, connect: Connect) -> None:
     with closing(connect(server.settings)) as store:
         begin = store.range("/").revision + 1
         watch = store.watch("/", begin)
@@ -75,9 +75,7 @@ def test_a_store_that_went_back_is_told(server: EtcdCluster, backup: Path, conne
             expect_put(store, again)
 
 
-def test_what_others_wrote_before_the_backup_stays(
-    server: EtcdCluster, backup: Path, connect: Connect
-) -> None:
+def test_writes_before_the_backup_stay(server: EtcdCluster, backup: Path, connect: Connect) -> None:
     """A watch that has seen nothing but what is in the backup goes on."""
     with closing(connect(server.settings)) as store, store.watch("/", store.range("/").revision + 1) as watch:
         restore(server, backup)
@@ -95,7 +93,7 @@ def test_revisions_that_were_bumped_are_compacted(
             watch.next(timeout=SOON)
 
 
-def test_another_cluster_under_the_same_address_is_told(server: EtcdCluster, connect: Connect) -> None:
+def test_another_cluster_at_the_same_address_is_reported(server: EtcdCluster, connect: Connect) -> None:
     with closing(connect(server.settings)) as store:
         watch = store.watch("/", store.range("/").revision + 1)
         expect_put(store, watch)

@@ -1,4 +1,4 @@
-"""An etcd whose database is full: told as what it is, and all goes on when somebody has made room."""
+"""An etcd whose database is full: it is reported as full, and the run goes on when somebody has made room."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """An authority, another one, a client's certificate, and a server that asks for it."""
+    """Two authorities, a client's certificate, and a server that requires it."""
     folder = tmp_path_factory.mktemp("tls")
     ca, other = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
@@ -80,7 +80,7 @@ def test_an_untrusted_server_is_refused(
 # These two servers cut the connection, and whether their reason arrives before is a matter of chance.
 
 
-def test_a_missing_client_certificate_is_told(
+def test_a_missing_client_certificate_is_reported(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
     way = proxy(etcd.settings.endpoints[0], files.server)
@@ -92,7 +92,7 @@ def test_a_missing_client_certificate_is_told(
         store.get("/x")
 
 
-def test_tls_to_a_server_without_is_told(
+def test_tls_to_a_server_without_tls_is_reported(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
     way = proxy(etcd.settings.endpoints[0])
@@ -101,7 +101,7 @@ def test_tls_to_a_server_without_is_told(
         store.get("/x")
 
 
-def test_a_server_with_tls_without_it_is_told(
+def test_a_plain_connection_to_a_server_with_tls_is_reported(
     connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
 ) -> None:
     settings = proxy(etcd.settings.endpoints[0], files.server).settings(patience=0.2)

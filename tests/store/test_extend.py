@@ -1,4 +1,4 @@
-"""The transaction that extends a run: its guard, lost answers, and what others have written."""
+"""The transaction that extends a run: its guard, lost answers, and foreign writes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_it_takes_effect_once_whatever_is_lost(faults: tuple[Lost | None, ...]) 
     assert not stage.ledger.ended()
 
 
-def test_of_two_people_one_wins_and_the_other_is_told() -> None:
+def test_of_two_people_one_wins_and_the_other_gets_an_error() -> None:
     stage = Stage()
     extend_in_store(stage.ledger, longer(SPEC, 3))
     with pytest.raises(RunError, match="extended by somebody else meanwhile"):
@@ -76,7 +76,7 @@ def test_a_run_that_has_not_ended_is_not_extended() -> None:
     assert not stage.ledger.extend_run(SPEC, longer(SPEC, 3))
 
 
-def test_what_was_begun_is_completed_and_the_code_is_the_runs_last() -> None:
+def test_an_extension_that_was_begun_is_completed_and_the_code_is_the_runs_last() -> None:
     stage = Stage()
     known = replace(SPEC, code={"a.py": "0"})  # as the folder of somebody else has it
     done = extend_in_store(stage.ledger, longer(known, 3))

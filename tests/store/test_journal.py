@@ -1,4 +1,4 @@
-"""The history in a file: whole, each revision once, whatever stopped who wrote it."""
+"""The history in a file: whole, each revision once, however its writer was stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FirstUnit:
 
 
 def play(world: World, commits: int) -> list[Event]:
-    """A run on one node until it has so many visits."""
+    """A run on one node until it has ``commits`` visits."""
     world.elect()
     world.join("a")
     while len(world.acknowledged) < commits:
@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: Worl
         assert path.read_bytes() == before + line
 
 
-def test_what_an_interrupt_left_behind_the_known_end_is_written_once(world: World, path: Path) -> None:
+def test_lines_that_an_interrupt_left_behind_the_known_end_are_written_once(world: World, path: Path) -> None:
     """Ctrl-C may come between the write and the note of it."""
     events = play(world, 2)
     append_all(Journal(path), events)
@@ -151,7 +151,7 @@ def test_a_file_of_half_a_line_is_empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [1, 4, 9])
-def test_what_was_missed_is_appended(world: World, path: Path, known: int) -> None:
+def test_missed_events_are_appended(world: World, path: Path, known: int) -> None:
     """Behind what is there, however much of the last revision that is."""
     events = play(world, 3)
     append_all(Journal(path), events[:known])
@@ -231,7 +231,7 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     assert since == read.revision + 1
     journal.append([NodeLeft(read.revision, "gone")])
     assert read_journal(path) == [read], "what came before is not added"
-    assert Journal(path).resume(read) == since, "and nothing is asked for that only this file knows"
+    assert Journal(path).resume(read) == since, "nothing that only this file has is read from the store"
 
 
 def test_where_the_store_has_forgotten_it_goes_on_from_the_state(world: World, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A lease is kept by deadline, whatever the store does meanwhile."""
+"""A lease is kept by deadline, even if the store fails meanwhile."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_hanging_renewal_does_not_hide_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), StoreRefused("no leader")], ids=str)
-def test_an_unreachable_store_is_asked_until_the_deadline(fault: Exception) -> None:
+def test_an_unreachable_store_is_retried_until_the_deadline(fault: Exception) -> None:
     store = FaultyStore()
     store.fault = fault
     with LeaseKeeper(store, ttl=0.2) as keeper:

@@ -1,4 +1,4 @@
-"""Every verb of the ledger: what its guard refuses, the one event that it is, and lost answers."""
+"""Every verb of the ledger: its guard's refusals, its one event, and lost answers."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
 }
 
 
-def test_people_stop_resume_and_clone_whoever_leads(stage: Stage) -> None:
+def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     ledger = stage.ledger
     attempt = stage.assigned()
     assert ledger.commit(attempt, stage.config, stage.visit(attempt), stage.plan)
@@ -183,7 +183,7 @@ def test_people_stop_resume_and_clone_whoever_leads(stage: Stage) -> None:
     assert [type(event) for event in stage.events()[-3:]] == [ConfigEnded, ConfigCreated, ConfigResumed]
 
 
-def test_a_run_does_not_end_while_a_person_asks_for_more(stage: Stage) -> None:
+def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
     ledger = stage.ledger
     assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
     asked = ledger.state().asked
@@ -224,7 +224,7 @@ def evaluated(stage: Stage) -> Config:
 
 
 @pytest.mark.parametrize("lost", SEQUENCES)
-def test_what_people_ask_for_happens_once_whatever_is_lost(
+def test_peoples_requests_happen_once_whatever_is_lost(
     memory_stage: Stage, lost: tuple[Lost | None, ...]
 ) -> None:
     ledger, faults = memory_stage.ledger, memory_stage.faults
@@ -260,7 +260,7 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     assert ledger.ended()
 
 
-def test_who_takes_over_has_the_last_order(stage: Stage) -> None:
+def test_a_new_leader_has_the_last_order(stage: Stage) -> None:
     first, last = (("n", "c0", 0, 0),), (("n", "c0", 0, 1), ("m", "c0", 0, 0))
     for order in (first, last):
         assert stage.leader.set_order(order) is not None
@@ -276,7 +276,7 @@ def test_a_deposed_controller_changes_nothing(stage: Stage, verb: str) -> None:
         assert CONTROLLER[verb](stage, attempt) is None
 
 
-def test_who_leads_is_not_pushed_aside(stage: Stage) -> None:
+def test_a_leader_is_not_displaced(stage: Stage) -> None:
     lease = stage.store.grant(30)
     assert stage.ledger.lead("another", lease) is None
     assert stage.ledger.lead("controller", stage.lease) == stage.leader
@@ -362,7 +362,7 @@ def test_a_node_is_ready_once(stage: Stage) -> None:
     assert isinstance(stage.events()[-1], NodeReady)
 
 
-def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage) -> None:
+def test_a_node_is_drained_once_and_its_attempt_still_stands(stage: Stage) -> None:
     attempt, config = stage.assigned(), stage.config
     assert stage.ledger.drain("n", 9.5)
     assert stage.ledger.node("n") == replace(stage.node, drain=9.5)
@@ -385,7 +385,7 @@ def saved_behind(stage: Stage, partition: int = 0) -> Attempt:
     return saving
 
 
-def test_what_is_trained_frees_its_node_and_keeps_its_config(stage: Stage) -> None:
+def test_a_trained_unit_frees_its_node_and_keeps_its_config(stage: Stage) -> None:
     """One at a time: until it is committed, the node's next unit cannot follow it."""
     ledger, saving = stage.ledger, saved_behind(stage)
     assert (ledger.assignment("n"), ledger.saving("n")) == (None, saving)
@@ -441,7 +441,7 @@ def test_a_fenced_attempt_is_not_trained_nor_saved(stage: Stage, fence: str) -> 
 
 
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_that_it_is_trained_is_told_once(faults: tuple[Lost, ...]) -> None:
+def test_the_end_of_training_is_reported_once(faults: tuple[Lost, ...]) -> None:
     stage = Stage(MemoryStore())
     attempt, config = stage.assigned(), stage.config
     stage.faults = list(faults)
@@ -540,7 +540,7 @@ def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) 
 
 
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_a_trial_with_lost_answers_is_told_once(faults: tuple[Lost, ...]) -> None:
+def test_a_profile_with_lost_answers_is_recorded_once(faults: tuple[Lost, ...]) -> None:
     stage = Stage(MemoryStore(), strategies=(Strategy(), GANG))
     attempt = stage.attempt()
     attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.PROFILE))
@@ -588,7 +588,7 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
     assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
 
 
-def test_a_node_is_forgiven_when_its_time_is_over() -> None:
+def test_a_quarantine_ends_when_its_time_is_over() -> None:
     clock = HandClock()
     stage = Stage(MemoryStore(clock))
     failed = failed_once(stage)
@@ -693,7 +693,7 @@ def test_drain_and_give_up_with_lost_answers_happen_once(
 
 
 @pytest.mark.parametrize("verb", CONTROLLER)
-def test_the_controller_is_told_of_a_lost_answer(memory_stage: Stage, verb: str) -> None:
+def test_a_lost_answer_raises_in_the_controller(memory_stage: Stage, verb: str) -> None:
     attempt = memory_stage.assigned()
     memory_stage.faults = [Lost.REQUEST]
     with memory_stage.unchanged(), pytest.raises(TxnUnknown):

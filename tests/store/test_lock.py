@@ -1,4 +1,4 @@
-"""Who holds a turn is alone, and lets go by ending, also by dying."""
+"""The holder of a lock is alone, and releases it by ending, also by dying."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def in_a_thread(target: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def test_the_next_waits_and_is_told_so_once() -> None:
+def test_the_next_process_waits_and_its_callback_is_called_once() -> None:
     store, order, waits = MemoryStore(), [], threading.Semaphore(0)
 
     def other() -> None:
@@ -51,7 +51,7 @@ def test_a_block_that_fails_lets_go() -> None:
         pass
 
 
-def test_the_dead_are_waited_for_no_longer_than_their_lease() -> None:
+def test_a_dead_holder_is_waited_for_no_longer_than_its_lease() -> None:
     store = MemoryStore()
     dead = lock(store, KEY, nothing)
     dead.__enter__()

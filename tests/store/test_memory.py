@@ -68,7 +68,7 @@ class TestMemoryStore(StoreContract):
         store.compact(revision)
         assert store.watch(prefix, revision).next(0) is not None
 
-    def test_reprs_tell_the_state(self, store: MemoryStore, prefix: str) -> None:
+    def test_reprs_show_the_state(self, store: MemoryStore, prefix: str) -> None:
         put(store, prefix, b"", store.grant(1))
         assert repr(store) == "<MemoryStore at revision 2: 1 keys, 1 leases>"
         watch = store.watch("/a", 2)

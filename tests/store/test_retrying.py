@@ -178,7 +178,7 @@ def revision_of(watch: Watch) -> int:
     return batch.revision
 
 
-def test_closing_lets_go_who_waits(store: RetryingStore, away: Away, log: Said) -> None:
+def test_closing_wakes_waiting_callers(store: RetryingStore, away: Away, log: Said) -> None:
     away.tries = 10**9
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(store.get, "k")
@@ -189,7 +189,7 @@ def test_closing_lets_go_who_waits(store: RetryingStore, away: Away, log: Said) 
             waiting.result(SOON)
 
 
-def test_a_watch_that_is_closed_wakes_who_waits_in_it(store: RetryingStore) -> None:
+def test_closing_a_watch_wakes_its_reader(store: RetryingStore) -> None:
     with store.watch("k", 1) as watch, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.next)
         watch.close()

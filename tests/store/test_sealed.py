@@ -1,4 +1,4 @@
-"""Who can write to etcd, and has no key, changes nothing that a run's nodes believe."""
+"""A writer without the run's key changes nothing that the run's nodes believe."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_all_that_a_run_writes_is_signed_and_reads_as_it_was_written(run: Opened
         assert signature.startswith(b"hmac:"), item.key
         mine = run.ledger.store.get(item.key)
         assert mine == replace(item, value=value)
-        assert Ledger(run.bare, keys.run).store.get(item.key) == mine, "who looks on needs no key"
+        assert Ledger(run.bare, keys.run).store.get(item.key) == mine, "an observer needs no key"
     assert run.ledger.spec() == spec_of(keys.run)
     state = run.ledger.state()
     assert state == Ledger(run.bare, keys.run).state()
@@ -118,7 +118,7 @@ FORGERIES: dict[str, Callable[[Opened, str], bytes]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_what_is_not_signed_is_not_believed(run: Opened, forge: Callable[[Opened, str], bytes]) -> None:
+def test_an_unsigned_value_is_not_believed(run: Opened, forge: Callable[[Opened, str], bytes]) -> None:
     keys = run.ledger.keys
     reads: dict[str, Callable[[], object]] = {
         keys.config("c"): lambda: run.ledger.config("c"),
@@ -127,7 +127,7 @@ def test_what_is_not_signed_is_not_believed(run: Opened, forge: Callable[[Opened
         keys.spec: run.ledger.spec,
     }
     forged = {key: forge(run, key) for key in reads}
-    # Whoever reads in this order has not read the others yet.
+    # A reader in this order has not read the others yet.
     for key, read in reads.items():
         if forged[key] == _raw(run, key):
             continue
@@ -172,7 +172,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signed", "ours", "trusted", "told"),
+    ("signed", "ours", "trusted", "pattern"),
     [
         (KEY, KEY, False, None),
         (KEY, KEY, True, None),
@@ -191,20 +191,20 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
         (KEY, OTHER, False, "signed with another key"),
     ],
 )
-def test_who_may_believe_a_run(
-    signed: RunKey | None, ours: RunKey | None, trusted: bool, told: str | None
+def test_signed_runs_and_keys_must_match(
+    signed: RunKey | None, ours: RunKey | None, trusted: bool, pattern: str | None
 ) -> None:
     bare = MemoryStore()
     assert Ledger(bare, RUN, signed).open_run(spec_of(RUN))
     ledger = Ledger(bare, RUN, ours)
-    if told is None:
+    if pattern is None:
         ledger.check_signed(trusted)
         assert ledger.spec() == spec_of(RUN)
         return
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=pattern):
         ledger.check_signed(trusted)
     if ours is not None:
-        with pytest.raises(RunError, match=told):
+        with pytest.raises(RunError, match=pattern):
             ledger.spec()
 
 
@@ -214,7 +214,7 @@ def test_a_run_that_does_not_exist_may_come() -> None:
         assert Ledger(MemoryStore(), RUN, key).spec() is None
 
 
-def test_what_only_has_to_be_there_is_not_signed(run: Opened) -> None:
+def test_keys_whose_presence_suffices_are_not_signed(run: Opened) -> None:
     keys = run.ledger.keys
     for key in (keys.opening, keys.hosts + "h"):
         run.ledger.store.txn([], [Put(key, b"{}")])

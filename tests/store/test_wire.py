@@ -73,7 +73,7 @@ def test_a_prefix_as_a_range(prefix: str, first: bytes, end: bytes) -> None:
         ("something new", 99, Refused),
     ],
 )
-def test_what_an_error_means_for_the_request(message: str, code: int, kind: type[Exception]) -> None:
+def test_the_effect_of_each_error_on_the_request(message: str, code: int, kind: type[Exception]) -> None:
     error = from_error({"message": message, "code": code}, "etcd at here:1")
     assert type(error) is kind
     assert message in str(error)
@@ -96,7 +96,7 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "told"),
+    ("status", "body", "kind", "pattern"),
     [
         (
             400,
@@ -115,7 +115,7 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
         ),
     ],
 )
-def test_a_response_with_an_error_status(status: int, body: str, kind: type[Exception], told: str) -> None:
+def test_a_response_with_an_error_status(status: int, body: str, kind: type[Exception], pattern: str) -> None:
     error = from_response(status, body.encode(), "etcd")
     assert type(error) is kind
-    assert re.search(told, str(error))
+    assert re.search(pattern, str(error))

@@ -1,4 +1,5 @@
-"""Fault plans are values; they are shrunk to what it takes; and a process meets each fault once."""
+"""Fault plans are values; they are shrunk to the faults that cause a failure; and a process meets each fault
+once."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_a_plan_that_does_not_fail_cannot_be_shrunk() -> None:
         shrink(PLAN, lambda _plan: False)
 
 
-def test_each_that_is_left_is_needed_whatever_the_cause() -> None:
+def test_each_remaining_fault_is_needed_whatever_the_cause() -> None:
     """Also where a failure is not a matter of a fixed set: any three faults of nodes."""
     nodes = [fault for fault in PLAN if fault.of_node]
 
@@ -86,7 +87,7 @@ def test_each_that_is_left_is_needed_whatever_the_cause() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultFolder:
-    """Where faults of this process wait, which counts as the rank of node-0."""
+    """The folder for faults of this process, which counts as the rank of node-0."""
     monkeypatch.setenv(inject.FOLDER, str(tmp_path))
     monkeypatch.setenv("CEREBRO_NODE", "node-0")
     made = FaultFolder(tmp_path)
@@ -120,7 +121,9 @@ def test_a_fault_is_for_its_process_only(folder: FaultFolder) -> None:
         (Fault(What.DISK_FULL, Whom.RANK, 1, Point.MIDDLE_OF_SAVE), OSError, "No space|no space"),
     ],
 )
-def test_what_a_fault_does(folder: FaultFolder, fault: Fault, error: type[Exception], words: str) -> None:
+def test_the_effect_of_each_fault(
+    folder: FaultFolder, fault: Fault, error: type[Exception], words: str
+) -> None:
     assert fault.point is not None
     folder.arm("node-0", fault)
     with pytest.raises(error, match=words):

@@ -46,7 +46,7 @@ def test_a_run_survives_a_storm(tmp_path: Path) -> None:
     assert any("was hit 0 times" in problem and "ranks started" in problem for problem in unharmed)
     assert any("was hit 0 times" in problem and "did not commit" in problem for problem in unharmed)
 
-    # What is left behind, or is not what it was, is told.
+    # The storm reports processes and files that are left behind or changed.
     checkpoints = cluster.folder.path / "checkpoints"
     (checkpoints / "c0000" / "nobodys").mkdir()
     (checkpoints / "half.tmp").touch()
@@ -69,7 +69,7 @@ def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
     faults, strike = FaultFolder(tmp_path), Strike(SAVE, target="node-1")
     faults.make()
     faults.arm("node-1", SAVE)
-    assert faults.take("node-2", Point.MIDDLE_OF_SAVE, 8) is None, "whoever else is there is spared"
+    assert faults.take("node-2", Point.MIDDLE_OF_SAVE, 8) is None, "a fault spares other processes"
     if when in ("as it is called off", "twice"):
         assert faults.take("node-1", Point.MIDDLE_OF_SAVE, 7) == SAVE
     if when == "twice":
@@ -88,12 +88,12 @@ def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
 )
 def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
     late = Strike(Fault(kind.what, kind.whom, 10_000, kind.point))
-    (told,) = missed([late])
-    assert told == f"did not strike, as the run ended before it could: {late.fault}"
-    assert not hits([late], ["node-0"]), "nobody may be excused by it"
+    (message,) = missed([late])
+    assert message == f"did not strike, as the run ended before it could: {late.fault}"
+    assert not hits([late], ["node-0"]), "it excuses no failure"
 
 
-def test_a_flipped_bit_hits_all_who_share_the_cache() -> None:
+def test_a_flipped_bit_hits_all_nodes_that_share_the_cache() -> None:
     flip = Strike(Fault(What.FLIP, Whom.RANK, 3, Point.IN_UNIT), target="node-1")
     assert hits([flip, Strike(SAVE, target="node-1")], {"node-0": 0, "node-1": 0}) == {
         "node-0": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class HandClock:
-    """A ``Clock`` that goes on when told to. Its wall time may jump."""
+    """A ``Clock`` that the test advances. Its wall time may jump."""
 
     def __init__(self, start: float = 100.0) -> None:
         self.time = start

@@ -69,7 +69,7 @@ class Worker:
         return self.forgets and self.attempt.token % 3 == 0 and not self.attempt.gang
 
     def profile(self, seconds: float, refusal: str | None = None) -> ProfileResult:
-        """Try the attempt's choice: its ranks share the ``seconds`` of a batch."""
+        """Profile the attempt's strategy: its ranks share the ``seconds`` of a batch."""
         attempt, strategy = self.attempt, self.attempt.strategy
         return ProfileResult(
             attempt.unit,

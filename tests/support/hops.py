@@ -1,4 +1,4 @@
-"""Units of a small model with everything that is hard about a hop: what every parallelism has to carry.
+"""Units of a small model with all state that is hard to hop, and that every parallelism has to carry.
 
 A frozen parameter, a tied weight, a buffer that changes, a parameter whose rows no number of ranks divides,
 two parameter groups, a schedule, clipping, batches that do not divide evenly and one with a single row.
@@ -173,6 +173,6 @@ def packed(state: Mapping[str, Any]) -> bytes:
 
 
 def unpacked(state: bytes) -> dict[str, Any]:
-    """The inverse."""
+    """The state whose bytes ``packed`` returned."""
     loaded: dict[str, Any] = torch.load(io.BytesIO(state))
     return loaded

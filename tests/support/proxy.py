@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that misbehaves as it is told: what a storage does on its bad days."""
+"""A proxy before an S3 server that misbehaves by a plan, as a storage does on its bad days."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 
 
 class Bad(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     SLOW_DOWN = 503
     BROKEN = 500
@@ -43,7 +43,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks: the ``path`` with its query, the access key id that it signs with."""
+    """A client's request: the ``path`` with its query, and the access key id of its signature."""
 
     number: int
     method: str
@@ -95,7 +95,7 @@ class BadProxy:
         self.plan = plan
 
     def reset(self) -> None:
-        """Nothing was asked yet, and nothing will go wrong; who hangs is let go."""
+        """Forget the requests and the plan, and release hanging ones."""
         self.plan = _all_well
         self.released.set()
         self.released = threading.Event()

@@ -1,4 +1,4 @@
-"""What rank processes are asked in tests."""
+"""Functions that rank processes run in tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def see_forever(file: str) -> None:
 
 
 def left_alone() -> str:
-    """Rank 0 of a group whose other rank has come to the meeting, and gone: what it is told."""
+    """Rank 0 of a group whose other rank has come to the meeting, and gone: the error that it gets."""
     store = group.listen("127.0.0.1")
     store.set("here/1", "")
     try:

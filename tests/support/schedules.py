@@ -1,4 +1,4 @@
-"""An independent judge of schedules, which knows nothing of how they came about."""
+"""An independent judge of schedules, which does not know how they were made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cerebro_elastic.scheduling.openshop.planner import Schedule
 
 
 def judge(problem: Instance, schedule: Schedule, actual: Array | None = None) -> None:
-    """Fails unless each unit is done once, on a node that may do it, for as long as it takes, nobody in two
-    places at a time, and epochs follow one another."""
+    """Fails unless each unit is done once, on an allowed node, for its full duration, no config or node does
+    two at a time, and epochs follow one another."""
     durations = problem.durations if actual is None else actual
     visits = schedule.visits
     # Seconds of great problems are no more exact than this.

@@ -1,8 +1,8 @@
 """The storm: a fault plan applied to a cluster of real processes, from the run's first unit to its last.
 
-A fault waits for its commit, and then for its target to be whole (a dead node cannot be hit); who was killed
-or has left is started again, as a supervisor would. A fault may still not strike: the run may end before, or
-nobody come to its point. That says nothing of the run, and much of the plan.
+A fault waits for its commit, and then for its target to be whole (a dead node cannot be hit); processes that
+were killed or have left are started again, as by a supervisor. A fault may still not strike: the run may end
+before, or no process reach its point. That is no failure of the run, but a weakness of the plan.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from support.faults.plan import Fault, FaultPlan, Point, What, Whom
 from support.storm_task import slow_down
 
 _LATE = 1
-"""So many faults may be due before the units are slowed down."""
+"""The number of faults that may be due before the units are slowed down."""
 _ARMED_SECONDS = 60.0
-"""For so long a fault waits at its point."""
+"""Seconds that a fault waits at its point."""
 _RESTART_SECONDS = 0.5
 
 
@@ -55,7 +55,7 @@ class Strike:
 
 @dataclass
 class Seen:
-    """What the history has said so far."""
+    """What the history has shown so far."""
 
     commits: int = 0
     revision: int = 0
@@ -155,7 +155,7 @@ class Storm:
         return name if name not in self._busy and self._is_whole(fault, name) else None
 
     def _is_whole(self, fault: Fault, name: str) -> bool:
-        """A node that is hit from outside is in the middle of a unit; whoever leads has a successor."""
+        """Whether a node to be hit from outside is in the middle of a unit, and a leader has a successor."""
         if fault.whom is Whom.CONTROLLER:
             return self._leader() is not None and all(p.alive for p in self._cluster.candidates.values())
         store_is_there = not any(busy.startswith("etcd") for busy in self._busy)
@@ -166,7 +166,7 @@ class Storm:
         return name in targets and reachable and self._cluster.rank(name) is not None
 
     def _used(self, index: int) -> str:
-        """The node of this number, or another in its place if it is set aside: it would be no loss."""
+        """The node of this number, or another one if it is quarantined: its loss would cost nothing."""
         names = list(self._cluster.nodes)
         around = names[index:] + names[:index]
         return next((name for name in around if name not in self.seen.quarantined), around[0])
@@ -195,7 +195,7 @@ class Storm:
                 self._hit(fault, target)
 
     def _look_after(self, strike: Strike, now: float) -> None:
-        """Has it met its process?"""
+        """Note whether the fault has met its process."""
         attempt = self._cluster.faults.struck(strike.target, strike.fault)
         if attempt is not None:
             self._armed.remove(strike)
@@ -218,7 +218,7 @@ class Storm:
         self._later.append((now + fault.seconds, over))
 
     def _hit(self, fault: Fault, target: str) -> bool:
-        """Strike from outside; whether anybody was there to be hit."""
+        """Strike from outside; whether a process was there to be hit."""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
             self._cluster.etcd.kill(fault.index)
             return True
@@ -234,7 +234,8 @@ class Storm:
         return any(hit)
 
     def _recover(self, fault: Fault, target: str) -> None:
-        """What time brings: the paused wake; an etcd is started again. (The rest is supervised.)"""
+        """End what has lasted its time: wake paused processes, start an etcd again. (The rest is
+        supervised.)"""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
             self._cluster.etcd.start(fault.index)
         elif fault.what is What.PAUSE:
@@ -243,7 +244,7 @@ class Storm:
                 _kill(pid, signal.SIGCONT)
 
     def _pids(self, fault: Fault, target: str) -> list[int]:
-        """Whose processes ``fault`` hits now."""
+        """The processes that ``fault`` hits now."""
         cluster = self._cluster
         if fault.whom is Whom.ETCD:
             process = cluster.etcd.members[fault.index].process
@@ -261,7 +262,7 @@ class Storm:
         return self._cluster.candidates.get(self.seen.leader or "")
 
     def _supervise(self) -> None:
-        """Start again whoever is down, after the downtime of what hit it."""
+        """Start ended processes again, after the downtime of the fault that hit them."""
         for name, process in self._processes().items():
             if not process.alive and f"down {name}" not in self._busy:
                 self._busy.add(f"down {name}")

@@ -251,8 +251,8 @@ class World:
 
     def start(self, name: str) -> None:
         """A node's rank takes its assignments up, also those it has begun before (a restart): what is queued
-        may end before what is ahead of it, if that is slow to be saved. What the other nodes of a gang do is
-        told by the one that leads."""
+        may end before what is ahead of it, if that is slow to be saved. The leading node of a gang reports
+        for all its nodes."""
         node = self.registered.get(name)
         for attempt in self.ledger.assignments(name):
             if node is not None and attempt.members[0] == Member(name, node.registration):

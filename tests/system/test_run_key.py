@@ -1,4 +1,4 @@
-"""The key of a run: where it comes from, who can read it, and that nobody is told."""
+"""The key of a run: where it comes from, who can read it, and that no message shows it."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_children_get_it_whatever_their_environment_held(by_file: bool, tmp_path
     assert key.secret.hex() not in repr(settings) + repr(key)
 
 
-def test_there_is_none_in_an_empty_environment() -> None:
+def test_an_empty_environment_has_no_key() -> None:
     assert RunKey.from_env({}) is None
     assert RunKey.from_env({"CEREBRO_RUN_KEY": "", "CEREBRO_RUN_KEY_FILE": ""}) is None
 
 
 @pytest.mark.parametrize("wrong", ["s3cret", TEXT[:-2], TEXT + "00", "s3cret" + TEXT[6:], " \n"])
-def test_what_is_no_key_is_refused_and_not_told(wrong: str, tmp_path: Path) -> None:
+def test_an_invalid_key_is_refused_and_not_shown(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(wrong)
     for env in ({"CEREBRO_RUN_KEY": wrong}, {"CEREBRO_RUN_KEY_FILE": str(tmp_path / "key")}):
         with pytest.raises(RunError, match=r"is no key of a run: it must be 64 hex.*openssl rand") as caught:

@@ -53,7 +53,7 @@ def test_it_is_empty_and_ends_with_its_block(place: Path) -> None:
     scratch.close()
 
 
-def test_what_killed_processes_have_left_is_removed(place: Path) -> None:
+def test_remains_of_killed_processes_are_removed(place: Path) -> None:
     killed, left = hold("dumps")
     other, spared = hold("replay")
     alive, used = hold("dumps")
@@ -86,7 +86,7 @@ def test_a_pipe_in_place_of_a_lock_holds_nobody_up(owner: int | None, place: Pat
         assert planted.exists() == (owner is not None), "another user's is not ours to remove"
 
 
-def test_what_is_no_folder_of_ours_stays(place: Path) -> None:
+def test_foreign_folders_stay(place: Path) -> None:
     """A link into a run's folder, which has a file `lock`, too."""
     run = place.parent / "my_run"
     run.mkdir(parents=True)

@@ -141,14 +141,14 @@ def test_units_equal_one_model_that_is_never_taken_apart(task: TorchSection, tmp
     assert found.compared.keys() >= {"weight", "optimizer", "generator", "logged", "metric"}
 
 
-def test_what_stays_behind_is_named(tmp_path: Path) -> None:
+def test_state_that_stays_behind_is_named(tmp_path: Path) -> None:
     found = check(section(model_fn=f"{ME}:asking_fn"), tmp_path)
     assert found.outcome is CheckOutcome.DIFFERS
     assert found.story.startswith("attribute calls")
     assert "unit 2" in found.story
 
 
-def test_what_one_config_does_to_another_is_found_in_one_process(tmp_path: Path) -> None:
+def test_the_effect_of_one_config_on_another_is_found_in_one_process(tmp_path: Path) -> None:
     by = FunctionTask(section(model_fn=f"{ME}:scaled_fn"), HERE)
     checks = [ExactnessCheck(by, jobs(lr), HERE, str(tmp_path), 120.0) for lr in (0.1, 0.5)]
     assert [each.result().outcome for each in checks] == [CheckOutcome.EQUAL] * 2

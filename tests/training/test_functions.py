@@ -262,7 +262,7 @@ def test_units_are_the_sequential_loop(case: str, root: Path) -> None:
     assert [m["val_loss"] for m in epochs] == pytest.approx(reference.val_loss, abs=1e-12)
 
 
-def test_results_tell_what_was_done(root: Path) -> None:
+def test_results_give_samples_batches_rows_and_metrics(root: Path) -> None:
     results = run(
         task(root, model_fn="users_net:sgd", metrics={"accuracy": "accuracy", "half": "users_net:half"}),
         lr=0.1,
@@ -286,7 +286,7 @@ def test_the_first_unit_starts_as_seed_everything_does(root: Path) -> None:
     assert torch.equal(one.state["model"]["0.weight"], users_net.net()[0].weight)
 
 
-def test_hyper_parameters_go_to_whoever_takes_them(root: Path) -> None:
+def test_hyper_parameters_go_to_the_functions_that_take_them(root: Path) -> None:
     trained = task(
         root, model_fn="users_net:net", optimizer="AdamW", input_fn="users_net:noisy", args={"noise": 0.0}
     )

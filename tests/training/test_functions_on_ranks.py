@@ -34,13 +34,13 @@ def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy
     groups = [result["state"]["optimizer"]["param_groups"][0] for result in (divided, alone)]
     assert groups[0]["lr"] == groups[1]["lr"] < 0.1
     assert divided["state"]["step"] == alone["state"]["step"]
-    for (metrics, rows, bad), (same, others, _) in zip(divided["told"], alone["told"], strict=True):
+    for (metrics, rows, bad), (same, others, _) in zip(divided["results"], alone["results"], strict=True):
         assert metrics == pytest.approx(same, rel=1e-5)
         assert rows == [pytest.approx(row, rel=1e-5) for row in others]
         assert bad is None
 
 
-def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: Ranks) -> None:
+def test_random_draws_are_repeated_by_the_same_strategy_also_in_parts(ranks: Ranks) -> None:
     noise = {"noise": 0.1, "dropout": 0.3}
     one, other = together(ranks, "ready-made", DDP, noise)
     assert not set(one["drawn"]) & set(other["drawn"]), "each rank draws its own"
@@ -48,14 +48,14 @@ def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: R
         again = together(ranks, "ready-made", DDP, noise, cuts)
         assert_same(again[0]["state"], one["state"])
         assert [result["drawn"] for result in again] == [one["drawn"], other["drawn"]]
-        assert again[0]["told"] == one["told"]
+        assert again[0]["results"] == one["results"]
 
 
-def test_what_is_not_finite_is_known_on_the_rank_that_leads(ranks: Ranks) -> None:
-    told = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["told"]
-    assert told[-1][2] == "the metric train_loss is nan"
+def test_values_that_are_not_finite_are_known_on_the_leading_rank(ranks: Ranks) -> None:
+    results = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["results"]
+    assert results[-1][2] == "the metric train_loss is nan"
 
 
-def test_a_pass_of_ones_own_where_it_cannot_be(ranks: Ranks) -> None:
+def test_a_train_fn_is_refused_with_deepspeed(ranks: Ranks) -> None:
     with pytest.raises(RankFailed, match="a train_fn does its own steps, and deepspeed needs others"):
         together(ranks, "own", ZERO, {})

@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("function", NAMED)
-def test_who_depends_on_the_length_is_named(function: str, folder: Path) -> None:
+def test_code_that_depends_on_the_length_is_named(function: str, folder: Path) -> None:
     section = TorchSection(kind="torch", model_fn=f"lengths_module:{function}", loss="cross_entropy")
     rows = {"x": np.zeros((4, 2), np.float32), "y": np.zeros(4, np.int64)}
     job = UnitJob(

@@ -123,7 +123,7 @@ def test_balanced_weights_and_the_column_of_weights_come_from_the_dataset(root: 
 
 
 @pytest.mark.usefixtures("imports_as_found")
-def test_weights_that_nobody_can_know_are_refused(root: Path) -> None:
+def test_weights_of_unknown_classes_are_refused(root: Path) -> None:
     data = {"source": "weighed_net:gap", "partitions": 1, "valid": 0, "stratify": "y"}
     prepare_recipe(recipe(root, data), str(root / "uncounted"))
     counted = recipe(root, data, class_weights="balanced")

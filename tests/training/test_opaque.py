@@ -109,7 +109,7 @@ UNSEEN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNSEEN)
-def test_what_nothing_would_show_is_called_unseen(name: str) -> None:
+def test_a_value_whose_changes_would_not_show_is_called_unseen(name: str) -> None:
     assert isinstance(fingerprint(UNSEEN[name](), {}), Unseen)
 
 
@@ -121,7 +121,7 @@ def test_what_nothing_would_show_is_called_unseen(name: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_does_not_matter_to_training_has_no_fingerprint(value: Any) -> None:
+def test_values_that_do_not_matter_to_training_have_no_fingerprint(value: Any) -> None:
     assert fingerprint(value, {}) is None
 
 

@@ -154,7 +154,7 @@ def test_wherever_a_unit_is_cut_it_ends_the_same(cut: tuple[str, int, list[int]]
     assert sum(part.batches for part in parts) == expected.batches
 
 
-def test_functions_may_ask_whether_rows_are_for_training() -> None:
+def test_functions_may_depend_on_whether_rows_are_for_training() -> None:
     asked: list[bool] = []
 
     def cropped(batch: Any, training: bool) -> Any:
@@ -170,7 +170,7 @@ def test_functions_may_ask_whether_rows_are_for_training() -> None:
     assert plain.of_phase(training=True) == plain
 
 
-def test_a_part_tells_the_metrics_of_whole_units_only() -> None:
+def test_a_part_reports_the_metrics_of_whole_units_only() -> None:
     name = "a scheduler that watches the validation"
     (_, first, _), (second, _, _) = in_one_go(name)[:2]
     part = TASKS[name]().train(replace(second, stop=lambda _: True))
@@ -179,7 +179,7 @@ def test_a_part_tells_the_metrics_of_whole_units_only() -> None:
     assert not part.log
 
 
-def test_stop_is_asked_before_each_further_batch_and_beats_tell_of_all() -> None:
+def test_stop_is_called_before_each_further_batch_and_beat_for_every_batch() -> None:
     asked: list[int] = []
     beats: list[None] = []
 
@@ -216,7 +216,7 @@ def test_an_evaluation_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("stops", [(), (3,)])
-def test_only_a_whole_unit_tells_what_is_not_finite(stops: tuple[int, ...]) -> None:
+def test_only_a_whole_unit_reports_values_that_are_not_finite(stops: tuple[int, ...]) -> None:
     wild = job(0, 0, None, hparams={"lr": 1e38})
     *parts, whole = in_parts(task(model_fn=plateau).train, wild, stops, hop)
     assert [part.not_finite for part in parts] == [None] * len(stops)

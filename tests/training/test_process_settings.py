@@ -198,7 +198,7 @@ def _undone() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_a_unit_sets_is_undone_at_its_end(name: str) -> None:
+def test_settings_of_a_unit_are_undone_at_its_end(name: str) -> None:
     change, read = CHANGES[name]
     before = read()
     with process_settings.borrowed():
@@ -209,7 +209,7 @@ def test_what_a_unit_sets_is_undone_at_its_end(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["default dtype", "environment", "a patched class", "global hooks"])
-def test_a_config_trains_as_if_no_other_had_been_there(name: str) -> None:
+def test_a_config_trains_as_if_it_were_alone(name: str) -> None:
     by = task(loss="cross_entropy")
     alone = by.train(unit(0, change="")).state
     by.train(unit(0, change=name))
@@ -219,7 +219,7 @@ def test_a_config_trains_as_if_no_other_had_been_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_what_training_sets_goes_with_the_config(name: str) -> None:
+def test_settings_made_in_training_go_with_the_config(name: str) -> None:
     by, (_, read) = task(train_fn=f"{ME}:train_fn"), CHANGES[name]
     was, state, moved = repr(read()), None, []
     for place in range(3):

@@ -91,6 +91,6 @@ def test_a_change_is_seen(name: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_changes_unseen_is_not_watched(value: Any) -> None:
+def test_values_that_change_unseen_are_not_watched(value: Any) -> None:
     with pytest.raises(CannotWatch):
         Snapshot({"deep": [value]}, ObjectIndex())

@@ -106,7 +106,7 @@ def test_a_change_is_carried_and_undone(module: ModuleType, tmp_path: Path, chan
 
 
 @pytest.mark.parametrize("change", GONE)
-def test_what_is_gone_is_carried_and_undone(module: ModuleType, tmp_path: Path, change: str) -> None:
+def test_a_deletion_is_carried_and_undone(module: ModuleType, tmp_path: Path, change: str) -> None:
     code, path = GONE[change]
     files, before = UserFiles(tmp_path), value(module, path)
     carried = unit(files, module, code)
@@ -142,7 +142,7 @@ LEFT_BEHIND = {
 
 
 @pytest.mark.parametrize("case", LEFT_BEHIND)
-def test_what_can_be_neither_carried_nor_put_back_is_refused_for_all_configs(
+def test_a_change_that_can_be_neither_carried_nor_undone_is_refused_for_all_configs(
     module: ModuleType, tmp_path: Path, case: str
 ) -> None:
     made, change, message = LEFT_BEHIND[case]
@@ -154,7 +154,9 @@ def test_what_can_be_neither_carried_nor_put_back_is_refused_for_all_configs(
         unit(files, module, "pass")
 
 
-def test_what_nothing_would_show_is_refused_before_training(module: ModuleType, tmp_path: Path) -> None:
+def test_an_object_whose_changes_would_not_show_is_refused_before_training(
+    module: ModuleType, tmp_path: Path
+) -> None:
     files = their_file(module, tmp_path, "import queue\nQUEUE = queue.SimpleQueue()")
     with pytest.raises(TaskError, match=r"QUEUE of the file their_file is a .*SimpleQueue: whether"):
         unit(files, module, "pass")
@@ -170,7 +172,7 @@ def test_what_nothing_would_show_is_refused_before_training(module: ModuleType, 
         ("L = []; V = L.append", "V(1)", "L"),
     ],
 )
-def test_what_keeps_a_value_hops_and_is_put_back(
+def test_an_object_that_keeps_a_value_hops_and_is_put_back(
     module: ModuleType, tmp_path: Path, made: str, change: str, shown: str
 ) -> None:
     files = their_file(module, tmp_path, made)
@@ -186,7 +188,7 @@ def test_what_keeps_a_value_hops_and_is_put_back(
             assert repr(eval(shown, vars(module))) != after
 
 
-def test_what_is_made_at_its_first_use_and_stays_is_no_harm(module: ModuleType, tmp_path: Path) -> None:
+def test_an_object_made_at_its_first_use_that_stays_does_no_harm(module: ModuleType, tmp_path: Path) -> None:
     files = their_file(module, tmp_path, "TEXTS = None")
     for _ in range(2):
         assert unit(files, module, "TEXTS = np.array(['a']) if TEXTS is None else TEXTS") == {}

@@ -98,7 +98,7 @@ def train(kind: str) -> None:
     ("kind", "name"),
     [("dict", "RATES"), ("class", "Own.calls"), ("function", "train"), ("new", "NEW"), ("nothing", None)],
 )
-def test_what_a_users_file_keeps_is_refused_by_name(kind: str, name: str | None) -> None:
+def test_state_kept_in_a_users_file_is_refused_by_name(kind: str, name: str | None) -> None:
     users = UserGlobals([train])
     train(kind)
     if name is None:

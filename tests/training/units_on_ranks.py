@@ -88,7 +88,7 @@ def weighted(index: int, rows: int) -> Partition:
 
 def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Sequence[int] = ()) -> bytes:
     """All units of a config, each cut after so many batches: the last state but for its generators, what each
-    unit told, and what this rank has drawn."""
+    unit returned, and what this rank has drawn."""
     torch.set_num_threads(1)
     drawn.clear()
     state: TaskState | None = None
@@ -116,7 +116,7 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
     return packed(
         {
             "state": {key: state[key] for key in ("model", "optimizer", "scheduler", "step", "sums")},
-            "told": [(dict(r.metrics), [dict(row) for row in r.log], r.not_finite) for r in results],
+            "results": [(dict(r.metrics), [dict(row) for row in r.log], r.not_finite) for r in results],
             "drawn": drawn,
         }
     )

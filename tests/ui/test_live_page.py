@@ -71,7 +71,7 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
         tab.get_by_role("button", name="Clone", exact=True).click()
         expect(tab.get_by_role("alert").get_by_text("lr has to be a number")).to_be_visible()
         tab.get_by_role("textbox", name="lr").fill("2e-1")
-        assert tab.get_by_label("Your name").input_value() == "Ada <b>", "it is asked once"
+        assert tab.get_by_label("Your name").input_value() == "Ada <b>", "the page asks once"
         tab.get_by_role("button", name="Clone", exact=True).click()
         expect(row["c0002"]).to_contain_text("0.2")
 
@@ -179,7 +179,9 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     assert check(history) == []
 
 
-def test_who_may_not(run: LiveRun, places: Places, session: tuple[requests.Session, Page]) -> None:
+def test_requests_that_are_refused(
+    run: LiveRun, places: Places, session: tuple[requests.Session, Page]
+) -> None:
     client, page = session
     for url in (page.origin, f"{page.origin}/?token=wrong", f"{page.origin}/assets/main.js"):
         assert requests.get(url, timeout=30).status_code == 403

@@ -1,4 +1,4 @@
-"""What a rank is told: each assignment once, whatever happens to the connection, and the end."""
+"""What a rank is reported: each assignment once, whatever happens to the connection, and the end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_assignments_come_in_order_and_then_the_end(run: Run, assignment_watcher
     assert assignment_watcher.next() is None
 
 
-def test_what_was_there_before_is_told(run: Run) -> None:
+def test_an_assignment_from_before_the_watch_is_returned(run: Run) -> None:
     attempt = run.assign()
     with inbox_of(run) as assignment_watcher:
         assert assignment_watcher.next() == attempt
@@ -111,7 +111,7 @@ def test_the_older_of_two_assignments_comes_first(run: Run, first_is_second: boo
         assert not assignment_watcher.waits()
 
 
-def test_who_leaves_gives_up_what_is_queued(run: Run, leaving: Leaving) -> None:
+def test_a_leaving_node_gives_up_its_queued_unit(run: Run, leaving: Leaving) -> None:
     begun = run.assign()
     with inbox_of(run, leaving=leaving) as assignment_watcher:
         assert assignment_watcher.next() == begun
@@ -140,7 +140,7 @@ def test_a_node_whose_name_begins_alike_is_another(run: Run, assignment_watcher:
     assert assignment_watcher.next() == mine
 
 
-def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
+def test_an_event_read_twice_after_a_compaction_is_returned_once() -> None:
     class Forgetful(MemoryStore):
         """Its first watches of assignments show a change, and then say that it is compacted."""
 
@@ -168,7 +168,7 @@ def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
     assert run.store.ends == 0  # type: ignore[attr-defined]
 
 
-def test_a_store_out_of_reach_is_told() -> None:
+def test_an_unreachable_store_raises() -> None:
     class Away(MemoryStore):
         away = False
 
@@ -183,10 +183,10 @@ def test_a_store_out_of_reach_is_told() -> None:
         assignment_watcher.next()
 
 
-def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
+def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
     """An assignment, a registration and an outcome; the leader puts them right."""
-    run, told = Run(), list[ForeignValue]()
-    ledger, keys = Ledger(run.store, "r", unreadable=told.append), run.ledger.keys
+    run, reported = Run(), list[ForeignValue]()
+    ledger, keys = Ledger(run.store, "r", unreadable=reported.append), run.ledger.keys
     with AssignmentWatcher(ledger, "n", BOOT, leaving) as assignment_watcher:
         for key in (keys.assign("n"), keys.outcome):
             run.store.txn([], [Put(key, b'{"v":99,"kind":"Attempt"}')])
@@ -198,22 +198,22 @@ def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
         assert run.leader.end_run("finished")
         assert assignment_watcher.next() is None
         deadline = time.monotonic() + 10
-        while len(told) < 3:
-            assert time.monotonic() < deadline, told
+        while len(reported) < 3:
+            assert time.monotonic() < deadline, reported
             time.sleep(0.01)
-    assert {name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in told if name in str(e)}
-    assert any("version 99" in str(error) for error in told)
+    assert {
+        name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in reported if name in str(e)
+    }
+    assert any("version 99" in str(error) for error in reported)
 
 
-def test_what_is_not_ours_is_an_error_for_who_does_not_say_otherwise(
-    run: Run, assignment_watcher: AssignmentWatcher
-) -> None:
+def test_a_foreign_value_raises_by_default(run: Run, assignment_watcher: AssignmentWatcher) -> None:
     run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
     with pytest.raises(ForeignValue, match="version 99"):
         assignment_watcher.next()
 
 
-def test_who_is_drained_by_hand_is_told_and_has_no_next_unit(
+def test_a_node_drained_by_hand_starts_leaving_and_has_no_next_unit(
     run: Run, assignment_watcher: AssignmentWatcher, leaving: Leaving
 ) -> None:
     assert run.ledger.drain("n", 7.0)
@@ -222,7 +222,7 @@ def test_who_is_drained_by_hand_is_told_and_has_no_next_unit(
     assert 5.0 < leaving.left <= 7.0
 
 
-def test_who_is_asked_by_a_signal_is_drained_once(
+def test_signals_drain_the_node_once(
     run: Run, assignment_watcher: AssignmentWatcher, leaving: Leaving
 ) -> None:
     with run.store.watch(run.ledger.keys.node("n"), run.ledger.revision() + 1) as watch:
@@ -275,7 +275,7 @@ def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> N
         assert assignment_watcher.next() is None
 
 
-def test_what_is_not_signed_is_taken_away_and_done_by_nobody(leaving: Leaving) -> None:
+def test_an_unsigned_assignment_is_removed_and_done_by_nobody(leaving: Leaving) -> None:
     store, key = MemoryStore(), RunKey(b"k" * 32)
     run = Run(store, key)
     forged = encode(Attempt(Unit("evil", 0, 0), "n", run.nodes["n"].registration, 1)).encode()

@@ -47,7 +47,7 @@ def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene
     assert scene.ledger.assignment("n") is None
 
 
-def test_a_unit_tells_what_it_waited_for_its_partition(
+def test_a_unit_reports_how_long_it_waited_for_its_partition(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -90,7 +90,7 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("deed", ["raise", "exit", "memory"])
-def test_what_a_users_code_does_fails_its_unit_and_nothing_else(scene: Scene, deed: str) -> None:
+def test_an_error_of_the_users_code_fails_its_unit_and_nothing_else(scene: Scene, deed: str) -> None:
     """Also ``sys.exit(0)``: it would end the rank, and its agent with it, as if all was well."""
     kinds = {"memory": FailureKind.OUT_OF_MEMORY}
     scene.attempts.perform(scene.assign())
@@ -102,7 +102,7 @@ def test_what_a_users_code_does_fails_its_unit_and_nothing_else(scene: Scene, de
 
 
 @pytest.mark.parametrize("deed", ["nan"])
-def test_what_is_not_finite_fails_its_unit(scene: Scene, deed: str) -> None:  # noqa: ARG001
+def test_a_loss_that_is_not_finite_fails_its_unit(scene: Scene, deed: str) -> None:  # noqa: ARG001
     scene.perform()
     (failure,) = scene.config.failures
     assert failure.kind is FailureKind.NOT_FINITE
@@ -112,7 +112,9 @@ def test_what_is_not_finite_fails_its_unit(scene: Scene, deed: str) -> None:  # 
     assert not scene.checkpoints.exists()
 
 
-def test_what_is_not_finite_goes_on_where_the_recipe_wants_it(make_scene: Callable[..., Scene]) -> None:
+def test_a_loss_that_is_not_finite_is_accepted_where_the_recipe_says_so(
+    make_scene: Callable[..., Scene],
+) -> None:
     scene = make_scene(deed="nan", limits={"not_finite": "go-on"})
     scene.perform()
     assert len(scene.ledger.visits()) == 1
@@ -195,7 +197,7 @@ def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
 
 
 def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(scene: Scene) -> None:
-    """No other rank knows why: the lead waits for this one."""
+    """No other rank knows the reason: the lead waits for this one."""
     lead = scene.ledger.register(Node("lead", "other", boot="other"), scene.lease)
     (unit, *_), config = next_units(scene.config, scene.plan), scene.config
     attempt = Attempt(
@@ -290,7 +292,7 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
     assert [j for j in fetched if j] == [1, 2]
 
 
-def test_what_is_needed_next_stays_in_the_cache_and_a_replica_may_go() -> None:
+def test_the_partition_needed_next_stays_in_the_cache_and_a_replica_may_go() -> None:
     class Held:
         pass
 
@@ -335,9 +337,7 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
     assert len(broken) == 1
 
 
-def test_what_could_not_be_fetched_ahead_is_fetched_again(
-    state_fetcher: StateFetcher, tmp_path: Path
-) -> None:
+def test_a_failed_prefetch_is_fetched_again(state_fetcher: StateFetcher, tmp_path: Path) -> None:
     ref = saved(tmp_path, 1.0)
     Path(ref.url).rename(tmp_path / "away")
     state_fetcher.prefetch(Prefetch(0, ref))

@@ -29,7 +29,7 @@ def stray_log(scene: Scene, name: str) -> Path:
     return file
 
 
-def test_what_a_killed_attempt_left_goes_with_the_next_commit(scene: Scene) -> None:
+def test_remains_of_a_killed_attempt_go_with_the_next_commit(scene: Scene) -> None:
     left = [stray(scene, "00000-00000-1"), stray_log(scene, "00000-00000-1")]
     others = [stray(scene, "00000-00001-9"), stray(scene, "00001-00000-9"), stray_log(scene, "00000-00001-9")]
     scene.perform()
@@ -43,7 +43,7 @@ def test_what_a_killed_attempt_left_goes_with_the_next_commit(scene: Scene) -> N
     assert [path.exists() for path in others] == [False, True, False]
 
 
-def test_what_was_superfluous_when_its_rank_was_killed_goes_too(scene: Scene) -> None:
+def test_checkpoints_that_were_superfluous_when_the_rank_was_killed_go_too(scene: Scene) -> None:
     """The rank died between commit and sweep."""
     for _ in range(3):
         scene.perform()

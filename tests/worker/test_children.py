@@ -40,7 +40,7 @@ def child_of(scene: Scene, name: str, lr: float) -> str:
     return created.id
 
 
-def test_what_a_child_began_with_is_kept_until_it_has_two_of_its_own(scene: Scene) -> None:
+def test_a_childs_first_checkpoint_is_kept_until_it_has_two_of_its_own(scene: Scene) -> None:
     perform(scene, "c")
     shared = perform(scene, "c")
     child = child_of(scene, "c", 0.05)

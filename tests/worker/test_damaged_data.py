@@ -149,7 +149,7 @@ HARMLESS = {"flip in the header", "deleted", "unreadable", "folder deleted"}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_trained_on_damaged_data_is_done_again_from_whole_ones(
+def test_a_unit_trained_on_damaged_data_is_repeated_on_repaired_data(
     make_scene: Callable[..., Scene], faults: Faults, quiet: list[str], damage: str
 ) -> None:
     """After the first batch of a unit, the last but one, or the last, when nothing more is read; right before
@@ -222,7 +222,7 @@ def test_validation_data_are_compared_too(make_scene: Callable[..., Scene], eval
     assert "valid partition 0" in failure.story
 
 
-def test_damage_at_the_source_too_is_told_until_somebody_restores_it(
+def test_damage_at_the_source_too_is_reported_until_somebody_restores_it(
     make_scene: Callable[..., Scene], quiet: list[str]
 ) -> None:
     scene = make_scene("damaged", batch_size=2, data=ELSEWHERE)

@@ -54,7 +54,7 @@ def place(function: Callable[[], object]) -> str:
     return "nothing raised"
 
 
-def test_a_users_exception_has_a_place_and_the_worlds_has_none() -> None:
+def test_an_exception_of_the_users_code_has_a_place_and_any_other_has_none() -> None:
     def refuse() -> None:
         raise ConnectionRefusedError("of a service of the user's")
 

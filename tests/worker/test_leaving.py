@@ -52,11 +52,13 @@ def test_a_grace_that_is_no_number_of_seconds(value: str) -> None:
         (1.0, 1.0, -5.0, False),
     ],
 )
-def test_what_fits(rest: float, save: float, left: float, does: bool) -> None:
+def test_whether_a_unit_fits_into_the_remaining_time(
+    rest: float, save: float, left: float, does: bool
+) -> None:
     assert fits(rest, save, left) is does
 
 
-def test_nothing_stops_who_was_not_asked() -> None:
+def test_nothing_stops_a_node_that_is_not_leaving() -> None:
     clock = HandClock()
     leaving = Leaving(clock)
     stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)

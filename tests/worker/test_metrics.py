@@ -49,7 +49,7 @@ def scraped(port: int) -> dict[str, float]:
     return found
 
 
-def test_what_a_rank_does_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_work_of_a_rank_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, cache = HandClock(), PartitionCache(tmp_path)
     metrics = NodeMetrics(clock)
     with exposed({VARIABLE: str(free_port())}, LABELS, cache, metrics, EventLog()):
@@ -61,17 +61,17 @@ def test_what_a_rank_does_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
         metrics.began(SECOND)
         metrics.ended(SECOND, Outcome.GIVEN_UP)
         cache.hits, cache.misses = 5, 2
-        told = scraped(port)
-    assert told["cerebro_attempts_total committed"] == 1
-    assert told["cerebro_attempts_total given-up"] == 1
-    assert told["cerebro_attempts_total failed"] == 0
-    assert (told["cerebro_unit_seconds_total"], told["cerebro_hop_seconds_total"]) == (2.0, 0.5)
-    assert told["cerebro_fetch_seconds_total"] == 0.25
-    assert (told["cerebro_cache_hits_total"], told["cerebro_cache_misses_total"]) == (5, 2)
-    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+        values = scraped(port)
+    assert values["cerebro_attempts_total committed"] == 1
+    assert values["cerebro_attempts_total given-up"] == 1
+    assert values["cerebro_attempts_total failed"] == 0
+    assert (values["cerebro_unit_seconds_total"], values["cerebro_hop_seconds_total"]) == (2.0, 0.5)
+    assert values["cerebro_fetch_seconds_total"] == 0.25
+    assert (values["cerebro_cache_hits_total"], values["cerebro_cache_misses_total"]) == (5, 2)
+    assert values["cerebro_idle_ratio"] == pytest.approx(0.25)
 
 
-def test_what_is_saved_behind_the_next_unit_is_no_work() -> None:
+def test_a_save_behind_the_next_unit_is_no_work() -> None:
     clock = HandClock()
     metrics = NodeMetrics(clock)
     metrics.began(FIRST)
@@ -96,15 +96,15 @@ def test_a_rank_counts_its_attempts(scene: Scene) -> None:
 
 def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = free_port()
-    told = ({VARIABLE: str(first)}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog())
-    with exposed(*told), exposed(*told):
+    values = ({VARIABLE: str(first)}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog())
+    with exposed(*values), exposed(*values):
         ports = [r.__dict__["fields"]["port"] for r in caplog.records if r.message == "metrics"]
         assert len(set(ports)) == 2
         assert all(scraped(port) for port in ports)
 
 
 @pytest.mark.parametrize("env", [{}, {VARIABLE: "9100", "LOCAL_RANK": "1"}])
-def test_nobody_is_told_who_did_not_ask(
+def test_without_a_port_nothing_is_exposed_or_logged(
     env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with exposed(env, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()):
@@ -112,7 +112,7 @@ def test_nobody_is_told_who_did_not_ask(
 
 
 @pytest.mark.parametrize("port", ["http", "0", "70000"])
-def test_what_is_no_port_is_told(port: str, tmp_path: Path) -> None:
+def test_an_invalid_port_is_reported(port: str, tmp_path: Path) -> None:
     with (
         pytest.raises(RunError, match=f"{VARIABLE} is '{port}'"),
         exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()),

@@ -31,10 +31,10 @@ def profile(scene: Scene, **of: Any) -> ProfileResult | None:
 def test_a_profile_has_seconds_and_memory_and_changes_nothing(make_scene: Make) -> None:
     scene = make_scene(batch_size=1)
     before = scene.config
-    told = profile(scene)
-    assert told is not None
-    assert told.refusal is None
-    assert told.seconds > 0
+    result = profile(scene)
+    assert result is not None
+    assert result.refusal is None
+    assert result.seconds > 0
     assert scene.config == before
     assert not scene.checkpoints.exists()
     scene.perform()
@@ -50,12 +50,14 @@ def test_a_profile_has_seconds_and_memory_and_changes_nothing(make_scene: Make) 
         ("train", Strategy("fsdp", options={"wrap": ["Nothing"]}), "has no module of class 'Nothing'"),
     ],
 )
-def test_what_is_not_feasible_is_told(make_scene: Make, deed: str, strategy: Strategy, story: str) -> None:
+def test_an_infeasible_strategy_is_reported(
+    make_scene: Make, deed: str, strategy: Strategy, story: str
+) -> None:
     scene = make_scene(deed=deed)
-    told = profile(scene, strategy=strategy)
-    assert told is not None
-    assert told.refusal is not None
-    assert story in told.refusal
+    result = profile(scene, strategy=strategy)
+    assert result is not None
+    assert result.refusal is not None
+    assert story in result.refusal
     assert scene.config.failures == ()
 
 
@@ -68,20 +70,20 @@ def test_a_users_exception_in_a_profile_is_a_failure(make_scene: Make) -> None:
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_trained(make_scene: Make) -> None:
     """Six parameters of four bytes, and as many gradients."""
-    told = profile(make_scene(deed="raise", memory=47))
-    assert told is not None
-    assert "a rank holds at least" in (told.refusal or "")
+    result = profile(make_scene(deed="raise", memory=47))
+    assert result is not None
+    assert "a rank holds at least" in (result.refusal or "")
 
 
 @pytest.mark.parametrize(("deed", "batch_size"), [("hoard", 4), ("hoard at last", 4), ("hoard at last", 1)])
 def test_a_unit_that_takes_too_much_is_refused(make_scene: Make, deed: str, batch_size: int) -> None:
     """Also if only after its last batch, as when its state is brought together."""
-    told = profile(make_scene(deed=deed, batch_size=batch_size, memory=50_000_000))
-    assert told is not None
-    assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (told.refusal or "")
+    result = profile(make_scene(deed=deed, batch_size=batch_size, memory=50_000_000))
+    assert result is not None
+    assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (result.refusal or "")
 
 
-def test_the_limit_as_people_write_it() -> None:
+def test_the_memory_limit_in_the_forms_that_people_write() -> None:
     assert [limit_of({"CEREBRO_MEMORY": text}) for text in ("", "5", "1.5K", "2M", "3GB")] == [
         *(None, 5, 1500, 2_000_000, 3_000_000_000)
     ]

@@ -50,6 +50,6 @@ def test_an_attempt_is_begun_only_as_it_was_made() -> None:
     anew = {**NODES, "b": replace(NODES["b"], registration=9)}
     assert stale(who, made, anew) == "stale: the node b has registered anew"
     assert stale(who, made, {"a": NODES["a"]}) == "stale: the node b has registered anew"
-    told = stale(RankIdentity("a", "another's"), made, NODES)
-    assert told is not None
-    assert "give each node its own" in told
+    reason = stale(RankIdentity("a", "another's"), made, NODES)
+    assert reason is not None
+    assert "give each node its own" in reason

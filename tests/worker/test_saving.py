@@ -82,7 +82,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
-def told(scene: Scene) -> list[tuple[type, str]]:
+def attempt_events(scene: Scene) -> list[tuple[type, str]]:
     """What the history says of units, with their configs."""
     found, configs = [], {}
     for event in scene.ledger.history():
@@ -101,9 +101,9 @@ def told(scene: Scene) -> list[tuple[type, str]]:
     return found
 
 
-def test_a_quick_save_tells_nothing_but_the_commit(scene: Scene) -> None:
+def test_a_quick_save_reports_nothing_but_the_commit(scene: Scene) -> None:
     scene.perform()
-    assert told(scene) == [(UnitAssigned, "c"), (UnitCommitted, "c")]
+    assert attempt_events(scene) == [(UnitAssigned, "c"), (UnitCommitted, "c")]
     assert scene.ledger.visits()[0].save_seconds == 0.0
 
 
@@ -116,17 +116,17 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
     with in_thread(lambda: slow.attempts.perform(second)):
         gate.opened.set()
     wait_for(lambda: slow.ledger.saving("n") is None, "the second commit")
-    assert told(slow)[:4] == [
+    assert attempt_events(slow)[:4] == [
         *((UnitAssigned, "c"), (UnitTrained, "c"), (UnitAssigned, "d"), (UnitCommitted, "c"))
     ]
-    assert told(slow)[-1] == (UnitCommitted, "d")
+    assert attempt_events(slow)[-1] == (UnitCommitted, "d")
     first = slow.ledger.visits()[0]
     assert first.save_seconds > 0
     assert slow.config.head == first.output
 
 
 @pytest.mark.parametrize(("quick", "announced"), [(60.0, []), (0.0, [(UnitTrained, "c")])])
-def test_what_is_queued_waits_for_no_commit(
+def test_a_queued_unit_waits_for_no_commit(
     make_scene: Make, gate: Gate, quick: float, announced: list[tuple[type, str]]
 ) -> None:
     """A save is announced only if the last one took a while."""
@@ -135,16 +135,16 @@ def test_what_is_queued_waits_for_no_commit(
     scene.attempts.perform(scene.assign(config_id="e"))
     wait_for(scene.ledger.visits, "a first save")
     gate.opened.clear()
-    before = len(told(scene))
+    before = len(attempt_events(scene))
     first = scene.assign()
     second = scene.assign(config_id="d", behind=first.token)
     scene.next_waits = True
     scene.attempts.perform(first)
-    assert told(scene)[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]
+    assert attempt_events(scene)[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]
     with in_thread(lambda: scene.attempts.perform(second)):
         gate.opened.set()
     wait_for(lambda: len(scene.ledger.visits()) == 3, "both commits")
-    committed = [config for kind, config in told(scene) if kind is UnitCommitted]
+    committed = [config for kind, config in attempt_events(scene) if kind is UnitCommitted]
     assert committed == ["e", "c", "d"]
     _, one, other = scene.ledger.visits()
     assert one.save_seconds > 0
@@ -154,7 +154,7 @@ def test_what_is_queued_waits_for_no_commit(
 @pytest.mark.parametrize(
     ("strategy", "rounds"), [(Strategy(), 4), (Strategy("fsdp"), 1)], ids=["single", "fsdp"]
 )
-def test_what_is_saved_is_what_was_trained(
+def test_the_saved_state_is_the_trained_one(
     make_scene: Make, gate: Gate, strategy: Strategy, rounds: int
 ) -> None:
     """Whatever the rank does meanwhile: all units of two configs, as if each had been saved at once."""
@@ -172,7 +172,7 @@ def test_what_is_saved_is_what_was_trained(
     wait_for(lambda: len(behind.ledger.visits()) == 2 * rounds, "the last commit")
     digests = [[v.output.digest for v in scene.ledger.visits()] for scene in (plain, behind)]
     assert digests[0] == digests[1]
-    assert any(kind is UnitTrained for kind, _ in told(behind))
+    assert any(kind is UnitTrained for kind, _ in attempt_events(behind))
     for visit in behind.ledger.visits()[-2:]:
         checkpoint.verify(visit.output)
 
@@ -181,7 +181,7 @@ def test_what_is_saved_is_what_was_trained(
     ("error", "kind"),
     [(OSError(28, "no space left"), FailureKind.DISK_FULL), (ValueError("odd"), FailureKind.EXCEPTION)],
 )
-def test_what_cannot_be_saved_fails_its_unit_alone(
+def test_a_state_that_cannot_be_saved_fails_its_unit_alone(
     slow: Scene, gate: Gate, error: Exception, kind: FailureKind
 ) -> None:
     slow.perform()
@@ -209,12 +209,12 @@ def test_tensors_that_two_units_share_are_found_out(make_scene: Make, gate: Gate
     assert "was written to while it was saved" in scene.config.failures[0].story
 
 
-def test_who_leaves_saves_first(slow: Scene, gate: Gate) -> None:
+def test_a_leaving_node_saves_first(slow: Scene, gate: Gate) -> None:
     slow.perform()
     slow.leaving.ask(20.0)
     threading.Timer(0.05, gate.opened.set).start()
     slow.attempts.context.__exit__()
-    assert told(slow)[-1] == (UnitCommitted, "c")
+    assert attempt_events(slow)[-1] == (UnitCommitted, "c")
     assert not any(isinstance(event, NodeDraining) for event in slow.ledger.history())
 
 
@@ -227,7 +227,7 @@ def test_a_registration_lost_meanwhile_is_noticed_at_the_commit(slow: Scene, gat
     assert not [path for path in GatedFileSystem.store if "/c/" in path], "nothing is left"
 
 
-def test_what_ends_the_writer_is_told() -> None:
+def test_an_error_in_the_writer_is_reported() -> None:
     met: list[BaseException] = []
 
     def odd() -> None:

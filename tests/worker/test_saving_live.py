@@ -66,7 +66,7 @@ def late(config: str) -> Callable[[Request], Bad | None]:
     return plan
 
 
-def told(stage: Stage) -> list[tuple[type, str]]:
+def attempt_events(stage: Stage) -> list[tuple[type, str]]:
     found, configs = [], {}
     for event in stage.ledger.history():
         match event:
@@ -118,10 +118,10 @@ def save_behind_the_next(stage: Stage, s3: BadProxy) -> None:
     assert stage.ledger.visits() == []
     s3.reset()
     stage.done(second)
-    assert told(stage)[:4] == [
+    assert attempt_events(stage)[:4] == [
         *((UnitAssigned, "first"), (UnitTrained, "first"), (UnitAssigned, "second"), (UnitCommitted, "first"))
     ]
-    assert told(stage)[-1] == (UnitCommitted, "second")
+    assert attempt_events(stage)[-1] == (UnitCommitted, "second")
 
 
 def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
@@ -130,7 +130,7 @@ def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
     wait_for(lambda: stage.ledger.saving("n"), "the second unit to be trained")
     os.kill(ranks_of(node)[0], signal.SIGKILL)
     (failure,) = wait_for(lambda: stage.config("first").failures, "the failure")
-    assert (failure.kind, told(stage)[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
+    assert (failure.kind, attempt_events(stage)[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
     s3.reset()
     wait_for(lambda: len(stage.said("n", "ready")) == 2, "the rank to be there again")
     stage.done(stage.assign("first", ["n"], Strategy()))

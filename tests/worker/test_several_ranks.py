@@ -115,7 +115,7 @@ def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(p
     assert (hopped["step"], hopped["scheduler"]) == (state["step"], state["scheduler"])
 
 
-def test_what_fails_on_one_rank_is_told_and_ends_the_attempt_for_all(play: Play) -> None:
+def test_a_failure_on_one_rank_is_reported_and_ends_the_attempt_for_all(play: Play) -> None:
     before = ranks_of(play.pair), ranks_of(play.one)
     play.stage.create("fails", deed="raise")
     play.stage.done(play.stage.assign("fails", ["one", "pair"], OVER))

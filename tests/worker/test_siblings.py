@@ -22,7 +22,7 @@ Siblings(Path(sys.argv[1]), 1).come()
 """
 
 
-def test_who_dies_is_told_from_who_leaves(tmp_path: Path) -> None:
+def test_death_and_leaving_are_distinguished(tmp_path: Path) -> None:
     one, other = Siblings(tmp_path, 0), Siblings(tmp_path, 1)
     one.come()
     assert not one.died()
@@ -33,10 +33,10 @@ def test_who_dies_is_told_from_who_leaves(tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, "-c", COME, str(tmp_path)], check=True)
     assert one.died()
-    assert not other.died(), "it does not ask about itself"
+    assert not other.died(), "it does not count itself"
 
 
-def test_who_loses_its_stand_in_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_without_its_stand_in_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its keeper kills it, in a moment."""
     with subprocess.Popen(["sleep", "60"]) as stand_in:
         monkeypatch.setenv(STAND_IN, str(stand_in.pid))

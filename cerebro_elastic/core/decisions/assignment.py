@@ -54,7 +54,7 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
 
 
 def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:
-    """What the busy node ``name`` begins next, as if it was idle now; nothing if that has to wait."""
+    """What the busy node ``name`` begins next, as if it were idle; nothing if that choice has to wait."""
     for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
         (placement,) = (p for p in moment.placements[unit.config].by_lead[name] if p.unit == unit)
         hint = _hint(moment, policy, name, (), {*busy, unit.config})

@@ -27,7 +27,7 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     ``plan.max_nodes``.
 
     A draining or stalled node gets none. A quarantined node gets units only if no other node is left, and if
-    its trouble is not its own (as a full disk is).
+    the fault may lie elsewhere (a full disk is the node's own fault).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]

@@ -145,7 +145,7 @@ def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[
     """The nodes that may lead the unit, of those that are ``able`` to.
 
     They are the partition's homes, or any node for an evaluation. After a failure they are nodes where the
-    unit has not failed, if one is left. (A node's own trouble is over when it gets units again.)
+    unit has not failed, if one is left. (Once a node gets units again, faults of its own are forgotten.)
     """
     home_nodes = homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
     at_home = [name for name in home_nodes if name in able]

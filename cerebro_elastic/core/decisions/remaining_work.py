@@ -26,7 +26,7 @@ not ended."""
 
 def remaining_work(moment: Moment, freed: str | None = None) -> RemainingWork | None:
     """What is left of the run on the moment's nodes; ``None`` if that is more than training units of one node
-    each. It is asked what the node ``freed`` does next: that counts as idle."""
+    each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
     state, plan, nodes = moment.state, moment.plan, moment.nodes
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
     plain = all(options.plain for options in moment.placements.values())

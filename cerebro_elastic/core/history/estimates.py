@@ -17,15 +17,15 @@ from cerebro_elastic.core.model.state import SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
 
 KNOWN = 3
-"""After so many visits a node's factor is used."""
+"""The number of visits after which a node's factor is used."""
 FORGOTTEN = 100
-"""After so many visits of other nodes it is no longer used: a node that was too slow to be home to a
-partition gets another chance."""
+"""The number of visits of other nodes after which it is no longer used: a node that was too slow to be home
+to a partition gets another chance."""
 MEMORY = 8
-"""A node's factor is the geometric mean over so many visits, as a single one may be chance."""
+"""The number of visits over which a node's factor is the geometric mean, as a single one may be chance."""
 OUTLIER = 4.0
-"""A visit counts as at most so many times the expected seconds, and at least that part of them: ranks may
-have restarted, or the machine may have been busy with something else."""
+"""A visit counts as at most this multiple of the expected seconds, and at least their inverse share: ranks
+may have restarted, or the machine may have been busy with something else."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5

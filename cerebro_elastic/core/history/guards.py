@@ -18,7 +18,7 @@ Handler: TypeAlias = Callable[[State, Any], State]
 def require(holds: bool, event: Event, why: str) -> None:
     """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
     if not holds:
-        raise IllegalEvent(f"{event} cannot be: {why}")
+        raise IllegalEvent(f"{event} is impossible: {why}")
 
 
 def without_attempts(state: State, *tokens: int) -> State:

@@ -116,7 +116,7 @@ def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
     attempt = state.attempt(node, token)
     if attempt is None:
         attempts = [state.attempts.get(node), state.queued.get(node), state.saving.get(node)]
-        raise IllegalEvent(f"{event} cannot be: the node's attempts are {attempts} (fencing)")
+        raise IllegalEvent(f"{event} is impossible: the node's attempts are {attempts} (fencing)")
     return attempt
 
 

@@ -37,7 +37,6 @@ class _Epoch:
     done: list[tuple[Phase, int]] = field(default_factory=list)
     """The partitions that it has trained and evaluated, in order."""
     visits: int = 0
-    """The number of its visits."""
     partial_unit: PartialUnit | None = None
     """The partition that it has trained in part."""
 

@@ -47,7 +47,7 @@ def plan_of(start: State, events: Trace) -> Plan | None:
 
 
 class NodeRoster:
-    """The nodes as the events report them: registrations, kinds, who leaves, who is quarantined."""
+    """The nodes as the events report them: registrations, kinds, departures, quarantines."""
 
     def __init__(self, start: State) -> None:
         self.hardware = {name: node.hardware for name, node in start.nodes.items()}

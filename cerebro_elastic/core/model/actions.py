@@ -68,7 +68,6 @@ class Withdraw:
     """Take back an assignment whose node or config is gone."""
 
     attempt: Attempt
-    """The assigned attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class Quarantine:
     """Give a node on which units keep failing no more of them for a while."""
 
     node: str
-    """The node's name."""
     why: str
     """The reason, for people."""
     failure: int

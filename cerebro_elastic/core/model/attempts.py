@@ -27,7 +27,6 @@ class Member:
     """A node of a gang."""
 
     node: str
-    """The node's name."""
     registration: int
     """The registration under which it takes part (``Node.registration``)."""
 
@@ -117,7 +116,6 @@ class Visit:
     output: CheckpointRef
     """The checkpoint that it wrote; that of an evaluation is its ``input``."""
     samples: int
-    """The number of samples."""
     batches: int
     """The number of batches, without those that were skipped."""
     seconds: float
@@ -146,7 +144,7 @@ class Visit:
     """Time of a save, or of the rest of one, that went on behind the node's next unit. It delays the config,
     not the node."""
     replicas: tuple[int, ...] = ()
-    """Those of ``Prefetch.replicas`` that the node has fetched meanwhile."""
+    """The partitions of ``Prefetch.replicas`` that the node has fetched meanwhile."""
     fetch_seconds: float = 0.0
     """Time for which the node waited for the partition before it trained."""
     log_digest: str = ""

@@ -51,7 +51,6 @@ class ConfigCreated(_Event):
     """The search or a person (``config.by_hand``) added a config to the run."""
 
     config: Config
-    """The config as it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ class ConfigEnded(_Event):
     """A config failed beyond its tries, or was stopped."""
 
     config: str
-    """The config's id."""
     status: Status
     """``FAILED`` or ``STOPPED``."""
     reason: str
@@ -73,7 +71,6 @@ class ConfigResumed(_Event):
     """A stopped config, or one that an extension lets go on, continues from its head."""
 
     config: str
-    """The config's id."""
     reason: str
     """Why, for people."""
     by_hand: bool = False
@@ -87,7 +84,6 @@ class NodeJoined(_Event):
     """A node registered. No other node of its name is registered at this moment."""
 
     node: Node
-    """The node as it registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,6 @@ class NodeLeft(_Event):
     """A registration ended: the node gave it up, or its lease ran out."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,6 @@ class NodeReady(_Event):
     """The ranks of a node that was starting are ready."""
 
     node: str
-    """The node's name."""
     cached: tuple[int, ...] = ()
     """The training partitions in its cache."""
 
@@ -113,7 +107,6 @@ class NodeDraining(_Event):
     """A registered node was asked to leave."""
 
     node: str
-    """The node's name."""
     grace: float
     """The seconds that it was given."""
 
@@ -123,7 +116,6 @@ class NodeQuarantined(_Event):
     """The controller gives a node no units for a while, because of its last failures."""
 
     node: str
-    """The node's name."""
     why: str
     """The reason, for people."""
     failure: int
@@ -137,7 +129,6 @@ class NodeReleased(_Event):
     """A node's quarantine is over."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +136,6 @@ class NodeStalled(_Event):
     """A registered node shows no sign of life except its lease."""
 
     node: str
-    """The node's name."""
     since: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
@@ -157,7 +147,6 @@ class NodeRecovered(_Event):
     """A stalled node shows signs of life again."""
 
     node: str
-    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +173,6 @@ class StateRead(_Event):
     """
 
     state: State
-    """The state at ``revision``."""
     visits: tuple[Visit, ...] = ()
     """All visits that led to it, in the order of their commits."""
 
@@ -221,9 +209,7 @@ class UnitTrained(_Event):
     """An attempt is trained. Its save goes on behind the node's next unit."""
 
     node: str
-    """The attempt's node."""
     token: int
-    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +240,7 @@ class UnitWithdrawn(_Event):
     """The controller, or a node that leaves, took an assignment back. The attempt cannot commit any more."""
 
     node: str
-    """The attempt's node."""
     token: int
-    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +256,6 @@ class RunExtended(_Event):
     """An operator lets a run that has ended go on: with more epochs, or with more configs."""
 
     extension: Extension
-    """What changes."""
 
 
 Event: TypeAlias = (

@@ -30,7 +30,6 @@ class Plan:
     """What the decisions need to know of the recipe. Only an extension changes it: its ``epochs``."""
 
     run: str
-    """The run's id."""
     partitions: int
     """p: the number of training partitions."""
     epochs: int
@@ -39,9 +38,9 @@ class Plan:
     """The number of validation partitions that are evaluated by units of their own; 0: validation belongs to
     the epoch's last unit."""
     min_nodes: int = 1
-    """The run waits for so many nodes before its first unit."""
+    """The number of nodes for which the run waits before its first unit."""
     max_nodes: int = 1
-    """The run uses at most so many nodes."""
+    """The largest number of nodes that the run uses."""
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0
@@ -73,7 +72,7 @@ class Extension:
     configs: Mapping[str, int] = field(default_factory=dict)
     """The ids of the configs that go on, and how many full epochs each of them has behind it."""
     by_hand: tuple[str, ...] = ()
-    """Those of them that had been stopped, and that a person has named. The search leaves them alone."""
+    """The stopped ones among them that a person has named. The search leaves them alone."""
     others: tuple[str, ...] = ()
     """The ids of the configs that stay as they are."""
     epochs_before: int = 0
@@ -83,7 +82,7 @@ class Extension:
     digest_before: str = ""
     """``Spec.recipe_digest`` until then."""
     by: str = ""
-    """Who asked for it, if they gave a name."""
+    """The name of the person who requested it, if given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,6 @@ class Basis:
     """The digests of what a run is made from (``core/model/origin.py``)."""
 
     run: str
-    """The run's id."""
     spec: str
     """The digest of the spec without ``Spec.code``."""
     code: str

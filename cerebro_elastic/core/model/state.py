@@ -97,7 +97,6 @@ class Usage:
     nodes: Mapping[str, NodeUsage] = field(default_factory=dict)
     configs: Mapping[str, NodeUsage] = field(default_factory=dict)
     batches_made: int = 0
-    """Batches that were made."""
     batches_shared: int = 0
     """Batches that were taken, since the host had made them for other configs."""
     data_seconds: float = 0.0
@@ -136,7 +135,6 @@ class State:
     timings: Mapping[str, float] = field(default_factory=dict)
     """By config: the expected seconds of a unit on a node of factor 1."""
     speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
-    """The nodes' speed factors."""
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None

@@ -36,7 +36,6 @@ class Line:
     """A config's curve."""
 
     config: str
-    """The config's id."""
     parts: Sequence[str]
     """The stretches between values that are not finite, as points of an SVG polyline."""
     dots: Sequence[Dot]
@@ -48,7 +47,6 @@ class Panel:
     """A metric over epochs."""
 
     metric: str
-    """The metric's name."""
     lines: Sequence[Line]
     """The curves of the configs."""
     across: Sequence[Tick]

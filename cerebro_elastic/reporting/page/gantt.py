@@ -64,7 +64,6 @@ class Lane:
     """A node's row."""
 
     node: str
-    """The node's name."""
     y: float
     """Its upper edge in pixels."""
     bands: Sequence[Band]

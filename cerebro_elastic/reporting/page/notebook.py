@@ -13,7 +13,7 @@ from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import hparams_text
 
 _COLOURS = ("#3a8fd0", "#d9730d", "#1b9e77", "#cc6699", "#998200", "#8e6bbf", "#2a9db5", "#a8655a")
-"""Of the best configs. They can be told apart on white and on black, and by the colour-blind."""
+"""Colours of the best configs, distinguishable on white, on black and by the colour-blind."""
 
 
 def curves_html(rows: Sequence[ConfigResult], metric: str) -> str:

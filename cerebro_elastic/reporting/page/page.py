@@ -31,7 +31,7 @@ from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 
 COLOURED = 8
-"""The best so many configs have colours of their own, the same in all charts."""
+"""The number of best configs that have colours of their own, the same in all charts."""
 _MOST_MARKS = 300
 _METADATA = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 
@@ -43,7 +43,6 @@ class ReportMetadata:
     written: str
     """The date and time, as the page shows it."""
     version: str
-    """The version of this package."""
     versions: Mapping[str, str]
     """The versions of the packages that training depends on, by name."""
     dataset: bool = False
@@ -61,7 +60,6 @@ class Report:
     """The contents of a report."""
 
     spec: Spec
-    """The run's spec."""
     events: Sequence[Event]
     """Its history, so far as the report goes."""
     objective: Objective
@@ -69,7 +67,6 @@ class Report:
     manifest: Manifest | None
     """The manifest of its dataset, if it can be read."""
     metadata: ReportMetadata
-    """How the report was written."""
 
 
 def render(report: Report) -> str:

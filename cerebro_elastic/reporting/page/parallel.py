@@ -38,7 +38,6 @@ class Axis:
     x: float
     """Its place in percent of the width."""
     ticks: Sequence[Tick]
-    """Its marks."""
     log: bool
     """Whether it is logarithmic."""
 
@@ -48,7 +47,6 @@ class Path:
     """The line of a config over all axes."""
 
     config: str
-    """The config's id."""
     points: str
     """The points of an SVG polyline."""
     tip: str

@@ -18,7 +18,6 @@ class Tick:
     at: float
     """Its place in pixels."""
     text: str
-    """Its label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def resume(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Let a stopped config of a live run go on to its end, whoever has stopped it.
+    """Let a config of a live run, stopped by a person or the search, continue to its end.
 
     Args:
         run: The run's id, or its folder on this machine.

@@ -40,9 +40,9 @@ class Wish:
     configs: Sequence[str] = ()
     """The configs that go on, by id."""
     top: int | None = None
-    """Only so many of the best configs go on."""
+    """The number of best configs that continue."""
     by: str = ""
-    """Who asks, for the record."""
+    """The name of the person who requests it, for the record."""
 
 
 def extended(result: RunResult, wish: Wish) -> Spec:

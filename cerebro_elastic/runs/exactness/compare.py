@@ -59,7 +59,6 @@ class Training:
     """The observations of one training."""
 
     moments: list[Moment] = field(default_factory=list)
-    """What it consisted of, moment by moment."""
     logged: list[Moment] = field(default_factory=list)
     """Its logged rows, as moments."""
     metrics: list[Moment] = field(default_factory=list)

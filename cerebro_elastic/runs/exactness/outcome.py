@@ -79,7 +79,6 @@ class CheckedConfig:
     hparams: HParams
     """The hyper-parameters by name."""
     exactness: Exactness
-    """The result of the check."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

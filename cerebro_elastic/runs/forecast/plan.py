@@ -43,7 +43,7 @@ from cerebro_elastic.training.strategy_cost import StrategyCost
 NODES = (1, 2, 4, 8)
 """The numbers of nodes that are compared, besides the recipe's own."""
 MOST_PROFILED = 6
-"""At most so many configs are profiled, evenly chosen; the others are taken to be like their mean."""
+"""The largest number of configs to profile, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
 """Seconds between two units of a node: commit, decision and assignment (docs/design/performance.md)."""
 

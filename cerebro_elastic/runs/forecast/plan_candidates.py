@@ -31,7 +31,6 @@ class PlanCandidate:
     partitions: int
     """Number of training partitions."""
     nodes: int
-    """Number of nodes."""
     strategy: Strategy
     """The parallelism that trains all units, with its ranks and nodes."""
 

@@ -179,8 +179,8 @@ def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
 
 
 def _identity(spec: Spec, folder: RunFolder) -> str:
-    """What tells the run from another of its id. All its machines know it. The key cannot be computed from
-    it."""
+    """Distinguishes the run from another one with its id. All its machines know it. The key cannot be
+    computed from it."""
     if folder.key.exists():
         source = RunKey.read(folder.key).signature("trackers", b"")
     else:

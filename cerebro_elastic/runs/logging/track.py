@@ -25,7 +25,7 @@ class _FromTheBeginning:
         return {}
 
     def write(self, _name: str, _number: int) -> None:
-        """Nobody asks later."""
+        """Does nothing: no later leader reads the position."""
 
 
 def track(

@@ -40,7 +40,6 @@ class ExportedConfig:
     """A config as it was exported."""
 
     row: ConfigResult
-    """The config's results."""
     at: Config
     """The config as it was at the end of the exported epoch."""
     ref: CheckpointRef

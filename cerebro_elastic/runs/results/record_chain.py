@@ -128,7 +128,6 @@ class _Step:
     """A line of a record, with the digests of the chain up to it."""
 
     number: int
-    """The line's number."""
     revision: int
     """The revision of its event."""
     body: str

@@ -53,7 +53,6 @@ class Note:
     """A remark about a record that is no violation."""
 
     story: str
-    """The note in words."""
 
 
 def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:

@@ -51,7 +51,6 @@ class ReplayedVisit:
     digest: str
     """The digest of the replayed output state."""
     metrics: Mapping[str, float]
-    """The replayed metrics."""
     done: bool
     """Whether the replayed config has ended its training with this visit."""
     differences: tuple[Difference, ...] = ()

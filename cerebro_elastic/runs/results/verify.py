@@ -88,7 +88,7 @@ def verify(
 
 def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
     """Make the recorded decisions again from the record alone, with the recipe's scheduler and search as they
-    are now, for about so many ``seconds`` at most. ``None`` if the history is not sound, or if scheduler or
+    are now, for about ``seconds`` seconds at most. ``None`` if the history is not sound, or if scheduler or
     search are not installed here."""
     events, until = result.events, time.monotonic() + seconds
     if any(_foldable(events)):

@@ -39,7 +39,7 @@ _MARGIN = 5.0
 """Seconds between the end of the grace and SIGKILL: the agent kills its ranks, this process its agents."""
 _TAIL_LINES = 15
 _TRIES = 3
-"""A node that has ended so often in a row without a commit counts as one that cannot work."""
+"""A node that has ended this often in a row without a commit counts as one that cannot work."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PROVEN = 60.0
 """Seconds after which the death of an agent is the first in a row again."""
@@ -81,7 +81,7 @@ class _Node:
     restart_at: float | None = None
     """When it is started again, on the monotonic clock."""
     left: bool = False
-    """Whether it was asked to leave."""
+    """Whether the node was requested to leave."""
 
     @property
     def running(self) -> bool:

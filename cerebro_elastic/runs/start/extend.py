@@ -51,8 +51,8 @@ def extend(
         num: How many configs the search may propose in all.
         budget: Bounds of the recipe's ``search.budget`` by name, and their new values.
         configs: Only these configs get more epochs, also if the search or the task had stopped them.
-        top: Only so many of the best configs get more epochs.
-        by: Who asks, for the record.
+        top: The number of best configs that get more epochs.
+        by: The name of the person who requests it, for the record.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The etcd of a run of other machines.
         grace: Seconds that the nodes have to leave when the run is stopped.

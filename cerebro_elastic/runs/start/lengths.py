@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 def check_lengths(spec: Spec, configs: Mapping[str, Config], epochs: int) -> None:
-    """Check that the ``configs`` of the run ``spec`` can go on to so many ``epochs``.
+    """Check that the ``configs`` of the run ``spec`` can go on to ``epochs`` epochs.
 
     Raises:
         RunError: A checkpoint is gone or damaged, or something of the training depends on the number of

@@ -83,8 +83,8 @@ def has_ended(events: Iterable[Event], spec: Spec) -> bool:
 
 
 def extend_folder(folder: RunFolder, extended: Spec) -> Spec:
-    """Write the spec of a run that is to be extended to its folder. Whoever starts the run goes on with it.
-    Raises ``RunError`` if the run was extended, or has gone on, since ``extended`` was made."""
+    """Write the spec of a run that is to be extended to its folder. The next start of the run continues with
+    it. Raises ``RunError`` if the run was extended, or has gone on, since ``extended`` was made."""
     known = folder.read_spec()
     if known != specs_of(extended)[-2] or not ended_in(folder):
         raise RunError(_EXTENDED.format(run=folder.run))

@@ -21,7 +21,7 @@ from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
 from cerebro_elastic.system.solver_process import SolverFailed, solve
 
 TICKS = 1_000_000
-"""CP-SAT counts in integers: the makespan of the start is so many of them. Durations are rounded up."""
+"""CP-SAT counts in integers: the makespan of the start is this many of them. Durations are rounded up."""
 UNITS = 2000
 """More are refused: the model would not get anywhere."""
 SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"

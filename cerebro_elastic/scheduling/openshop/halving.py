@@ -29,7 +29,7 @@ class Rungs:
     losses: ArrayLike
     """``[C]`` or ``[C, rungs]``: the losses that are seen when a config arrives; less is better."""
     reduction_factor: int = 2
-    """One in so many configs goes on."""
+    """One in this many configs goes on."""
     rule: str = "each"
     """When it is decided that a config goes on.
 

@@ -38,22 +38,22 @@ class Instance:
 
     @property
     def configs(self) -> int:
-        """``C``: how many configs there are."""
+        """``C``: the number of configs."""
         return int(self.durations.shape[0])
 
     @property
     def nodes(self) -> int:
-        """``N``: how many nodes there are."""
+        """``N``: the number of nodes."""
         return int(self.availability.shape[0])
 
     @property
     def partitions(self) -> int:
-        """``P``: how many partitions there are."""
+        """``P``: the number of partitions."""
         return int(self.availability.shape[1])
 
     @property
     def units(self) -> int:
-        """How many units there are, over all epochs."""
+        """The number of units over all epochs."""
         return int(self.epochs.sum()) * self.partitions
 
     @property

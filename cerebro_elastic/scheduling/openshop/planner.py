@@ -33,7 +33,7 @@ from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
 DECISIONS_PER_SECOND = 60_000
 """Decisions of rollouts for one of ``schedule``'s seconds: as many as a slow machine makes in it."""
 MANY = 200_000
-"""From so many units on ``auto`` goes through them once, without rollouts."""
+"""From this many units on, ``auto`` goes through them once, without rollouts."""
 RANDOM_RUNS = 5
 """How many random schedules ``monte-carlo`` begins with."""
 

@@ -80,7 +80,7 @@ def rollout(
 ) -> Rollout:
     """The best of ``candidates`` and of random settings.
 
-    Random settings are tried until so many ``decisions`` are spent or ``bound`` is reached.
+    Random settings are tried until ``decisions`` are spent or ``bound`` is reached.
     """
     rng = random.Random(seed)
     best: Rollout | None = None

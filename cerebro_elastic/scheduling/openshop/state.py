@@ -336,7 +336,7 @@ class DispatchState:
             heappush(self.events, (ready, node, -1))
 
     def extend(self, config: int, epochs: int) -> None:
-        """The config is to be trained for so many epochs more."""
+        """The config is to be trained for ``epochs`` epochs more."""
         self.later[config] += epochs
         self.fastest[config] += epochs * sum(self.tables.least[config])
         for j, seconds in enumerate(self.tables.seconds[config]):

@@ -52,7 +52,6 @@ class Compare:
     """A condition of a transaction."""
 
     key: str
-    """The key that is looked at."""
     target: Literal["create", "mod"]
     """Which of its revisions is compared."""
     revision: int
@@ -65,7 +64,6 @@ class Put:
 
     key: str
     value: bytes
-    """Its new value."""
     lease: int = 0
     """The lease with whose end it is deleted; 0: it stays."""
 

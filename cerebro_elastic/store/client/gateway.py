@@ -51,7 +51,7 @@ from cerebro_elastic.store.client.unix_socket import UnixSocketPool
 from cerebro_elastic.store.client.wire import Json
 
 _CONNECTIONS = 10
-"""So many are kept open; more are closed after their request."""
+"""The number of connections that are kept open; more are closed after their request."""
 # At most: what has come is read at once.
 _READ_BYTES = 1 << 20
 _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")

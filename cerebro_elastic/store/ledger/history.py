@@ -185,7 +185,7 @@ def extension_of(item: KeyValue) -> RunExtended:
 
 
 def leader_in(item: KeyValue) -> str:
-    """The name of who leads."""
+    """The leader's name."""
     return item.value.decode(errors="replace")
 
 

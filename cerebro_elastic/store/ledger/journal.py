@@ -49,7 +49,6 @@ class Line:
     """A line of a journal."""
 
     event: Event
-    """What it records."""
     body: str
     """The event's JSON, as it stands in the line."""
     digest: str | None

@@ -47,7 +47,6 @@ class Keys:
     """The keys of one run. Values are versioned JSON (``core/model/codec.py``) where nothing else is said."""
 
     run: str
-    """The run's id."""
 
     @property
     def prefix(self) -> str:

@@ -91,7 +91,7 @@ def become_leader(
 
 
 def note_logged(record: Record, controller: str, config: str, visits: int) -> None:
-    """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.
+    """Note how many visits of the config the loggers have, unless another than ``controller`` leads.
 
     No event: it says nothing about the run.
     """
@@ -107,7 +107,6 @@ class LeaderLedger:
     """The verbs of one leadership; a leader that is elected again gets another."""
 
     record: Record
-    """The run's record."""
     fence: int
     """The revision at which this leader was elected."""
 

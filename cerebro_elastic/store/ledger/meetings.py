@@ -25,7 +25,6 @@ class MeetingPlace:
     """Where rank 0 of an attempt listens."""
 
     token: int
-    """The attempt's token."""
     host: str
     """The address of the lead node."""
     port: int

@@ -26,7 +26,6 @@ class NodeLedger:
     """The verbs of a node."""
 
     record: Record
-    """The run's record."""
 
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``.

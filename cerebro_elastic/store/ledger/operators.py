@@ -24,7 +24,6 @@ class OperatorLedger:
     """The verbs of an operator. Each is sent again when its answer was lost, and takes effect once."""
 
     record: Record
-    """The run's record."""
 
     def open_run(self, spec: Spec) -> bool:
         """Write the run's spec. Guard: the run has none. Event: ``RunOpened``. Returns ``False`` if the run

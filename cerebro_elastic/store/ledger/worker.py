@@ -35,7 +35,6 @@ class WorkerLedger:
     """The verbs of a worker."""
 
     record: Record
-    """The run's record."""
 
     def mark_trained(self, attempt: Attempt) -> Attempt | None:
         """Free the attempt's nodes for their next unit, while the lead node saves this one.

@@ -42,7 +42,7 @@ _ADVICE = {
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
 _MOST_SHOWN = 1000
-"""So many characters of a foreign message are shown."""
+"""The number of characters of a foreign message that are shown."""
 _CLOCKS_DIFFER = 300.0
 """Seconds from which on a storage may refuse what a machine has signed."""
 _CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")

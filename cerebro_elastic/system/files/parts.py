@@ -16,7 +16,7 @@ from typing import Any
 from cerebro_elastic.system.files.place import FileSystem, Place, attempt, faults_raised
 
 _COPIES = 16
-"""So many copies are kept."""
+"""The number of copies that are kept."""
 _NOT_SATISFIABLE = 416
 
 

@@ -94,7 +94,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 _PART = 16 << 20
 """Bytes of a part."""
 _GROWS = 1000
-"""After so many parts they grow: S3 allows 10 000 of them, of 5 MB at least."""
+"""The number of parts after which they grow: S3 allows 10 000 of them, of 5 MB at least."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Whoever wants a process forked: starts a server, asks it, and holds the process."""
+"""The client of a fork server: starts it, requests forks, and holds their processes."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def start(
         stdin: A file descriptor of this process, or ``subprocess.DEVNULL``.
         stdout: Likewise.
         stderr: Likewise.
-        grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after so long.
+        grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after this time.
         socket: The variable in ``env`` that names the server's socket.
     """
     if socket in env and tuple(command[:3]) == (*PYTHON, "-m"):

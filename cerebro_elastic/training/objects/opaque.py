@@ -171,7 +171,7 @@ def _checksum_of(array: np.ndarray[Any, Any]) -> str:
 
 
 def _suspended(value: Any) -> list[Any]:
-    """Where a generator stands, and what it holds. Nothing asks its frame for its variables: that would
+    """The position of a generator, and its variables. Nothing asks its frame for its variables: that would
     change what it holds."""
     frame = getattr(value, _SUSPENDED[type(value)])
     if frame is None:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from cerebro_elastic.training._python_internals import GONE, probes, table
 
 _FEW = 5
-"""So many items are tried in all orders."""
+"""The largest number of items that are tried in all orders."""
 _SMALLEST = 8
 """The places of the smallest table."""
 _FILLERS = 4
-"""With so many other items for each place a table is full enough to be made anew when they go."""
+"""With this many other items for each place, a table is full enough to be rebuilt when they go."""
 
 
 def has_order(items: Sequence[Any]) -> bool:
@@ -87,7 +87,7 @@ def _same(present: set[Any], known: NDArray[np.int64]) -> bool:
 
 
 class _Removed:
-    """What takes a place until all others have theirs."""
+    """Takes a place until all other items have theirs."""
 
     def __init__(self, place: int) -> None:
         self._place = place

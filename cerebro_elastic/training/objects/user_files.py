@@ -97,7 +97,6 @@ class _Variable:
     """A variable right after its file's import."""
 
     tree: Tree
-    """Its tree."""
     met: ObjectIndex
     """The objects that were first met in it."""
     snapshot: Snapshot | None

@@ -190,7 +190,7 @@ GENERATOR_NAMES: dict[str, GeneratorKind] = {
         )
     },
 }
-"""Those that can be made by the name of their class."""
+"""Generators that can be made by the name of their class."""
 
 _IN_ITS_STATE = "gauss_next"
 """The attribute of a ``random.Random`` that is part of its state."""

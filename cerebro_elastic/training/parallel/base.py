@@ -53,13 +53,14 @@ class Parallelism(Protocol):
     """One unit's way of training on one or more ranks."""
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:
-        """Why these parts, as ``make`` makes them, cannot be trained on so many ranks; ``None`` if they can.
+        """Why these parts, as ``make`` makes them, cannot be trained on ``ranks`` ranks; ``None`` if they
+        can.
 
-        Needs no group: it is asked before anything is started.
+        Needs no group: it is called before anything is started.
         """
 
     def portion(self, rows: int) -> Portion:
-        """This rank's part of a global batch of so many rows (at least one)."""
+        """This rank's part of a global batch of ``rows`` rows (at least one)."""
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The parts, spread over the ranks' devices; a scheduler goes on working on its optimizer.
@@ -106,7 +107,7 @@ class Stepwise(Parallelism, Protocol):
     """Whether ``backward`` may be called several times before ``update``, the gradients adding up."""
 
     def backward(self, parts: Parts, loss: Tensor) -> None:
-        """Add the gradient of the mean of ``loss`` over the ranks to those that there are."""
+        """Accumulate the gradient of ``loss``, averaged over the ranks."""
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """Clip the gradient's total norm over all ranks to ``clip``, and let the optimizer take its step."""

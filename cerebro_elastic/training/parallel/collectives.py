@@ -1,4 +1,4 @@
-"""What the ranks of a unit tell each other beside gradients: small things, by the group's CPU side.
+"""Small values that the ranks of a unit exchange beside gradients, by the group's CPU side.
 
 Every rank calls each function, in the same order; without a group it is the identity, and needs no torch.
 """

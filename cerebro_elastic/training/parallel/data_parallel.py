@@ -18,7 +18,7 @@ Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
 """What becomes of the full tensor at a path of the state."""
 
 _SMALL = 16
-"""Tensors of up to so many elements, such as step counts, travel with the outline."""
+"""Tensors of at most this many elements, such as step counts, are sent with the outline."""
 
 
 def portion(rows: int) -> Portion:

@@ -86,12 +86,12 @@ class Ddp:
         return plain.state_dict(), to_names(parts.optimizer, plain)
 
     def close(self) -> None:
-        """Nothing was taken but memory."""
+        """Nothing to release but memory."""
 
 
 class _Averaging(DistributedDataParallel):
-    """Torch's, with an error that says what to do; after a unit's last batch, too, of which torch would tell
-    at the next one."""
+    """Torch's DDP with a more helpful error, raised after the unit's last batch too; torch would raise it
+    only at the next batch."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         with _clear():

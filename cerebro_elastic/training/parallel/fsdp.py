@@ -166,7 +166,7 @@ class Fsdp:
         return mapped(_state(parts.model), live), mapped(to_names(parts.optimizer, parts.model), live)
 
     def close(self) -> None:
-        """Nothing was taken but memory."""
+        """Nothing to release but memory."""
 
 
 class _Gather:

@@ -43,8 +43,8 @@ from cerebro_elastic.training.parallel._torch_internals import (
 FORM_SECONDS = 20.0
 """How long ranks wait for each other by default until they are all there."""
 _CONNECT_TRIES = 5
-"""So many times gloo tries to reach a rank that has told its address and died, each as long as the timeout
-(torch 2.13)."""
+"""How many times gloo tries to reach a rank that published its address and then died, each as long as the
+timeout (torch 2.13)."""
 COLLECTIVE_SECONDS = 600.0
 """How long one collective may take by default: a peer that lives but does nothing is given up then."""
 
@@ -56,17 +56,17 @@ _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection r
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
 
 _ended: list[Any] = []
-"""Groups that are over. Who lets go of one last waits for its threads, which may be waiting for the
+"""Groups that are over. The last owner of a group waits for its threads, which may be waiting for the
 interpreter's lock: Python's own references do without it, DDP's reducer would hold it for ever."""
 _meshes: list[DeviceMesh] = []
-"""Those of the present group. DTensor's caches keep some of them for good, and with them their groups, whose
-sockets other ranks would take for a peer that lives."""
+"""The meshes of the present group. DTensor's caches keep some of them for good, and with them their groups,
+whose sockets other ranks would take for a peer that lives."""
 _unsettled = False
 """Whether something large has been imported since the last sweep."""
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """The default callback: does nothing."""
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
@@ -203,8 +203,8 @@ def mesh(device: torch.device) -> DeviceMesh:
 
 
 def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
-    """All are there, so it takes a moment: who has gone since is not waited for as a collective would. (With
-    GPUs it may take seconds: nccl is initialised, too.)"""
+    """All ranks are present, so this is quick; a rank that has died since is not waited for as long as a
+    collective would wait. (With GPUs it may take seconds: nccl is initialised, too.)"""
     cuda = device.type == "cuda"
     patience = FORM_SECONDS if cuda else FORM_SECONDS / _CONNECT_TRIES
     try:

@@ -2,8 +2,8 @@
 
 Parameters, a gradient for each that is trained, and the optimizer's slots: for Adam in float32 the 16 bytes a
 parameter of the ZeRO paper (Rajbhandari et al. 2020, section 3.1, less the copy that mixed precision adds).
-Activations come on top: nobody knows them before a batch is trained. So this is a lower bound, which tells
-what cannot fit, and never what will.
+Activations come on top: they are unknown before a batch is trained. So this is a lower bound: it shows that a
+model cannot fit, never that it fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Spreading(Protocol):
     """A parallelism whose ranks do not hold all of a model each."""
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
-        """What each of so many ranks holds in the memory of its ``device``."""
+        """What each of ``ranks`` ranks holds in the memory of its ``device``."""
 
 
 def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:

@@ -58,4 +58,4 @@ class Single:
         return parts.model.state_dict(), to_names(parts.optimizer, parts.model)
 
     def close(self) -> None:
-        """Nothing was taken."""
+        """Nothing to release."""

@@ -143,7 +143,7 @@ def doubles_init(key: Any, lr: float, width: int) -> Any:
     return init(key, lr, width)
 
 
-def test_what_a_config_sets_of_jax_goes_with_it_and_reaches_no_other() -> None:
+def test_a_configs_settings_of_jax_go_with_it_and_reach_no_other() -> None:
     contract = TestFunctions()
     section = JaxSection(init_fn=f"{__name__}:doubles_init", step_fn=f"{__name__}:step")
     task = JaxTask(section, HERE)
@@ -168,7 +168,7 @@ def scheduled_step(state: Any, batch: Any, lr: float, steps: int, warm: bool) ->
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_what_depends_on_the_length_is_named(warm: bool) -> None:
+def test_code_that_depends_on_the_length_is_named(warm: bool) -> None:
     """A function that takes the number of steps may not depend on it."""
     names = {"init_fn": f"{__name__}:scheduled_init", "step_fn": f"{__name__}:scheduled_step"}
     task = JaxTask(JaxSection(**names, args={"warm": warm}), HERE)

@@ -217,7 +217,7 @@ class Drawn(Configs):
     functions = (drawn_init, drawn_step)
 
 
-def test_what_init_fn_draws_does_not_depend_on_what_the_rank_has_made_before() -> None:
+def test_the_draws_of_init_fn_do_not_depend_on_earlier_units_of_the_rank() -> None:
     contract = Drawn()
     task = contract.make()
     first, second = (task.train(contract.job(0, None)).state["arrays"]["state"] for _ in range(2))
@@ -239,7 +239,7 @@ class Scheduled(Configs):
 
 
 @pytest.mark.parametrize("lr", [0.0, 0.3])
-def test_a_fraction_that_python_has_to_know_is_a_number(lr: float) -> None:
+def test_a_fraction_that_python_branches_on_is_a_number(lr: float) -> None:
     contract, state = Scheduled(), scheduled_init()
     compiled = jax.jit(scheduled_step, static_argnums=2)
     for batch in batches(contract):
@@ -274,7 +274,7 @@ def growing_step(state: Any, batch: Any) -> Any:
         ((weak_init, growing_step), "of another structure than init_fn \\(more\\): return what it got"),
     ],
 )
-def test_what_cannot_hop_is_refused_by_name(functions: Any, message: str) -> None:
+def test_state_that_cannot_hop_is_refused_by_name(functions: Any, message: str) -> None:
     contract = Configs()
     contract.functions = functions  # type: ignore[misc]
     with pytest.raises(TaskError, match=message):

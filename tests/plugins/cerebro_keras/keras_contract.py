@@ -117,7 +117,7 @@ def test_a_schedule_and_averaged_weights_go_on_where_they_were() -> None:
     Scheduled().test_units_equal_sequential_training()
 
 
-def test_what_depends_on_the_length_is_named() -> None:
+def test_code_that_depends_on_the_length_is_named() -> None:
     contract = Scheduled()
     jobs = [contract.job(0, None)]
     assert contract.task().length_readers(jobs, ROWS, 4) == [

@@ -137,7 +137,7 @@ def test_two_optimizers_a_counter_and_a_generator_hop(test: str) -> None:
 @pytest.mark.parametrize(
     ("model_fn", "name"), [(counting, r"^model._layers.2.calls"), (closed, r"\(closed.<locals>.loss\)")]
 )
-def test_what_cannot_hop_is_refused_by_name(model_fn: Any, name: str) -> None:
+def test_state_that_cannot_hop_is_refused_by_name(model_fn: Any, name: str) -> None:
     if model_fn is counting and BACKEND == "torch":
         pytest.skip("it hops")
     contract = Held()
@@ -156,7 +156,7 @@ class Keeping(keras.callbacks.Callback):
         self.batches.add(batch)
 
 
-def test_a_callback_that_keeps_what_cannot_hop_is_refused_by_name() -> None:
+def test_a_callback_with_state_that_cannot_hop_is_refused_by_name() -> None:
     callbacks = (f"{__name__}:Keeping",)
     section = KerasSection(model_fn=f"{__name__}:plain", backend=BACKEND, callbacks=callbacks)
     task = KerasTask(section, Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""What a module keeps, wherever it keeps it, hops with its identity, or is refused by name."""
+"""State that a module keeps anywhere hops with its identity, or is refused by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOPS = [
 
 
 @pytest.mark.parametrize("module", HOPS)
-def test_what_is_kept_hops(module: str) -> None:
+def test_kept_objects_hop(module: str) -> None:
     callbacks = ("alias_zoo:Sharing",) if module == "HookWithDict" else ()
     trainer = {"precision": "64-true"} if module == "Sums64" else {}
     case = Case(f"alias_zoo:{module}", trainer=trainer, callbacks=callbacks, orders=ORDERS[:2])
@@ -51,7 +51,7 @@ def test_what_is_kept_hops(module: str) -> None:
 
 
 @pytest.mark.parametrize(("module", "message"), REFUSED.items(), ids=REFUSED)
-def test_what_cannot_hop_is_refused_by_name(module: str, message: str) -> None:
+def test_state_that_cannot_hop_is_refused_by_name(module: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         list(units(Case(f"alias_zoo:{module}", orders=ORDERS[:1])))
 

@@ -1,4 +1,4 @@
-"""``cerebro check`` tells modules that hop exactly from those that cannot."""
+"""``cerebro check`` distinguishes modules that hop exactly from modules that cannot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class InTheEnvironment(Planted):
 
 @functools.cache
 def first(_: str) -> list[int]:
-    """What a cache keeps is nobody's attribute."""
+    """The entries of a cache are no object's attribute."""
     return [0]
 
 
@@ -134,7 +134,7 @@ def _file(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("module", [InALibrary, InTheEnvironment, InACache])
-def test_what_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
+def test_state_that_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
     module: type, tmp_path: Path
 ) -> None:
     found = planted(module, tmp_path)
@@ -143,7 +143,7 @@ def test_what_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
     assert "then the config hopped" in found.story
 
 
-def test_what_differs_from_the_first_batch_on_has_nothing_to_do_with_a_hop(tmp_path: Path) -> None:
+def test_a_difference_from_the_first_batch_on_is_not_blamed_on_a_hop(tmp_path: Path) -> None:
     found = planted(OfTheTrainer, tmp_path)
     assert found.outcome is CheckOutcome.DIFFERS
     assert "after batch 1 of unit 1" in found.story
@@ -163,13 +163,13 @@ def test_a_clock_that_is_only_noted_is_no_harm(tmp_path: Path) -> None:
     assert "seconds" in found.story
 
 
-def test_what_only_units_refuse_is_told(tmp_path: Path) -> None:
+def test_a_refusal_by_units_alone_is_reported(tmp_path: Path) -> None:
     found = planted(RaisesInUnits, tmp_path)
     assert found.outcome is CheckOutcome.REFUSED
     assert "made_late" in found.story
 
 
-def test_an_error_of_the_users_comes_with_her_own_lines_alone(tmp_path: Path) -> None:
+def test_an_error_of_the_users_code_shows_the_users_lines_alone(tmp_path: Path) -> None:
     found = planted(Raises, tmp_path)
     assert found.outcome is CheckOutcome.FAILED
     first, *frames = found.story.splitlines()

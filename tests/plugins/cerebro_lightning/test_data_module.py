@@ -163,7 +163,7 @@ def test_a_loader_that_cannot_be_reproduced_is_refused_by_name(tmp_path: Path, m
         runner_of(recipe, tmp_path, {"lr": 0.1})
 
 
-def test_a_hyper_parameter_that_nobody_takes_is_named_with_the_arguments_of_the_dataset(
+def test_an_unused_hyper_parameter_is_named_with_the_arguments_of_the_dataset(
     tmp_path: Path,
 ) -> None:
     recipe = recipe_of({"dataset": "data_zoo:split"}, rowss=[60])

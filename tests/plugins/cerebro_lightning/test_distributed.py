@@ -1,4 +1,4 @@
-"""The Lightning matrix: what a module asks for, by every parallelism, with hops between them on the way.
+"""The Lightning matrix: every feature of a module, under every parallelism, with hops between them.
 
 Every unit of a run has another parallelism than the one before, and the run's end, its logged rows, metrics
 and hooks are those of training on one rank, within the rounding of another order of additions.
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 SHORT = ORDERS[:2]
 RELATIVE = 1e-5
-"""Of the largest element, after some ten steps in float32."""
+"""The tolerance relative to the largest element, after some ten steps in float32."""
 RELATIVE_BF16 = 3e-2
 EVERYWHERE = ("ddp", "zero-3", "fsdp alone", "fsdp", "zero-1", "single")
 """Six units, of which none has the parallelism of the one before."""
@@ -115,7 +115,7 @@ def test_the_lightning_matrix(ranks: Ranks, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "zero-2"])
-def test_done_again_by_the_same_choice_or_in_parts_it_is_the_same(
+def test_a_unit_repeated_by_the_same_strategy_or_in_parts_is_the_same(
     ranks: Ranks, tmp_path: Path, kind: str
 ) -> None:
     case = Case("Dropout", orders=((1, 0, 2),))
@@ -152,7 +152,7 @@ REFUSED = [
     ("kind", "case", "message"),
     [*REFUSED, ("ddp", Case("Net"), "trained by ddp: ddp takes two ranks or more")],
 )
-def test_what_several_ranks_cannot_honour_is_refused_before_the_first_batch(
+def test_settings_that_several_ranks_cannot_honour_are_refused_before_the_first_batch(
     kind: str, case: Case, message: str
 ) -> None:
     strategy = CHOICES.get(kind, Strategy(kind, 2))
@@ -176,7 +176,7 @@ def test_nothing_is_foreseen_of_what_can_be(kind: str) -> None:
         assert LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES[kind]) is None
 
 
-def test_what_is_unfrozen_on_the_way_is_refused(ranks: Ranks, tmp_path: Path) -> None:
+def test_unfreezing_parameters_during_training_is_refused(ranks: Ranks, tmp_path: Path) -> None:
     case = Case("Unfreezing", orders=SHORT)
     with pytest.raises(
         RankFailed, match="has frozen, unfrozen, added or reshaped parameters during the training"
@@ -185,7 +185,7 @@ def test_what_is_unfrozen_on_the_way_is_refused(ranks: Ranks, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "zero-1", "zero-3"])
-def test_what_is_not_finite_is_named(ranks: Ranks, tmp_path: Path, kind: str) -> None:
+def test_a_value_that_is_not_finite_is_named(ranks: Ranks, tmp_path: Path, kind: str) -> None:
     ((_, result),) = units_by(ranks, Case("Diverges", orders=((1,),)), [kind], tmp_path)
     assert result.not_finite is not None
     assert result.not_finite.startswith("the parameter net.0.weight has ")
@@ -198,7 +198,7 @@ def test_a_model_that_has_no_room_is_refused_before_it_is_trained() -> None:
         LightningTask(case.section, FOLDER).train(unit)
 
 
-def test_a_trial_does_not_validate() -> None:
+def test_a_profile_does_not_validate() -> None:
     case, seen = Case("Net"), list[None]()
     last = job(case, 0, 2, next(r for _, r in list(units(case))[1:]).state)
     tried = dataclasses.replace(

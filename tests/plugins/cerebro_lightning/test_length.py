@@ -1,4 +1,5 @@
-"""A config goes on after its last epoch as if that had not been the last; what would be another is named."""
+"""A config continues after its last epoch as if that had not been the last; code for which that differs is
+named."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Plain(Case):
 
 
 def readers(case: Case) -> Sequence[str]:
-    """What the case, as long as its first two epochs, names when it is to have three."""
+    """The readers that a case of two epochs names when it is to have three."""
     short = dataclasses.replace(case, orders=case.orders[:2])
     jobs = [job(short, 0, position, None) for position in range(3)]
     return LightningTask(case.section, FOLDER).length_readers(jobs, (), 3)
@@ -77,7 +78,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_who_depends_on_the_length_is_named(name: str) -> None:
+def test_code_that_depends_on_the_length_is_named(name: str) -> None:
     case, text = NAMED[name]
     plain = vars(L.Trainer)["max_epochs"]
     assert list(readers(case)) == [text]

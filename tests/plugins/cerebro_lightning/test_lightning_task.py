@@ -1,4 +1,4 @@
-"""What the task takes, gives back, and refuses with a reason."""
+"""What the task accepts, returns, and refuses with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def train(case: Case, epoch: int = 0, position: int = 0, state: TaskState | None
     return LightningTask(case.section, FOLDER).train(job(case, epoch, position, state))
 
 
-def test_batch_size_sets_the_loader_and_reaches_only_who_wants_it() -> None:
+def test_batch_size_sets_the_loader_and_reaches_modules_that_take_it() -> None:
     result = train(Case("Sized", hparams={"batch_size": 5, "lr": 0.2}))
     assert result.batches == 2
     assert result.samples == TRAINING[1].rows
@@ -60,7 +60,7 @@ def test_done_says_that_the_fit_has_stopped_before_its_epochs() -> None:
     assert not any(result.done for _, result in units(Case("Net")))
 
 
-def test_stop_and_beat_are_heard_through_lightnings_loops() -> None:
+def test_stop_and_beat_work_through_lightnings_loops() -> None:
     case, asked, beats = Case("Net"), list[int](), list[None]()
 
     def stop(done: int) -> bool:
@@ -87,10 +87,10 @@ def test_stop_and_beat_are_heard_through_lightnings_loops() -> None:
     ],
     ids=["fine", "a logged loss", "a loss that nobody logs"],
 )
-def test_what_is_not_finite_is_named(case: Case, found: str | None) -> None:
+def test_a_value_that_is_not_finite_is_named(case: Case, found: str | None) -> None:
     assert train(case).not_finite == found
     part = dataclasses.replace(job(case, 0, 0, None), stop=lambda done: done == 2)
-    assert LightningTask(case.section, FOLDER).train(part).not_finite is None, "a whole unit tells"
+    assert LightningTask(case.section, FOLDER).train(part).not_finite is None, "only a whole unit reports it"
 
 
 def test_the_best_module_comes_back_from_a_state() -> None:
@@ -165,7 +165,7 @@ def test_a_searched_argument_cannot_be_fixed_too() -> None:
         ("lightning_zooo:Net", "did you mean 'lightning_zoo'"),
     ],
 )
-def test_what_is_no_module_is_refused(module: str, message: str) -> None:
+def test_an_object_that_is_no_module_is_refused(module: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         LightningTask(
             LightningSection.model_construct(module=module, args={}, trainer={}, callbacks=()), FOLDER
@@ -231,7 +231,7 @@ def test_callbacks_that_cannot_work_are_refused(callback: Any, message: str) -> 
         (Case("BringsCheckpoint"), "the callback ModelCheckpoint cannot be used"),
     ],
 )
-def test_what_cannot_be_done_exactly_is_refused(case: Case, message: str) -> None:
+def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         train(case)
 

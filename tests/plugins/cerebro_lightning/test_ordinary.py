@@ -107,7 +107,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _without_warnings() -> Iterator[None]:
-    """What an ordinary fit of such a module warns of is not ours."""
+    """The warnings of an ordinary fit of such a module are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -134,7 +134,7 @@ def test_units_in_parts_equal_one_ordinary_fit(case: Case) -> None:
         ("OtherOptimizer", "had the optimizers SGD and has Adam now"),
     ],
 )
-def test_what_cannot_be_built_again_is_refused_by_name(module: str, message: str) -> None:
+def test_state_that_cannot_be_rebuilt_is_refused_by_name(module: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         list(units(case(module)))
 
@@ -148,7 +148,7 @@ def test_callbacks_that_the_module_brings_are_refused_before_training() -> None:
 @pytest.mark.parametrize(
     "module", ["Lazy", "LazyConv", "Buffers", "Growing", "Added", "PrunedByHand", "Wrapped"]
 )
-def test_the_module_of_a_state_computes_what_it_did(module: str) -> None:
+def test_a_module_built_from_a_state_computes_the_same(module: str) -> None:
     *_, (unit, result) = units(case(module))
     loaded = task(module).load_module({}, hop(result.state), unit.seed)
     assert not differences(dict(loaded.state_dict()), dict(result.state["state_dict"]))

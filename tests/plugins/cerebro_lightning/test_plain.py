@@ -101,7 +101,7 @@ def test_plain_values_are_their_own_tree(value: Any) -> None:
         ([Colour.RED, Colour.BLUE], [Colour.BLUE, Colour.BLUE]),
     ],
 )
-def test_other_containers_fill_what_is_there(value: Any, present: Any) -> None:
+def test_other_containers_are_filled_in_place(value: Any, present: Any) -> None:
     before = type(present)
     found = trip(value, copy.deepcopy(present))
     assert found == value
@@ -181,12 +181,12 @@ def _itself() -> list[Any]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_not_plain_has_no_tree(value: Any) -> None:
+def test_an_object_that_is_not_plain_has_no_tree(value: Any) -> None:
     with pytest.raises(NotSerializable):
         Encoder().tree(value)
 
 
-def test_what_is_carried_elsewhere_is_named() -> None:
+def test_objects_carried_elsewhere_are_named() -> None:
     meter, again = Meter(), Meter()
     tree = Encoder({"the meter": meter}).tree({"mine": [meter]})
     assert Decoder(Encoder().index, CPU, {"the meter": again}).value(tree)["mine"][0] is again

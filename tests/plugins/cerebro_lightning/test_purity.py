@@ -136,7 +136,7 @@ def test_an_exception_of_the_module_is_its_own() -> None:
         middle(Case("Breaks"))
 
 
-def test_the_ranks_signal_handler_is_asked_and_stops_the_unit() -> None:
+def test_the_ranks_signal_handler_stops_the_unit() -> None:
     case = Case("Terminated")
     asked: list[int] = []
     found = signal.signal(signal.SIGTERM, lambda *_: asked.append(1))

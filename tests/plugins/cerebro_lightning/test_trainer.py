@@ -161,8 +161,8 @@ def test_a_table_is_taken_by_its_columns(line: Any, tmp_path: Path) -> None:
     for kind, frame in enumerate(frames()):
         use = {"label": "petals", "features": ["file"]}
         found = prepared(make_recipe(line, tmp_path, frame, frame, **use), tmp_path / f"{kind}")
-        told = {name: column.dtype.str for name, column in found.items()}
-        assert told == {"features": "<f4", "petals": "<i8"}, type(frame)
+        dtypes = {name: column.dtype.str for name, column in found.items()}
+        assert dtypes == {"features": "<f4", "petals": "<i8"}, type(frame)
         assert sorted(found["features"][:, 0] + 2) == sorted(found["petals"])
         for keys, message in [
             ({"columns": ["length", "petals"]}, "'length' of the training data holds NaN in 1 of 4 rows"),
@@ -223,7 +223,7 @@ BAD_DATA: list[tuple[str, Any]] = [
 ]
 
 
-def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
+def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> None:
     class Local(pl.LightningModule):
         pass
 
@@ -242,8 +242,8 @@ def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
         (TaskError, '"class": "Stopper"', lambda: CerebroTrainer(callbacks=[line.Stopper()])),
         (RecipeError, "search_space is a list", lambda: trainer.recipe(line.Line, ["lr"], columns())),  # type: ignore[arg-type]
         *(
-            (DataError, told, partial(trainer.recipe, line.Line, {"lr": [1.0]}, data))
-            for told, data in BAD_DATA
+            (DataError, message, partial(trainer.recipe, line.Line, {"lr": [1.0]}, data))
+            for message, data in BAD_DATA
         ),
         (
             DataError,

@@ -275,7 +275,7 @@ def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
-def test_a_token_that_is_missing_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_missing_token_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(RECIPE)
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "absent")}
     done = subprocess.run(
@@ -366,7 +366,7 @@ def test_another_version_of_ray_is_refused(version: str) -> None:
         ({"working_dir": "elsewhere"}, "is not in --working-dir"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(
+def test_an_impossible_setting_is_refused_before_anything_starts(
     options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

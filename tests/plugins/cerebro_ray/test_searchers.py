@@ -117,7 +117,7 @@ def test_a_searcher_of_the_user_sees_what_became_of_each_config() -> None:
         ({"searcher": "tune_zoo:Absent"}, "tune_zoo:Absent"),
     ],
 )
-def test_what_cannot_be_used_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_unusable_searcher_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         sampler(options, root=ROOT)
     assert message in str(caught.value)

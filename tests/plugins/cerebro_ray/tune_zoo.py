@@ -10,7 +10,7 @@ LOG: list[Any] = []
 
 
 class Recorder(Searcher):
-    """Notes what it learns, and proposes something only if its seed is odd."""
+    """Records what it learns, and proposes a point only if its seed is odd."""
 
     def __init__(self, points_to_evaluate: Any = None, seed: Any = None):
         super().__init__()

@@ -77,7 +77,7 @@ def test_the_ranks_start_without_torch_and_the_run_is_exact(
     ],
 )
 @pytest.mark.usefixtures("imports_as_found")
-def test_what_needs_torch_is_refused_before_the_run(
+def test_a_recipe_that_needs_torch_is_refused_before_the_run(
     recipe: dict[str, Any], change: Mapping[str, Any], message: str, tmp_path: Path
 ) -> None:
     changed = load_recipe({**recipe, **change}, root=tmp_path)

@@ -60,7 +60,7 @@ def configured(alpha: float) -> SGDRegressor:
     return SGDRegressor(alpha=alpha)
 
 
-def test_what_a_config_sets_of_scikit_learn_goes_with_it_and_reaches_no_other() -> None:
+def test_a_configs_settings_of_scikit_learn_go_with_it_and_reach_no_other() -> None:
     contract, task = (
         EstimatorContract(),
         SklearnTask(SklearnSection(estimator=f"{__name__}:configured"), HERE),
@@ -168,10 +168,10 @@ def no_estimator() -> object:
 
 
 def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
-    with pytest.raises(TaskError) as told:
+    with pytest.raises(TaskError) as caught:
         TestLightGbm().make().check({"learning_rat": 0.1})
-    assert "did you mean 'learning_rate'" in str(told.value)
-    assert len(str(told.value)) < 200
+    assert "did you mean 'learning_rate'" in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])
@@ -206,13 +206,15 @@ def forest() -> RandomForestClassifier:
         ({"estimator": f"{__name__}:no_estimator"}, "expected an estimator"),
     ],
 )
-def test_what_cannot_learn_batch_by_batch_is_refused(section: dict[str, Any], message: str) -> None:
+def test_an_estimator_that_cannot_learn_batch_by_batch_is_refused(
+    section: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TaskError, match=message):
         SklearnTask(SklearnSection(**section), HERE).check({})
 
 
 @pytest.mark.parametrize("name", ["os:system", "builtins:eval", "numpy:load", "sklearn.datasets:load_files"])
-def test_a_state_calls_nothing_but_what_makes_estimators(name: str) -> None:
+def test_a_state_calls_nothing_but_constructors_of_estimators(name: str) -> None:
     tree = {"object": [0, "made", name, ("anything",), None]}
     with pytest.raises(CheckpointError, match="not made again"):
         ObjectDecoder("users", LIBRARIES).value(tree)

@@ -1,4 +1,4 @@
-"""CP-SAT, where it is installed; and what is said where it is not, or is asked too much."""
+"""CP-SAT, where it is installed; and the errors where it is not, or where the problem is unsupported."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         joint([[[2.0, 1.5]], [[2.0, 1.5]], [[2.0, 1.5]]], [2], budget=0.01, policy="exact")
 
 
-def test_what_it_cannot_do_is_refused() -> None:
+def test_an_unsupported_problem_is_refused() -> None:
     with pytest.raises(ScheduleError, match="no disturbances"):
         schedule([[1.0]], "exact", disturbances=Disturbances(outages=[Outage(0, 1.0)]))
     with pytest.raises(ScheduleError, match="no disturbances"):

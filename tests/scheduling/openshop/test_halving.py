@@ -1,4 +1,5 @@
-"""Successive halving: who goes on is learned when it is decided, and then nobody waits."""
+"""Successive halving: the dispatcher learns which configs go on when that is decided, and no config waits
+then."""
 
 from __future__ import annotations
 
@@ -69,16 +70,16 @@ def test_nobody_waits_for_the_rung() -> None:
     assert order([1, 2, 3, 4], "each") == [0, 0, 1, 1, 2, 3]
     # The best of two is among the best half of those that have come.
     assert order([1, 2, 3, 4], "asynchronous") == [0, 1, 0, 2, 3, 1]
-    # The third to come leaves one who could displace the second best, but not the best.
+    # The third arrival leaves one config that could displace the second best, but not the best.
     assert order([1, 2, 3, 4], "synchronous") == [0, 1, 2, 0, 3, 1]
 
 
-def test_asynchronous_promotes_whom_better_ones_displace_later() -> None:
+def test_asynchronous_halving_promotes_configs_that_better_ones_displace_later() -> None:
     _, epochs = halved(instance([[4.0], [3.0], [2.0], [1.0]]), Rungs([1, 2], [4, 3, 2, 1], 2, "asynchronous"))
     assert epochs == [1, 2, 2, 2], "three go on, as each was among the best half when it came"
 
 
-def test_what_is_not_decided_is_not_used() -> None:
+def test_undecided_results_are_not_used() -> None:
     """Until the first config has arrived, all schedules are alike."""
     durations = np.random.default_rng(2).uniform(1, 9, (8, 4))
 
@@ -122,6 +123,6 @@ def test_schedules_are_valid(configs: int, nodes: int, rule: str, factor: int, s
         (Rungs([1, 2], [1.0, 2.0], rule="sync"), "there is no rule 'sync'"),
     ],
 )
-def test_bad_halving_is_told(halving: Rungs, said: str) -> None:
+def test_bad_halving_is_reported(halving: Rungs, said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         schedule(np.ones((2, 2)), disturbances=Disturbances(halving=halving))

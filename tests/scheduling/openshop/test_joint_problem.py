@@ -97,12 +97,12 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
         ([[[-1.0]]], [1], r"seconds\[0, 0, 0\] is -1.0"),
     ],
 )
-def test_bad_input_is_told(seconds: Any, devices: Any, said: str) -> None:
+def test_bad_input_is_reported(seconds: Any, devices: Any, said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         joint(seconds, devices)
 
 
-def test_bad_arguments_are_told() -> None:
+def test_bad_arguments_are_reported() -> None:
     with pytest.raises(ScheduleError, match="did you mean 'exact'"):
         joint([[[1.0]]], [1], policy="exakt")
     with pytest.raises(ScheduleError, match="budget is -1"):

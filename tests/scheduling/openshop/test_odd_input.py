@@ -1,4 +1,4 @@
-"""Whatever somebody hands to the planner: a valid schedule, or our own error."""
+"""Any input to the planner gives a valid schedule, or our own error."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_outages_that_overlap_are_one() -> None:
         assert found.visits.start.tolist() == one.visits.start.tolist()
 
 
-def test_too_many_units_are_told() -> None:
+def test_too_many_units_are_reported() -> None:
     with pytest.raises(
         ScheduleError, match="epochs come to 1e\\+09 of all configs, over 2 partitions more than"
     ):

@@ -1,4 +1,4 @@
-"""Schedules are valid, whoever makes them; what a policy cannot know it does not use; bad input is told."""
+"""Schedules of every policy are valid; no policy uses what it cannot know; bad input is reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_policy_makes_valid_schedules(problem: Instance, policy: str, seed
 
 @settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(instances(), st.integers(0, 99))
-def test_what_happens_otherwise_than_expected_leaves_valid_schedules(problem: Instance, seed: int) -> None:
+def test_disturbances_leave_valid_schedules(problem: Instance, seed: int) -> None:
     actual = problem.durations * np.random.default_rng(seed).lognormal(0, 0.5, problem.durations.shape)
     outages = [Outage(0, 3.0, 7.0), Outage(problem.nodes - 1, 8.0, 9.0)]
     found = schedule(problem, "auto", seed, 0.001, Disturbances(actual, outages))
@@ -76,7 +76,7 @@ def costs(configs: int, nodes: int, seed: int) -> Any:
 
 
 def ring(nodes: int, replicas: int) -> Any:
-    """Each partition on so many nodes, balanced."""
+    """Each partition on ``replicas`` nodes, balanced."""
     return sum(np.roll(np.eye(nodes, dtype=int), k, axis=0) for k in range(replicas))
 
 
@@ -117,9 +117,9 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
     rng = np.random.default_rng(seed)
     durations = np.repeat(np.append(rng.uniform(1, 10, 20), 16.0)[:, None], 8, axis=1)
     actual = durations * rng.lognormal(0, 0.1, durations.shape)
-    told = actual.copy()
-    told[-1] *= 1.5
-    runs = [schedule(durations, disturbances=Disturbances(times)).visits for times in (actual, told)]
+    slower = actual.copy()
+    slower[-1] *= 1.5
+    runs = [schedule(durations, disturbances=Disturbances(times)).visits for times in (actual, slower)]
     first = min(run.end[run.config == 20][0] for run in runs)
     early = [run.start < first for run in runs]
     for name in ("config", "node", "start"):
@@ -127,18 +127,20 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
 
 
 @pytest.mark.parametrize("expected", [0.0, 1e-9])
-def test_what_takes_much_longer_than_expected_is_not_planned_for_ever(expected: float) -> None:
+def test_a_unit_that_takes_far_too_long_does_not_delay_planning_for_ever(expected: float) -> None:
     found = schedule(np.full((6, 3), expected), disturbances=Disturbances(np.ones((6, 3))))
     assert found.makespan <= 8.0
 
 
 def test_the_same_arguments_give_the_same_schedule() -> None:
-    def told(found: Schedule) -> list[Any]:
+    def fields(found: Schedule) -> list[Any]:
         return [getattr(found.visits, name).tolist() for name in ("config", "partition", "node", "start")]
 
     problem = instance(costs(12, 6, 1), ring(6, 2))
     for policy in CHEAP:
-        assert told(schedule(problem, policy, 5, 0.05)) == told(schedule(problem, policy, 5, 0.05)), policy
+        assert fields(schedule(problem, policy, 5, 0.05)) == fields(schedule(problem, policy, 5, 0.05)), (
+            policy
+        )
 
 
 def test_fetching_pays_when_waiting_costs_more() -> None:
@@ -168,12 +170,12 @@ def test_fetching_pays_when_waiting_costs_more() -> None:
         ({"durations": [[1.0]], "node_ready": inf}, "node_ready is inf"),
     ],
 )
-def test_bad_instances_are_told(arguments: dict[str, Any], said: str) -> None:
+def test_bad_instances_are_reported(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         instance(**arguments)
 
 
-def test_bad_arguments_are_told() -> None:
+def test_bad_arguments_are_reported() -> None:
     with pytest.raises(ScheduleError, match="did you mean 'random'"):
         schedule([[1.0]], "randon")
     with pytest.raises(ScheduleError, match="seconds is -1"):

@@ -1,7 +1,7 @@
-"""Faults from inside: a process asks at each of its points whether a fault waits for it there.
+"""Faults from inside: a process checks at each of its points whether a fault waits for it there.
 
-The folder that ``$CEREBRO_FAULTS`` names is how the storm and the processes talk: ``armed/`` has the
-faults that wait, each under the name of its process and point; who meets one moves it to ``struck/``
+The folder that ``$CEREBRO_FAULTS`` names is how the storm and the processes talk: ``armed/`` has the faults
+that wait, each under the name of its process and point; a process that meets one moves it to ``struck/``
 first, so that it strikes once. ``ranks/`` has a file for each rank that was ever started.
 """
 
@@ -25,7 +25,7 @@ CONTROLLER = "controller"
 
 
 class FaultFolder:
-    """Where faults wait, and what became of them."""
+    """The folder of waiting and struck faults."""
 
     def __init__(self, path: Path) -> None:
         self._armed, self._struck, self._ranks = (path / name for name in ("armed", "struck", "ranks"))
@@ -50,8 +50,8 @@ class FaultFolder:
         return True
 
     def take(self, process: str, point: Point, attempt: int) -> Fault | None:
-        """The fault that waits for ``process`` at ``point``, for the first who asks, who is in ``attempt``
-        (0: in none)."""
+        """The fault that waits for ``process`` at ``point``; only the first caller gets it. The caller is in
+        ``attempt`` (0: in none)."""
         struck = self._struck / f"{process}.{point}.{attempt}"
         try:
             os.rename(self._armed / f"{process}.{point}", struck)
@@ -60,7 +60,7 @@ class FaultFolder:
         return decode(struck.read_bytes(), Fault)
 
     def struck(self, process: str, fault: Fault) -> int | None:
-        """The attempt in which it has met its process, ``None`` if it has not; asked until it says so."""
+        """The attempt in which the fault has met its process, ``None`` if it has not; the storm polls it."""
         for path in self._struck.glob(f"{process}.{fault.point}.*"):
             path.unlink()
             return int(path.suffix[1:])

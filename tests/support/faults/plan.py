@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.codec import decode, encode
 
 
 class What(StrEnum):
-    """What a fault does. To terminate is SIGTERM, to drain is ``cerebro drain``."""
+    """The effect of a fault. To terminate is SIGTERM, to drain is ``cerebro drain``."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -30,7 +30,8 @@ class What(StrEnum):
 
 
 class Whom(StrEnum):
-    """Whose processes it hits: a node is its agent and its rank at once; the controller is whoever leads."""
+    """The processes that it hits: a node is its agent and its rank at once; the controller is the present
+    leader."""
 
     RANK = "rank"
     AGENT = "agent"
@@ -97,8 +98,8 @@ KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.KILL, Whom.ETCD): (0.5,),
     Kind(What.PAUSE, Whom.ETCD): (1.5,),
 }
-"""What there is, each with the seconds that it may last: of a pause or delay, or until what was killed or
-ended is started again (a rank, by its agent). A lease lasts 5 s: some of these outlast it, some do not."""
+"""All kinds, each with the seconds that it may last: of a pause or delay, or until a killed process is
+started again (a rank, by its agent). A lease lasts 5 s: some of these outlast it, some do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Delta debugging (Zeller and Hildebrandt, IEEE TSE 2002, figure 3): the few faults that it takes."""
+"""Delta debugging (Zeller and Hildebrandt, IEEE TSE 2002, figure 3): finds the few faults that cause a
+failure."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from support.faults.plan import Fault, FaultPlan
 
 def shrink(plan: Sequence[Fault], fails: Callable[[FaultPlan], bool]) -> FaultPlan:
     """A part of ``plan``, in its order, for which ``fails`` still holds, and of which no single fault
-    can be left out. ``fails`` is asked about no plan twice; it must hold for ``plan``."""
+    can be left out. ``fails`` is called for no plan twice; it must hold for ``plan``."""
     known: dict[FaultPlan, bool] = {}
 
     def still(part: FaultPlan) -> bool:

@@ -1,4 +1,4 @@
-"""Faults of the store, injected between a real store and whoever uses it."""
+"""Faults of the store, injected between a real store and its user."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cerebro_elastic.store.client.base import Compare, Op, Store, TxnResult
 
 
 class Lost(Enum):
-    """What gets lost of a transaction: its request, so that it never happens, or the answer to it."""
+    """The lost part of a transaction: its request, so that it never happens, or its answer."""
 
     REQUEST = "request"
     ANSWER = "answer"
 
 
 def losing(store: Store, fault: Callable[[], Lost | None]) -> Store:
-    """``store``, but each transaction asks ``fault`` what of it gets lost; its sender sees ``TxnUnknown``
-    either way."""
+    """``store``, but ``fault`` decides for each transaction which part gets lost; its sender sees
+    ``TxnUnknown`` either way."""
     return cast(Store, _Losing(store, fault))
 
 

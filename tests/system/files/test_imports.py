@@ -1,4 +1,4 @@
-"""What ``cerebro_elastic.system.files`` imports: botocore is heavy, and most runs have no s3:// URL."""
+"""The imports of ``cerebro_elastic.system.files``: botocore is heavy, and most runs have no s3:// URL."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_parts_of_a_file_are_right_whatever_the_server_knows(place: Place) -> No
     ("status", "what"),
     [(401, "refuses access"), (403, "refuses access"), (400, "cannot do it"), (410, "cannot do it")],
 )
-def test_a_refusal_is_not_asked_for_again_and_again(place: Place, status: int, what: str) -> None:
+def test_a_refused_request_is_not_repeated(place: Place, status: int, what: str) -> None:
     asked.clear()
     with pytest.raises(StorageError, match=what):
         read_ranges([place / str(status)], [0], [4])

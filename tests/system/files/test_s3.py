@@ -66,7 +66,9 @@ WITH_ANSWERS = ("read", "chunks", "sizes")
         *((verb, bad) for verb in WITH_ANSWERS for bad in (Bad.SLOW_DOWN, Bad.CUT)),
     ],
 )
-def test_what_goes_wrong_twice_is_done_all_the_same(s3: BadProxy, place: Place, verb: str, bad: Bad) -> None:
+def test_a_request_that_fails_twice_succeeds_at_the_third(
+    s3: BadProxy, place: Place, verb: str, bad: Bad
+) -> None:
     s3.first(2, bad)
     assert VERBS[verb](place)
     assert len(s3.requests) > 2
@@ -76,20 +78,20 @@ def test_what_goes_wrong_twice_is_done_all_the_same(s3: BadProxy, place: Place, 
 @pytest.mark.parametrize(
     ("verb", "bad"), [*((verb, Bad.SLOW_DOWN) for verb in VERBS), ("chunks", Bad.HANG), ("write", Bad.HANG)]
 )
-def test_what_stays_so_is_trouble_of_the_storage(s3: BadProxy, place: Place, verb: str, bad: Bad) -> None:
+def test_a_fault_that_stays_is_a_storage_error(s3: BadProxy, place: Place, verb: str, bad: Bad) -> None:
     s3.first(99, bad)
     with pytest.raises(StorageError, match=r"s3://bucket/file: the storage cannot be reached.*network"):
         VERBS[verb](place)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_is_away_is_trouble_too(credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+def test_a_stopped_server_is_a_storage_error(credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match="cannot be reached"):
         read(locate("s3://bucket/file"))
 
 
-def test_who_is_in_a_hurry_is_told_sooner(
+def test_a_process_in_a_hurry_gets_the_error_sooner(
     s3: BadProxy, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place_module, "HURRY", 0.0)
@@ -100,7 +102,7 @@ def test_who_is_in_a_hurry_is_told_sooner(
     assert read(place) == b"here"
 
 
-def test_missing_files_are_facts_and_are_told_at_once(s3: BadProxy) -> None:
+def test_missing_files_are_facts_and_are_reported_at_once(s3: BadProxy) -> None:
     place = locate("s3://bucket/nothing")
     with pytest.raises(FileNotFoundError):
         read(place)
@@ -111,7 +113,7 @@ def test_missing_files_are_facts_and_are_told_at_once(s3: BadProxy) -> None:
     remove(place)
 
 
-def test_a_full_bucket_is_a_full_disk_and_is_not_asked_again(s3: BadProxy, place: Place) -> None:
+def test_a_full_bucket_is_a_full_disk_and_is_not_retried(s3: BadProxy, place: Place) -> None:
     s3.first(99, Bad.QUOTA)
     with pytest.raises(DiskFull, match="s3://bucket/file: the storage has no space left"):
         write(place, [b"more"])
@@ -119,15 +121,15 @@ def test_a_full_bucket_is_a_full_disk_and_is_not_asked_again(s3: BadProxy, place
 
 
 class Expiring:
-    """Answers who signs with the key ``old`` that its credentials have expired."""
+    """Answers requests signed with the key ``old`` that the credentials have expired."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.answers = 0
 
     def __call__(self, request: Request) -> Bad | None:
         if request.key != "old":
             return None
-        self.told += 1
+        self.answers += 1
         return Bad.EXPIRED
 
 
@@ -153,22 +155,22 @@ def test_expired_credentials_are_read_afresh_once_for_all(s3: BadProxy, credenti
     write_key(credentials, "new")
     s3.plan = expiring = Expiring()
     assert read(place) == b"here"
-    told = expiring.told
-    assert told, s3.requests
+    answers = expiring.answers
+    assert answers, s3.requests
     assert b"".join(chunks(place)) == b"here"
     assert exists(locate("s3://bucket/file"))
-    assert expiring.told == told
+    assert expiring.answers == answers
 
 
 @pytest.mark.parametrize("verb", ["chunks", "write"])
-def test_credentials_that_stay_expired_are_trouble(s3: BadProxy, credentials: Path, verb: str) -> None:  # noqa: ARG001
+def test_expired_credentials_are_a_storage_error(s3: BadProxy, credentials: Path, verb: str) -> None:  # noqa: ARG001
     s3.plan = expiring = Expiring()
     with pytest.raises(StorageError, match=r"the storage refuses access.*renew the credentials"):
         VERBS[verb](locate("s3://bucket/file"))
-    assert expiring.told == len(s3.requests) <= 4
+    assert expiring.answers == len(s3.requests) <= 4
 
 
-def test_a_machine_without_credentials_is_told_so(credentials: Path) -> None:
+def test_missing_credentials_are_reported(credentials: Path) -> None:
     credentials.unlink()
     with pytest.raises(StorageError, match="refuses access: NoCredentialsError"):
         read(locate("s3://bucket/file"))
@@ -204,8 +206,8 @@ def part_of(request: Request) -> int | None:
 
 
 def parts(s3: BadProxy) -> list[int]:
-    """The numbers of the parts in the order of their requests, one for several in a row: who is asked again
-    may be busy."""
+    """The numbers of the parts in the order of their requests, one for several in a row: a busy server causes
+    repetitions."""
     return [part for part, _ in groupby(map(part_of, s3.requests)) if part is not None]
 
 
@@ -303,7 +305,7 @@ def test_data_that_cannot_be_made_leave_what_was_there(place: Place) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("bad", [Bad.FORBIDDEN, Bad.DROP, Bad.BROKEN], ids=lambda bad: bad.name)
-def test_no_error_tells_what_signs_a_url(s3: BadProxy, bad: Bad) -> None:
+def test_no_error_shows_the_signature_of_a_url(s3: BadProxy, bad: Bad) -> None:
     s3.first(99, bad)
     url = f"{s3.endpoint}/bucket/in.npy?X-Amz-Credential=AKIAABCDEFGHIJKLMNOP&X-Amz-Signature=f00d"
     for source in (url, url.replace("in.npy", "in.json"), url.replace("http://", "http://me:passw0rd@")):

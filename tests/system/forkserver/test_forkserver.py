@@ -99,7 +99,7 @@ def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
     assert process.wait() == status
 
 
-def test_what_it_raises_is_printed(run: Run, folder: Path) -> None:
+def test_its_exceptions_are_printed(run: Run, folder: Path) -> None:
     assert run("raise ValueError('wrong')").wait(DEADLINE) == 1
     assert output(folder).splitlines()[-1] == "ValueError: wrong"
     assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
@@ -187,7 +187,7 @@ def test_a_file_in_the_working_directory_does_not_replace_the_standard_library(
         assert process.wait(DEADLINE) == 7
 
 
-def test_it_ends_with_whoever_asked(server: ForkServer, folder: Path) -> None:
+def test_it_ends_with_the_process_that_started_it(server: ForkServer, folder: Path) -> None:
     code = f"""
 import os, sys, time
 from cerebro_elastic.system.forkserver import SOCKET, start
@@ -228,7 +228,7 @@ def test_all_end_with_the_server(folder: Path) -> None:
             connect(path, request, files)
 
 
-def test_it_may_ask_to_be_forked_anew(run: Run, folder: Path) -> None:
+def test_its_exit_status_may_request_a_new_fork(run: Run, folder: Path) -> None:
     code = f"""
 import os, sys
 count = os.path.getsize({str(folder / "times")!r})
@@ -301,7 +301,7 @@ def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
     assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
 
 
-def test_a_server_that_has_ended_loads_nothing(tmp_path: Path) -> None:
+def test_an_ended_server_loads_nothing(tmp_path: Path) -> None:
     with ForkServer([]) as server, (tmp_path / "log").open("wb") as log:
         path = server.path  # it listens
         os.kill(server.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Parallelisms by name, and what is said of names, options, models and DeepSpeed's JSON that cannot be."""
+"""Parallelisms by name, and errors for wrong names, options, models and DeepSpeed JSON."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_contradictions_of_deepspeeds_json(config: Mapping[str, Any], said: str,
         make("deepspeed", {"stage": 2, "config": str(file)})
 
 
-def test_what_deepspeed_itself_does_not_take_is_told_before_it_trains() -> None:
+def test_settings_that_deepspeed_refuses_are_reported_before_training() -> None:
     one = make("deepspeed", {"config": {"zero_optimization": {"stage": 2, "reduce_bucket_sise": 5}}})
     assert refusal(one, parts()) == (
         "deepspeed config: zero_optimization.reduce_bucket_sise is 5: Extra inputs are not permitted"
@@ -145,7 +145,7 @@ def test_deepspeeds_json_that_is_none(tmp_path: Path) -> None:
             make("deepspeed", {"stage": stage})
 
 
-def test_deepspeed_is_not_imported_before_it_is_used_and_told_of_if_missing(
+def test_deepspeed_is_imported_on_use_and_reported_if_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import sys

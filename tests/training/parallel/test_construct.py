@@ -60,7 +60,7 @@ def parts(kind: type[nn.Module]) -> Parts:
 
 
 @pytest.mark.parametrize("kind", [Plain, RandomBuffer, PlainAttribute, HiddenDraw])
-def test_what_is_loaded_is_as_if_made_as_ever(kind: type[nn.Module]) -> None:
+def test_a_loaded_model_equals_one_that_is_built_as_usual(kind: type[nn.Module]) -> None:
     single, device = Single(), torch.device("cpu")
     torch.manual_seed(3)
     first = parts(kind)
@@ -114,7 +114,7 @@ def test_a_state_is_handed_over_where_nothing_else_looks_at_the_models_memory(
 
 
 @pytest.mark.parametrize(("kind", "hollow"), [(Plain, True), (View, False), (HiddenDraw, False)])
-def test_what_will_be_replaced_has_no_memory_where_nothing_else_looks_at_it(
+def test_values_to_be_replaced_get_no_memory_where_nothing_else_looks_at_them(
     kind: type[nn.Module], hollow: bool
 ) -> None:
     def half_frozen() -> Parts:

@@ -1,4 +1,4 @@
-"""Groups form and end in process, and a peer's death is an error that the survivor outlives."""
+"""Groups form and end in process, and a survivor gets an error when a peer dies."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_a_rank_that_does_not_come() -> None:
 
 
 @pytest.mark.cluster
-def test_who_is_left_alone_while_the_group_is_formed_forms_the_next_one(ranks: Ranks) -> None:
+def test_a_rank_left_alone_while_a_group_is_formed_forms_the_next_one(ranks: Ranks) -> None:
     assert "rank 0 of 2" in ranks.alone(0, left_alone)
     assert ranks.together(seen, members=[0, 1]) == [[0, 1]] * 2
 
 
 @pytest.mark.cluster
-def test_a_further_group_does_not_wait_for_who_has_left(ranks: Ranks) -> None:
+def test_a_further_group_does_not_wait_for_ranks_that_have_left(ranks: Ranks) -> None:
     ranks.start(split_up, members=[0, 1])
     with pytest.raises(RankFailed, match=r"GroupBroken: rank 0 of 2: a peer is gone"):
         ranks.answer(0)

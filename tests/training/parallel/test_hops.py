@@ -74,7 +74,7 @@ def carried(state: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("there", KINDS)
 @pytest.mark.parametrize("here", KINDS)
-def test_a_hop(run: Run, here: str, there: str, optimizer: str) -> None:
+def test_a_hop_between_two_parallelisms_is_exact(run: Run, here: str, there: str, optimizer: str) -> None:
     whole, losses = run("single", optimizer, None, WHOLE)
     left, first = run(here, optimizer, None, FIRST)
     everywhere = list(KINDS).index(here) % 2 == list(KINDS).index(there) % 2
@@ -99,7 +99,7 @@ def test_shards_that_stay_are_as_if_nothing_had_happened(
     ]
     whole = ranks.together(unit, "fsdp", options, "adamw", None, WHOLE, members=[0, 1])[0]
     assert_same(carried(went_on), carried(whole))
-    # And whoever wants all of the state puts it together.
+    # A reader that wants all of the state puts it together.
     together = checkpoint.load(ref)
     assert together["model"]["tied.weight"] is together["model"]["inward.weight"]
     assert_same(together, carried(run("fsdp", "adamw", None, FIRST)[0]))

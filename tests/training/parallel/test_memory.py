@@ -1,4 +1,4 @@
-"""Units leave nothing in the memory of their ranks, whatever their parallelism (``benchmarks/memory.py`` does
+"""Units leave nothing in the memory of their ranks, under any parallelism (``benchmarks/memory.py`` does
 more of them)."""
 
 from __future__ import annotations

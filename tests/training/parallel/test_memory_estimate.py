@@ -1,4 +1,4 @@
-"""What a model weighs, by optimizer and parallelism."""
+"""The memory of a model, by optimizer and parallelism."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_slots_are_those_that_a_step_makes(made: Parts, slots: int) -> None:
         ("deepspeed", {"stage": 3}, 2.25 * P),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, options: dict[str, Any], needs: float) -> None:
+def test_a_model_that_does_not_fit_is_refused(name: str, options: dict[str, Any], needs: float) -> None:
     by = choose.make(name, options)
     check_room(parts(), by, 2, CPU, int(needs))
     with pytest.raises(TaskError, match=r"at least 0.0.* MB .* take more ranks"):
         check_room(parts(), by, 2, CPU, int(needs) - 1)
 
 
-def test_what_is_offloaded_is_not_on_the_gpu() -> None:
+def test_offloaded_values_are_not_on_the_gpu() -> None:
     cuda = torch.device("cuda")
     check_room(parts(), choose.make("fsdp", {"offload": True}), 2, cuda, 0)
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}

@@ -22,7 +22,7 @@ ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization"
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["assigned", "normed"])
 def test_buffers_are_rank_0s_everywhere(ranks: Ranks, kind: str) -> None:
-    """Those that are assigned anew, and those whose version does not tell that they were written to."""
+    """Buffers that are assigned anew, and buffers whose version does not show a write."""
     states = []
     for name, options in (("ddp", {}), ("fsdp", {}), ZERO):
         one, other = map(unpacked, ranks.together(trained, kind, name, options, 4, members=[0, 1]))
@@ -45,7 +45,7 @@ def test_a_parameter_without_a_gradient_is_refused_where_it_makes_a_difference(
 
 
 @pytest.mark.cluster
-def test_and_left_as_it_is_where_it_makes_none(ranks: Ranks) -> None:
+def test_a_parameter_without_a_gradient_is_left_alone_where_it_makes_no_difference(ranks: Ranks) -> None:
     before = make("idle").model.state_dict()
     for name, options in (("ddp", {"find_unused_parameters": True}), ("fsdp", {})):
         after = unpacked(ranks.together(trained, "idle", name, options, 2, members=[0, 1])[0])["state"]

@@ -39,7 +39,7 @@ def test_every_rank_gets_the_output_in_evaluation(ranks: Ranks) -> None:
 
 
 @pytest.mark.cluster
-def test_what_the_users_code_raises_comes_out_as_it_is(ranks: Ranks) -> None:
+def test_exceptions_of_the_users_code_come_out_unchanged(ranks: Ranks) -> None:
     ranks.start(failing, "pipeline", members=[0, 1])
     with pytest.raises(RankFailed, match="GroupBroken: rank 0 of 2: a peer is gone"):
         ranks.answer(0)
@@ -59,7 +59,7 @@ class Two(nn.Module):
         return out
 
 
-def test_refusals() -> None:
+def test_refusals_of_the_pipeline() -> None:
     model = Two()
     parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert make("pipeline").refusal(parts, 2) is None

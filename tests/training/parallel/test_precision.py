@@ -1,4 +1,4 @@
-"""fsdp in bfloat16: what is handed on between blocks and the rest of the model, and what comes out."""
+"""fsdp in bfloat16: dtypes between blocks and the rest of the model, and of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Models cut into stages: one after the other they do what the model does; what cannot be cut is told why."""
+"""Models cut into stages: in sequence they compute what the model does; a refusal says why a model cannot be
+cut."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ class Counts(Gpt):
     ],
     ids=["no blocks", "no such module", "too many", "none", "control flow", "assigns"],
 )
-def test_what_cannot_be_cut(model: nn.Module, begin: list[str] | None, said: str) -> None:
+def test_models_that_cannot_be_cut(model: nn.Module, begin: list[str] | None, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         split(model, 2, begin, training=True)
     if isinstance(model, Counts):

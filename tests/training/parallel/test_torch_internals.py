@@ -31,7 +31,7 @@ def test_the_hooks_of_an_optimizers_state_are_where_we_look() -> None:
         assert hasattr(optimizer, table), f"torch {torch.__version__}: an optimizer has no {table} any more"
 
 
-def test_a_reducer_can_be_asked_whether_it_is_done() -> None:
+def test_a_reducer_can_check_whether_it_is_done() -> None:
     assert hasattr(DistributedDataParallel, "_check_reducer_finalized"), f"torch {torch.__version__}"
 
 

@@ -87,13 +87,13 @@ def test_short_batches_are_tried_up_to_the_last(make_scene: Make, tmp_path: Path
         ("exit", "its profile failed: SystemExit: 0"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(make_scene: Make, tmp_path: Path, deed: str, story: str) -> None:
+def test_an_untrainable_config_is_refused(make_scene: Make, tmp_path: Path, deed: str, story: str) -> None:
     cost = profiled(make_scene(deed=deed), tmp_path)
     assert cost.refusal is not None
     assert story in cost.refusal
 
 
-def test_what_takes_too_much_memory_is_refused(
+def test_a_strategy_that_takes_too_much_memory_is_refused(
     make_scene: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CEREBRO_MEMORY", "50M")
@@ -101,7 +101,9 @@ def test_what_takes_too_much_memory_is_refused(
     assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (cost.refusal or "")
 
 
-def test_more_ranks_than_there_are_are_not_tried(make_scene: Make, tmp_path: Path) -> None:
+def test_a_strategy_with_more_ranks_than_the_machine_has_is_not_profiled(
+    make_scene: Make, tmp_path: Path
+) -> None:
     cost = profiled(make_scene(), tmp_path, Strategy("ddp", 10_000))
     assert "was not tried: it takes 10000 ranks, and this machine has" in (cost.refusal or "")
 

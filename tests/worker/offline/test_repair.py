@@ -183,7 +183,7 @@ class TestWaysBack:
             DAMAGES["no manifest"](ref)
             assert_same(lineage.state_fetcher.load(ref), whole)
 
-    def test_the_way_goes_back_to_what_can_be_read(self, lineage: Lineage) -> None:
+    def test_a_repair_goes_back_to_a_readable_checkpoint(self, lineage: Lineage) -> None:
         refs = [lineage.go_on(batches) for batches in (None, 2, None, None)]
         whole = checkpoint.load(refs[-1])
         for ref in refs[1:]:
@@ -194,14 +194,14 @@ class TestWaysBack:
         for ref in refs:
             checkpoint.verify(ref)
 
-    def test_or_to_the_beginning(self, lineage: Lineage) -> None:
+    def test_a_repair_may_go_back_to_the_beginning(self, lineage: Lineage) -> None:
         refs = [lineage.go_on(), lineage.go_on(), lineage.go_on()]
         whole = checkpoint.load(refs[-1])
         for ref in refs:
             DAMAGES["tensors cut short"](ref)
         assert_same(lineage.state_fetcher.load(refs[-1]), whole)
 
-    def test_what_was_fetched_ahead_in_vain_is_repaired_too(self, lineage: Lineage) -> None:
+    def test_a_damaged_prefetched_state_is_repaired_too(self, lineage: Lineage) -> None:
         lineage.go_on()
         ref = lineage.go_on()
         DAMAGES["tensors cut short"](ref)

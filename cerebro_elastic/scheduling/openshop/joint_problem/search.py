@@ -39,7 +39,7 @@ SELECTION = 50
 def annealed(
     seconds: Array, devices: Ints, start: Sequence[Unit], bound: float, seed: int, steps: int
 ) -> list[Unit]:
-    """The units of the best schedule that was met in so many ``steps`` from ``start`` (units by their start),
+    """The units of the best schedule found in ``steps`` steps from ``start`` (units by their start),
     in an order in which each is to start as early as it can; no better one is looked for once it takes
     ``bound`` seconds."""
     return _Search(seconds, devices, start).best(bound, np.random.default_rng(seed), steps)

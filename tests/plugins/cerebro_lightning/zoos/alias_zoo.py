@@ -1,4 +1,4 @@
-"""Modules whose training depends on what they keep, in all the ways that Python has to keep something."""
+"""Modules whose training depends on their state, kept in all the ways that Python offers."""
 # ruff: noqa: ARG001, ARG002, C417 - hooks have the parameters that Lightning and torch give them
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Keeping(Net):
-    """Its loss is weighed by what ``remember`` tells."""
+    """Its loss is weighed by the value of ``remember``."""
 
     def __init__(self, lr: float = 0.05) -> None:
         super().__init__(lr=lr, width=5)
         self.keep()
 
     def keep(self) -> None:
-        """Make what is kept."""
+        """Make the state that is kept."""
 
     def remember(self, batch: Any) -> float:
-        """Change what is kept, and tell of it."""
+        """Change the kept state, and return a value of it."""
         raise NotImplementedError
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -139,7 +139,7 @@ class ViewOfWeight(Keeping):
 
 
 class WritesThroughViews(Keeping):
-    """What it writes to a view is trained by."""
+    """Training uses the values that it writes to a view."""
 
     def keep(self) -> None:
         self.buffer = torch.zeros(8)
@@ -593,8 +593,8 @@ class Permissive(Keeping):
 class OnTrainer(Keeping):
     def remember(self, batch: Any) -> float:
         trainer: Any = self.trainer
-        trainer.told = getattr(trainer, "told", 0) + 1
-        return trainer.told
+        trainer.noted = getattr(trainer, "noted", 0) + 1
+        return trainer.noted
 
 
 class Sharing(L.Callback):

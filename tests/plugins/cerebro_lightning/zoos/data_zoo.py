@@ -94,7 +94,7 @@ def collate(rows: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Counting(L.LightningDataModule):
-    """Counts batches, and says so to nobody."""
+    """Counts batches in an attribute that it does not declare as state."""
 
     def __init__(self) -> None:
         super().__init__()

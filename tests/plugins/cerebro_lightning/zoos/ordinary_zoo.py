@@ -161,7 +161,7 @@ class Growing(Net):
 
 
 class Replaced(Net):
-    """Another parameter in place of one, told to the optimizer in place and as another optimizer's."""
+    """Another parameter replaces one, in the same optimizer and in a new one."""
 
     def on_train_epoch_start(self) -> None:
         if self.current_epoch == 0:
@@ -698,7 +698,7 @@ def random_pruning(**settings: Any) -> ModelPruning:
 
 
 def _seen(trainer: Any) -> dict[str, Any]:
-    """What a module may ask its trainer for, in comparable form."""
+    """What a module may read from its trainer, in comparable form."""
     loop, epoch_loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     metrics = ("callback_metrics", "logged_metrics", "progress_bar_metrics")
     names = """num_training_batches num_val_batches num_sanity_val_batches num_test_batches enable_validation

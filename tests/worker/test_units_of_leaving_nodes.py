@@ -50,7 +50,7 @@ def test_a_unit_in_parts_is_the_unit_in_one_go(split: Scene, make_scene: Make) -
     assert quiet.config.metrics == split.config.metrics
 
 
-def test_who_has_time_enough_ends_its_unit(split: Scene) -> None:
+def test_a_leaving_node_with_time_enough_ends_its_unit(split: Scene) -> None:
     split.leaving.ask(600.0)
     split.perform()
     (visit,) = split.ledger.visits()
@@ -79,7 +79,7 @@ def test_a_unit_that_cannot_be_split_is_given_up_at_once(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("deed", ["raise", "exit"])
-def test_an_exception_while_leaving_is_nobodys_fault(scene: Scene, deed: str) -> None:  # noqa: ARG001
+def test_an_exception_while_leaving_is_not_counted_as_a_failure(scene: Scene, deed: str) -> None:  # noqa: ARG001
     """SIGTERM goes to all processes of the rank: its loaders' deaths are not the config's."""
     attempt = scene.assign()
     scene.leaving.ask(600.0)
