@@ -6,6 +6,7 @@ use, too, are in ``cerebro_elastic/system/torch_internals.py``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -144,3 +145,25 @@ def put_global_hooks(tables: Sequence[Mapping[int, Any]]) -> None:
     for table, hooks in zip(_GLOBAL_HOOKS, tables, strict=True):
         table.clear()
         table.update(hooks)
+
+
+COMPILER_CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
+"""The modules that hold the settings of ``torch.compile``."""
+
+
+def compiler_config(name: str) -> dict[str, Any]:
+    """What was set in one of these modules; nothing if it is not imported."""
+    config: Any = sys.modules.get(name)
+    values = {} if config is None else config._config
+    return {
+        key: value
+        for key, entry in values.items()
+        if (value := entry.user_override.get(entry.default)) is not entry.default and value != entry.default
+    }
+
+
+def put_compiler_config(name: str, values: Mapping[str, Any]) -> None:
+    """Set what ``compiler_config`` has returned, and all else to its default."""
+    config: Any = sys.modules[name]
+    for key in {*compiler_config(name), *values}:
+        setattr(config, key, values.get(key, config._config[key].default))

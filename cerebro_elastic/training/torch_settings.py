@@ -142,5 +142,9 @@ SETTINGS = (
     *map(_sdp, ("flash", "mem_efficient", "math", "cudnn")),
     *_autocast("cpu"),
     *_autocast("cuda"),
+    *(
+        Setting(name, partial(internals.compiler_config, name), partial(internals.put_compiler_config, name))
+        for name in internals.COMPILER_CONFIGS
+    ),
     Setting("global hooks of modules and optimizers", internals.global_hooks, internals.put_global_hooks),
 )

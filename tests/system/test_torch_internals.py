@@ -72,6 +72,8 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "base_lrs": scheduler,
     "_last_lr": scheduler,
     "_schedulers": lambda: ChainedScheduler([scheduler()]),
+    "_config": lambda: importlib.import_module("torch._dynamo.config"),
+    "user_override": lambda: importlib.import_module("torch._dynamo.config")._config["recompile_limit"],
     "_is_in_bad_fork": lambda: torch.cuda,  # asked by the fork server
 }
 """What has each attribute."""

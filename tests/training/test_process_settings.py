@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader
@@ -125,6 +126,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: multiprocessing.get_start_method(allow_none=True),
     ),
     "output": (lambda: setattr(sys, "stdout", sys.stderr), lambda: sys.stdout),
+    "the compiler": (
+        lambda: setattr(torch._dynamo.config, "recompile_limit", 3),
+        lambda: torch._dynamo.config.recompile_limit,
+    ),
+    "a value of the compiler that is a dict": (
+        lambda: setattr(torch._dynamo.config, "skipfiles_inline_module_allowlist", {math: 1}),
+        lambda: torch._dynamo.config.skipfiles_inline_module_allowlist,
+    ),
     "a patched class": (lambda: setattr(nn.Linear, "forward", doubled), lambda: nn.Linear.forward),
     "a patched base": (
         lambda: setattr(nn.Module, "train", lambda self, *_: self),
