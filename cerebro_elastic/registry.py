@@ -333,6 +333,23 @@ def is_library(file: str) -> bool:
     return file.startswith(_libraries())
 
 
+def is_users(definition: Any) -> bool:
+    """Whether a class or a function was written by the user: it is in no library and not in this package."""
+    module = getattr(definition, "__module__", None)  # of some types written in C it is no text
+    return isinstance(module, str) and is_users_module(module)
+
+
+@functools.lru_cache(maxsize=10_000)
+def is_users_module(name: str) -> bool:
+    """Whether an imported module is the user's; one without a file was made by hand."""
+    if name == "__main__":
+        return True
+    if name not in sys.modules or name.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules[name], "__file__", None)
+    return file is None or (os.path.isabs(file) and not is_library(file))
+
+
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     """The folders of the standard library and, in a checkout, of this package and its plugins, as Python

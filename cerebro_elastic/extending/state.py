@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import (
     MODULE_ATTRIBUTES,
     buffers_of,
@@ -11,9 +12,11 @@ from cerebro_elastic.system.torch_internals import (
     non_persistent_buffers_of,
     parameters_of,
 )
-from cerebro_elastic.training.objects.checksum import checksum
+from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.decoder import Decoder
-from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
+from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
+from cerebro_elastic.training.objects.library_kinds import is_generator
 from cerebro_elastic.training.objects.object_graph import (
     GraphRoot,
     ObjectGraph,
@@ -23,10 +26,9 @@ from cerebro_elastic.training.objects.object_graph import (
     tensor_roots,
 )
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.opaque import fingerprint
-from cerebro_elastic.training.objects.trees import cloned, trees_equal
+from cerebro_elastic.training.objects.opaque import checksum, fingerprint
+from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import is_generator, is_users
 from cerebro_elastic.training.parallel.handover import hand_over, load_values
 from cerebro_elastic.training.parallel.optimizer_state import NamedState, check_groups, take, to_names
 from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
@@ -66,7 +68,7 @@ __all__ = [
     "take",
     "tensor_roots",
     "to_names",
-    "trees_equal",
     "unflatten",
+    "values_equal",
     "without_uninitialized",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import BatchPart, whole
+from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.arguments import select as select_arguments
 from cerebro_elastic.training import generators, job_batches, process_settings
 from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
@@ -32,7 +33,6 @@ from cerebro_elastic.training.task import (
     UnitResult,
 )
 from cerebro_elastic.training.user_objects import digest as object_digest
-from cerebro_elastic.training.user_objects import is_users
 
 __all__ = [
     "GENERATORS",

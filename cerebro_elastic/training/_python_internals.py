@@ -74,7 +74,7 @@ GONE = -1
 _LINEAR_PROBES, _PERTURB_SHIFT = 9, 5
 
 
-def table(present: set[Any]) -> NDArray[np.int64] | None:
+def table(present: set[Any] | frozenset[Any]) -> NDArray[np.int64] | None:
     """The table of a set, of shape (places, 2): the address of an item, or 0, and its hash, which is ``GONE``
     where an item was removed. ``None`` if this interpreter keeps it elsewhere."""
     if not _keeps_sets_so():

@@ -16,12 +16,12 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.finite_arrays import not_finite_arrays
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.user_objects import UserGlobals
-from cerebro_elastic.training.value_differences import value_differences
 
 BUDGET = frozenset({"epochs", "steps"})
 """What every function may ask for besides hyper-parameters: the config's epochs, and the batches in all of

@@ -15,14 +15,13 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.system.torch_internals import buffers_of, non_persistent_buffers_of, version_of
 from cerebro_elastic.training import job_batches, process_settings, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
@@ -116,7 +115,6 @@ class FunctionUnit:
             self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
         )
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
-        self._hidden = NonPersistentBuffers(self._model, self._carried("hidden") if self._whole else {})
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
@@ -200,9 +198,7 @@ class FunctionUnit:
         loss = self.progress.loss
         model, optimizer = self._exported()
         structure = self._structure()
-        new = {
-            path for path, change in structure["structure"].get("parts", {}).items() if "created" in change
-        }
+        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(new=new)
         mine = {"rng": rng.capture(self._device), "loss": loss.total}
         _, *others = [mine] if whole else collectives.gathered(mine) or [mine]
@@ -210,7 +206,7 @@ class FunctionUnit:
             "model": model,
             "optimizer": optimizer,
             "options": self._options,
-            **structure,
+            "structure": structure,
             "objects": objects if self._whole else self._carried("objects"),
             "files": files,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
@@ -232,12 +228,11 @@ class FunctionUnit:
         carried: Mapping[str, Any] = {} if state is None else state.get(key, {})
         return carried
 
-    def _structure(self) -> dict[str, Any]:
-        """How training has changed the model's structure, and the buffers that its state dict leaves out."""
+    def _structure(self) -> Mapping[str, Any]:
+        """How training has changed the model's structure."""
         if not self._whole:
-            return {key: self._carried(key) for key in ("structure", "hidden")}
-        changes = self._built.changes(self._model, [self._parts.optimizer])
-        return {"structure": changes, "hidden": self._hidden.changed()}
+            return self._carried("structure")
+        return self._built.changes(self._model, [self._parts.optimizer])
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The states of model and optimizer. On several ranks shards stay where they are: the next unit may
@@ -408,39 +403,3 @@ def _on_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_on_device(item, device) for item in value)
     return value
-
-
-class NonPersistentBuffers:
-    """The buffers of ``model`` that a state dict leaves out (``persistent=False``): those ``carried`` from
-    the unit before are put back, and those that training changes hop, too."""
-
-    def __init__(self, model: nn.Module, carried: Mapping[str, Tensor | None]) -> None:
-        self._model = model
-        self._carried = carried.keys()
-        owners = dict(model.named_modules())
-        for name, value in carried.items():
-            path, _, leaf = name.rpartition(".")
-            buffers = buffers_of(owners[path])
-            own = buffers[leaf]
-            buffers[leaf] = value if value is None or own is None else value.to(own.device)
-        self._before = {name: (buffer, version_of(buffer)) for name, buffer in _non_persistent(model).items()}
-
-    def changed(self) -> dict[str, Tensor | None]:
-        """The buffers that training has written to or replaced, in this unit or before, by name."""
-        return {
-            name: buffer if buffer is None else buffer.detach()
-            for name, buffer in _non_persistent(self._model).items()
-            if name in self._carried or self._is_new(name, buffer)
-        }
-
-    def _is_new(self, name: str, buffer: Tensor | None) -> bool:
-        before, version = self._before.get(name, (None, -1))
-        return buffer is not before or version_of(buffer) != version
-
-
-def _non_persistent(model: nn.Module) -> dict[str, Tensor | None]:
-    return {
-        f"{path}.{name}" if path else name: buffers_of(part)[name]
-        for path, part in model.named_modules()
-        for name in buffers_of(part).keys() & non_persistent_buffers_of(part)
-    }

@@ -43,6 +43,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
 from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training.equality import is_plain, value_differences, values_equal
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
 from cerebro_elastic.training.parallel import choose
@@ -59,7 +60,6 @@ from cerebro_elastic.training.task import (
     UnitResult,
 )
 from cerebro_elastic.training.user_functions import UserFunctions
-from cerebro_elastic.training.value_differences import is_plain, value_differences
 from cerebro_elastic.training.weighted_loss import check_per_row, refused_by
 
 
@@ -294,10 +294,7 @@ def _model_values(model: nn.Module) -> dict[str, Any]:
 
 
 def _same_value(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and bool(torch.equal(one, other))
+    """A function that closes over something may do so over the number of epochs."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same_value, one, other))
-    if is_plain(one) or is_plain(other):
-        return repr(one) == repr(other)
-    return one is other and not getattr(one, "__closure__", None)
+    return values_equal(one, other) and not getattr(one, "__closure__", None)

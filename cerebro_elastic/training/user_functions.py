@@ -14,11 +14,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.registry import import_object, is_reference, is_users
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training.job_batches import check_batch_size
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import is_users
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.passes import BatchMean, accuracy
 from cerebro_elastic.training.takers import Taker, check_taken, known_names

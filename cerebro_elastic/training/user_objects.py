@@ -20,23 +20,12 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.registry import is_library
+from cerebro_elastic.registry import is_users, is_users_module
+from cerebro_elastic.training.equality import values_equal
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _LARGEST = 1 << 20
 """In bytes: an array that is larger is taken to be constant."""
-
-
-def is_users(definition: Any) -> bool:
-    """Whether a class or function is of the user's files."""
-    return _is_users_module(definition.__module__ or "")
-
-
-@functools.lru_cache(maxsize=10_000)
-def _is_users_module(name: str) -> bool:
-    file = getattr(sys.modules.get(name), "__file__", None)
-    ours = name.partition(".")[0].startswith("cerebro_")
-    return name == "__main__" or (bool(file) and not ours and not is_library(str(file)))
 
 
 def digest(value: Any) -> str:
@@ -63,7 +52,9 @@ class UserGlobals:
     def check(self) -> None:
         """Raise ``TaskError`` if any has changed since this object was made."""
         now, before = self._tokens(), self._before
-        changed = sorted(name for name in {*now, *before} if not _same(now.get(name), before.get(name)))
+        changed = sorted(
+            name for name in {*now, *before} if not values_equal(now.get(name), before.get(name))
+        )
         if changed:
             raise TaskError(
                 f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
@@ -80,7 +71,7 @@ class UserGlobals:
                 imported: ModuleType | None = value
             else:
                 imported = sys.modules.get(getattr(value, "__module__", None) or "")
-            if imported is not None and _is_users_module(imported.__name__):
+            if imported is not None and is_users_module(imported.__name__):
                 self._find(imported)
 
     def _tokens(self) -> dict[str, Any]:
@@ -100,12 +91,6 @@ def _is_fixed(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__)
     return isinstance(value, _PLAIN)
-
-
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    return type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other)
 
 
 def _variables(owner: Any, module: str, prefix: str = "") -> Iterable[tuple[str, Any]]:

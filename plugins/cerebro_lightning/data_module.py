@@ -16,7 +16,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import DataError, TaskError
-from cerebro_elastic.extending.state import fingerprint, is_generator
+from cerebro_elastic.extending.state import fingerprint, is_generator, values_equal
 from cerebro_elastic.extending.tasks import UnitJob
 
 
@@ -54,7 +54,7 @@ def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, 
     changed = [
         name
         for name, value in own.items()
-        if not _same(before.get(name, _nothing), value) or _inside(value) != inside.get(name)
+        if not values_equal(before.get(name, _nothing), value) or _inside(value) != inside.get(name)
     ]
     if changed and not is_overridden("state_dict", module):
         raise TaskError(
@@ -65,10 +65,6 @@ def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, 
 
 def _nothing(stage: str | None = None) -> None:
     """Replaces a hook that has already run, when the data module was set up."""
-
-
-def _same(before: Any, after: Any) -> bool:
-    return before is after or (isinstance(before, _PLAIN) and type(before) is type(after) and before == after)
 
 
 def _inside(value: Any) -> Any:

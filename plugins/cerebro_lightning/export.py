@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from torch import nn
 from torchmetrics import Metric, MetricCollection
 
-from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, trees_equal
+from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, values_equal
 from cerebro_elastic.extending.tasks import GENERATORS, TaskState
 from cerebro_lightning._lightning_internals import dump_checkpoint
 from cerebro_lightning.attributes import names_of, own_attributes
@@ -55,14 +55,14 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
             if fresh["trained"] != tree["trained"]:
                 yield f"which parameters of {name} are trained"
             for path, buffers in tree["buffers"].items():
-                before = {"plain": fresh["buffers"].get(path, {})}
-                for change in _changed(f"{name}.{path}".rstrip("."), before, {"plain": buffers}):
+                before = fresh["buffers"].get(path, {})
+                for change in _changed(f"{name}.{path}".rstrip("."), before, buffers):
                     yield f"{change}, a buffer that is not persistent"
             metrics = {
                 path for path, part in owner.named_modules() if isinstance(part, Metric | MetricCollection)
             }
             for path, attributes in tree["attributes"].items():
-                before = fresh["attributes"].get(path, {"plain": {}})
+                before = fresh["attributes"].get(path, {})
                 if not any(path == metric or path.startswith(f"{metric}.") for metric in metrics):
                     yield from _changed(f"{name}.{path}".rstrip("."), before, attributes)
         elif type(owner).state_dict is pl.Callback.state_dict:
@@ -71,8 +71,8 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
 
 def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
     """The attributes that training has changed."""
-    for name, value in tree["plain"].items():
-        if name != "training" and not (name in fresh["plain"] and trees_equal(fresh["plain"][name], value)):
+    for name, value in tree.items():
+        if name != "training" and not (name in fresh and values_equal(fresh[name], value)):
             yield f"the attribute {owner}.{name}"
 
 

@@ -4,13 +4,10 @@ optimizers, that follow from its own hyper-parameters."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import lightning.pytorch as pl
-import torch
-from torch import Tensor
 
-from cerebro_elastic.extending.state import Encoder, Tree, known_of_model
+from cerebro_elastic.extending.state import Encoder, Tree, known_of_model, values_equal
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_elastic.extending.torch_tasks import OptimizerOptions, override_options
 from cerebro_lightning.attributes import MODULE, own_attributes
@@ -47,10 +44,4 @@ def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
             key: _own(value, parent[key], own[key]) if key in parent and key in own else value
             for key, value in saved.items()
         }
-    return saved if _same(parent, own) else own
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return torch.equal(one, other)
-    return type(one) is type(other) and bool(one == other)
+    return saved if values_equal(parent, own) else own

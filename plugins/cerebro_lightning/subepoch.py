@@ -98,7 +98,6 @@ _REBUILT = (
 _ELSEWHERE = {"attributes", "files", "left out", "objects", "others", "rng", "structure"}
 """Keys below ``OURS`` that are restored separately."""
 
-_BARE: Tree = {"plain": {}, "other": []}
 
 _COPIED = ("state_dict", "optimizer_states")
 """Keys whose values are copied while they are loaded. A unit copies all others first: it must not change its
@@ -287,7 +286,7 @@ class SubEpoch:
         structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
-        attributes = [objects.pop(name, _BARE) for name in names_of(vars(trainer)["callbacks"])]
+        attributes = [objects.pop(name, {}) for name in names_of(vars(trainer)["callbacks"])]
         if not self._strategy.whole and self.state is not None:  # state of other ranks is passed on unchanged
             objects = {**self.state[OURS].get("objects", {}), **objects}
         state[OURS] = {

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from cerebro_elastic.training.objects import sets
+from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("size", [3, 50, 3000])
@@ -57,18 +63,35 @@ def test_any_set_of_numbers_is_built_again_place_by_place(kind: str, past: str, 
     if past == "popped":
         for _ in range(size // 2):
             there.pop()
-    encoder = Encoder()
-    tree = encoder.tree(there)
-    present: set[Any] = set(values[:3])
-    sets.refill(present, tree["value"], as_new=True)
-    if "added" in tree:
-        sets.rebuild(present, tree["value"], tree["added"], tree["size"])
+    tree = Encoder().tree(there)
+    present: set[Any] = Decoder(ObjectIndex({}, {"": set(values[:3])}), CPU, as_new=True).value(tree)
     assert list(present) == list(there)
-    assert encoder.tree(present) == tree
+    assert Encoder().tree(present) == tree
     for value in range(10_000, 10_000 + size):
         there.add(value)
         present.add(value)
         assert list(present) == list(there)
+
+
+PASTS: dict[str, Callable[[list[int]], frozenset[int]]] = {
+    "of a list": frozenset,
+    "of a dict": lambda values: frozenset(dict.fromkeys(values)),
+    "of a set": lambda values: frozenset(set(values)),
+    "a union": lambda values: frozenset(values[:2]) | set(values[2:]),
+    "without one": lambda values: frozenset(values) - {values[0]},
+    "a difference": lambda values: frozenset(values) - set(values[: len(values) // 3]),
+}
+
+
+@pytest.mark.parametrize("past", PASTS)
+@pytest.mark.parametrize("size", [3, 5, 10, 76, 300])
+def test_any_frozen_set_of_numbers_is_built_again_in_its_order(past: str, size: int) -> None:
+    draw = random.Random(f"{past} {size}")
+    for _ in range(10):
+        there = PASTS[past]([draw.randrange(-(10**15), 10**15) for _ in range(size)])
+        again = Decoder(ObjectIndex(), CPU).value(Encoder().tree(there))
+        assert type(again) is frozenset
+        assert list(again) == list(there)
 
 
 def test_only_numbers_have_an_order_that_is_the_same_in_every_process() -> None:

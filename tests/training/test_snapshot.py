@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.snapshot import CannotWatch, Snapshot
+from cerebro_elastic.training.objects.pristine import CannotWatch, Snapshot
 
 
 class Plain:

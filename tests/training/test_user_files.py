@@ -188,6 +188,16 @@ def test_an_object_that_keeps_a_value_hops_and_is_put_back(
             assert repr(eval(shown, vars(module))) != after
 
 
+def test_an_object_that_another_file_keeps_has_not_changed(tmp_path: Path, imports_as_found: None) -> None:
+    del imports_as_found
+    (tmp_path / "their_second.py").write_text("SHARED = {'n': 1}")
+    first = "import numpy as np, their_second\nA = np.array([their_second.SHARED, None], object)"
+    (tmp_path / "their_first.py").write_text(first)
+    import_object("their_first:A", tmp_path)
+    with UserFiles(tmp_path).borrowed():
+        pass
+
+
 def test_an_object_made_at_its_first_use_that_stays_does_no_harm(module: ModuleType, tmp_path: Path) -> None:
     files = their_file(module, tmp_path, "TEXTS = None")
     for _ in range(2):

@@ -16,18 +16,16 @@ from cerebro_elastic.training._torch_internals import (
     OPTIMIZER_ATTRIBUTES,
     TENSOR_ATTRIBUTES,
 )
-from cerebro_elastic.training.objects import value_types
 from cerebro_elastic.training.objects.decoder import Decoder
-from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree, own_attributes
-from cerebro_elastic.training.objects.hook_tables import hooks_that_keep
+from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import Unseen
+from cerebro_elastic.training.objects.tensor_kinds import hooks_that_keep, own_attributes
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.objects.value_types import name_of
 from cerebro_elastic.training.parallel.optimizer_state import inner_optimizers
-
-_NOTHING: Tree = {"plain": {}, "other": []}
-"""The tree of an object without attributes."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class GraphRoot:
     """How its user calls it, for errors."""
     fixed: bool = False
     """Whether no attributes come or go."""
-    buffers: bool = True
-    """Whether the non-persistent buffers of a module are carried here."""
 
 
 class ObjectGraph:
@@ -74,7 +70,7 @@ class ObjectGraph:
         self._at_setup = self._walk()[0].index
         self._refuse_unseen(self._at_setup)
         born = {type(value) for value in self._at_setup.objects.values() if isinstance(value, Enum | tuple)}
-        self._classes |= {value_types.name_of(kind): kind for kind in born}
+        self._classes |= {name_of(kind): kind for kind in born}
 
     def restore(self, trees: Mapping[str, Tree], files: Mapping[str, Tree], device: torch.device) -> None:
         """Restore what ``carry`` has returned; what an earlier version did not carry stays as it is.
@@ -90,8 +86,8 @@ class ObjectGraph:
                 if isinstance(root.owner, nn.Module):
                     decoder.module(root.owner, tree, root.own, root.name)
                 elif root.fixed:
-                    for name in root.own(root.owner).keys() & tree["plain"].keys():
-                        decoder.value(tree["plain"][name], f"{root.name}/{name}")
+                    for name in root.own(root.owner).keys() & tree.keys():
+                        decoder.value(tree[name], f"{root.name}/{name}")
                 else:
                     decoder.attributes(root.owner, self._own(root), tree, root.name)
             except NotSerializable as exc:
@@ -132,18 +128,18 @@ class ObjectGraph:
         at_setup = self._at_setup if self._at_setup.objects else None
         encoder = Encoder(self._known(), at_setup, self._marks, self._classes, strict=False)
         trees: dict[str, Tree] = {
-            root.name: encoder.module(root.owner, root.own, root.name, buffers=root.buffers)
+            root.name: encoder.module(root.owner, root.own, root.name)
             if isinstance(root.owner, nn.Module)
             else encoder.attributes(self._own(root), root.name)
             for root in self._roots
         }
         opaque = list(encoder.index.opaque)
         if at_setup is None:
-            self._bare = {name for name, tree in trees.items() if tree == _NOTHING}
+            self._bare = {name for name, tree in trees.items() if not tree}
             self._files.index(encoder)
             encoder.take_fingerprints(opaque)
             return encoder, trees, {}
-        kept = {name: tree for name, tree in trees.items() if tree != _NOTHING or name not in self._bare}
+        kept = {name: tree for name, tree in trees.items() if tree or name not in self._bare}
         files = self._files.changed(encoder)
         encoder.take_fingerprints(opaque)
         return encoder, kept, files
@@ -177,7 +173,7 @@ class ObjectGraph:
         for path, shown in index.opaque.items():
             root, name = self._named(path)
             if root is not None and isinstance(shown, Unseen):
-                kind = value_types.name_of(type(index.objects[path]))
+                kind = name_of(type(index.objects[path]))
                 raise TaskError(
                     f"{root.label}.{name} is a {kind}: whether training changes it cannot be seen "
                     f"({shown.why}), so it cannot hop. Keep plain values, tensors or objects of classes of "
@@ -201,7 +197,7 @@ def graph_of_parts(
     if not whole:
         return ObjectGraph([], dict, files)
     roots = [
-        GraphRoot("model", model, own_attributes, type(model).__name__, buffers=False),
+        GraphRoot("model", model, own_attributes, type(model).__name__),
         optimizer_root(0, optimizer),
         hooks(model, [optimizer]),
         *tensor_roots(model),

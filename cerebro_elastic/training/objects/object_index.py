@@ -16,6 +16,8 @@ class ObjectIndex:
     """The objects by path. They are kept, so that no id is used again."""
     opaque: dict[str, Any] = field(default_factory=dict)
     """Fingerprints of the objects that cannot be carried, by path."""
+    buffers: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    """The buffers that a state dict leaves out, by path, with the number of writes to each."""
 
     def size(self) -> int:
         return len(self.objects)

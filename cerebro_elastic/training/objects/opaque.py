@@ -14,6 +14,7 @@ import threading
 import types
 import warnings
 import weakref
+import zlib
 from collections.abc import Mapping, MappingView
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
@@ -22,10 +23,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
+from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import version_of
-from cerebro_elastic.training.objects import keepers, value_types
-from cerebro_elastic.training.objects.checksum import checksum
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.library_kinds import GENERATORS, KEEPERS
 
+_COLUMNS = 4096
+"""Of the table in which the words of an array are added up."""
 _LARGE_BYTES = 4096
 """The pickle of a larger array would be a copy of it: its checksum stands for it."""
 
@@ -77,7 +81,7 @@ changes do not affect training."""
 def is_harmless(value: Any) -> bool:
     """Whether ``value`` does not change, or no change of it affects training."""
     if isinstance(value, FunctionType):
-        return not (value_types.is_users(value) and value_types.has_state(value))
+        return not (is_users(value) and value_types.has_state(value))
     if isinstance(value, BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, ModuleType | type)
     if isinstance(value, _HARMLESS_TYPES):
@@ -151,18 +155,28 @@ def _parts(value: Any) -> Any:
     """What stands in a pickle for what ``value`` holds; ``NotImplemented`` if its own pickle does."""
     if isinstance(value, FunctionType) and not is_harmless(value):
         return [value.__closure__, value.__defaults__, value.__kwdefaults__, vars(value)]
-    if (keeper := keepers.keeper_of(value)) is not None:
-        return [keeper.read(value)]
+    for row in (*KEEPERS, *GENERATORS):
+        if row.matches(type(value)) and (kept := row.parts(value)) is not None:
+            plain = kept.tolist() if isinstance(kept, Tensor) else kept
+            return [plain, value_types.attributes_of(value) if row.attributes else {}]
     for kind, read in _READ:
         if isinstance(value, kind):
             return read(value)
-    if (generator := value_types.generator_kind(value)) is not None:
-        state = generator.get(value)
-        plain = state.tolist() if isinstance(state, Tensor) else state
-        return [plain, value_types.attributes_of_generator(value)]
     if type(value).__module__.startswith("multiprocessing."):
         return _shared(value)
     return [] if is_harmless(value) else NotImplemented
+
+
+def checksum(array: np.ndarray[Any, Any]) -> str:
+    """A text that differs, as good as surely, if a bit of the array, or the order of its items, does."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = flat.size // (8 * _COLUMNS) * (8 * _COLUMNS)
+    table = flat[:whole].view(np.uint64).reshape(-1, _COLUMNS)
+    sums = [table.sum(0, dtype=np.uint64), table.sum(1, dtype=np.uint64)]  # they wrap around
+    total = 0
+    for part in (*sums, flat[whole:]):
+        total = zlib.crc32(np.ascontiguousarray(part).data, total)
+    return f"{array.dtype.str}{array.shape}{total:08x}{int(sums[0].sum(dtype=np.uint64)):016x}"
 
 
 def _checksum_of(array: np.ndarray[Any, Any]) -> str:
@@ -211,7 +225,8 @@ def _in_view(view: memoryview) -> list[Any]:
         return []
 
 
-def _in_cell(cell: CellType) -> list[Any]:
+def in_cell(cell: CellType) -> list[Any]:
+    """What a cell holds."""
     try:
         return [cell.cell_contents]
     except ValueError:  # it is empty
@@ -233,7 +248,7 @@ _READ: tuple[tuple[Any, Any], ...] = (
     (mmap.mmap, _in_map),
     (sqlite3.Connection, _in_database),
     (memoryview, _in_view),
-    (CellType, _in_cell),
+    (CellType, in_cell),
     (contextvars.ContextVar, lambda _: []),  # it has no value
     ((types.MappingProxyType, MappingView), gc.get_referents),
     (weakref.ref, lambda value: [id(value())]),

@@ -8,7 +8,7 @@ set of texts differs between two ordinary fits, too, and their order is not carr
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice, permutations, takewhile
 from typing import Any
@@ -26,7 +26,7 @@ _FILLERS = 4
 """With this many other items for each place, a table is full enough to be rebuilt when they go."""
 
 
-def has_order(items: Sequence[Any]) -> bool:
+def has_order(items: Iterable[Any]) -> bool:
     """Whether the order of a set of ``items`` is the same in every process that has the same past."""
     return all(map(_has_fixed_hash, items))
 
@@ -52,16 +52,14 @@ def refill(present: set[Any], items: Sequence[Any] | set[Any], *, as_new: bool =
         _add(present, order)
 
 
-def additions(present: set[Any]) -> tuple[list[int], int] | None:
-    """How ``rebuild`` makes a set of the same places: the numbers of its items in the order in which they are
-    to be added, and the size of its table. ``None`` if ``refill`` makes it so, or if nothing does. A number
-    below 0 stands for an item that was removed from that place, counted from -1 on.
+def additions(present: set[Any] | frozenset[Any]) -> dict[str, Any]:
+    """How ``rebuild`` or ``frozen`` makes a set of the same places: the numbers of its items in the order in
+    which they are to be ``added``, and the ``size`` of its table. Empty if the items in their order do, or if
+    nothing does. A number below 0 stands for an item that was removed from that place, counted from -1 on.
     """
     known, items = table(present), list(present)
-    fresh: set[Any] = set()
-    refill(fresh, items)
-    if known is None or _same(fresh, known):
-        return None
+    if known is None or _same(_made(present, items), known):
+        return {}
     size, in_use = len(known), known[:, 0] != 0
     removed = known[:, 1] == GONE
     at = {place: -1 - place for place in np.flatnonzero(in_use & removed).tolist()}
@@ -74,13 +72,24 @@ def additions(present: set[Any]) -> tuple[list[int], int] | None:
     try:
         order = list(TopologicalSorter(waits).static_order())
     except CycleError:
-        return None
+        return {}
     order.sort(key=lambda number: bool(waits[number]))  # first those that lie where they belong
-    rebuild(fresh, items, order, size)
-    return (order, size) if _same(fresh, known) else None
+    how = {"added": order, "size": size}
+    return how if _same(_made(present, items, how), known) else {}
 
 
-def _same(present: set[Any], known: NDArray[np.int64]) -> bool:
+def _made(like: Any, items: Sequence[Any], how: Mapping[str, Any] | None = None) -> Any:
+    if isinstance(like, frozenset):
+        return frozen(items, **(how or {}))
+    fresh: set[Any] = set()
+    if how is None:
+        refill(fresh, items)
+    else:
+        rebuild(fresh, items, **how)
+    return fresh
+
+
+def _same(present: set[Any] | frozenset[Any], known: NDArray[np.int64]) -> bool:
     """Whether the items lie in the same places, and the same places were in use."""
     own = table(present)
     return own is not None and np.array_equal(own, known)
@@ -96,28 +105,48 @@ class _Removed:
         return self._place
 
 
-def rebuild(present: set[Any], items: Sequence[Any], order: Sequence[int], size: int) -> None:
-    """Make ``items`` those of a set with a table of ``size`` places; ``order`` as from ``additions``.
+def _in_order(items: Sequence[Any], added: Sequence[int]) -> tuple[list[Any], list[_Removed]]:
+    """What is to be added, and what of that is to be removed at last."""
+    removed = [_Removed(-1 - number) for number in added if number < 0]
+    others = iter(removed)
+    return [items[number] if number >= 0 else next(others) for number in added], removed
+
+
+def frozen(items: Sequence[Any], added: Sequence[int] = (), size: int = 0) -> frozenset[Any]:
+    """A frozen set with ``items`` in their order, if it can be had; ``added`` and ``size`` as from
+    ``additions``. Its table grows with the items of a list, and is as large at once as a dict needs."""
+    first, removed = _in_order(items, added or range(len(items)))
+    best = None
+    for order in permutations(first) if len(items) <= _FEW else (first,):
+        for full in (frozenset(order), frozenset(dict.fromkeys(order))):
+            made = full.difference(removed) if removed else full
+            if list(made) == items:
+                if not size or ((known := table(made)) is not None and len(known) == size):
+                    return made
+                best = best or made
+    return best or frozenset(items)
+
+
+def rebuild(present: set[Any], items: Sequence[Any], added: Sequence[int], size: int) -> None:
+    """Make ``items`` those of a set with a table of ``size`` places; ``added`` as from ``additions``.
 
     A table that takes the keys of a dict gets more than twice as many places before. One from which many
     items are taken at once is made anew, with more than four times the places of what is left: that lies
     where it belongs, whatever the order.
     """
-    removed = [_Removed(-1 - number) for number in order if number < 0]
-    others = iter(removed)
-    added = [items[number] if number >= 0 else next(others) for number in order]
+    order, removed = _in_order(items, added)
     set.clear(present)
     first = 0
-    if 4 * len(added) >= size > _SMALLEST:
+    if 4 * len(order) >= size > _SMALLEST:
         first = size // 2 - 1
-        set.update(present, dict.fromkeys(added[:first]))
+        set.update(present, dict.fromkeys(order[:first]))
     elif size > _SMALLEST:
         first = size // 8
         fillers = [object() for _ in range(_FILLERS * size)]
         set.update(present, fillers)
-        _add(present, added[:first])
+        _add(present, order[:first])
         set.difference_update(present, fillers)
-    _add(present, added[first:])
+    _add(present, order[first:])
     for item in removed:
         set.discard(present, item)
 

@@ -32,6 +32,7 @@ from cerebro_elastic.training._torch_internals import (
     is_lazy_hook,
     pruned_name,
 )
+from cerebro_elastic.training.objects.value_types import name_of
 from cerebro_elastic.training.parallel.optimizer_state import group_names
 from cerebro_elastic.training.structure import new_modules
 
@@ -127,7 +128,7 @@ def outline(model: nn.Module) -> dict[str, ModuleOutline]:
             (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
             for name, own in buffers_of(part).items()
         ]
-        parts[path] = ModuleOutline(new_modules.name_of(type(part)), (), tuple(specs), _hooks(part))
+        parts[path] = ModuleOutline(name_of(type(part)), (), tuple(specs), _hooks(part))
     for part, path in paths.items():
         if inside := modules_of(part):
             modules = tuple((name, None if m is None else paths[m]) for name, m in inside.items())

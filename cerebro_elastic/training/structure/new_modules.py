@@ -18,6 +18,8 @@ from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, buffers_of, modules_of, parameters_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, RECURRENT_ATTRIBUTES, hooks_of
+from cerebro_elastic.training.equality import values_equal
+from cerebro_elastic.training.objects.value_types import name_of
 
 _OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES
 """Attributes that are no plain attributes of a user's."""
@@ -45,7 +47,7 @@ class ModuleFactory:
         if not hooks and not other and name_of(type(module)) in self._classes:
             return {"like": None, "attributes": plain}
         for name, kept in self._kept.items() if not hooks else ():
-            if type(kept) is type(module) and _alike(other, _attributes(kept)[1]):
+            if type(kept) is type(module) and values_equal(other, _attributes(kept)[1]):
                 return {"like": name, "attributes": plain}
         unknown = f"the class {name_of(type(module))}"
         obstacle = "hooks" if hooks else ", ".join(sorted(other)) or unknown
@@ -79,11 +81,6 @@ def create(kind: str, blueprint: Mapping[str, Any], built: Mapping[str, nn.Modul
 
 def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
     return modules_of(module), parameters_of(module), buffers_of(module)
-
-
-def name_of(kind: type) -> str:
-    """A class's full name."""
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
@@ -121,15 +118,3 @@ def _is_plain(value: Any) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _alike(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return isinstance(one, str | int | float | type(len)) and bool(one == other)

@@ -194,7 +194,7 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
     state = last.state
     ends = [result for unit, result in done if unit.last and result.whole]
     module, *callbacks = state["cerebro"]["attributes"]
-    attributes = [module["attributes"][""]["plain"], *(tree["plain"] for tree in callbacks)]
+    attributes = [module["attributes"][""], *callbacks]
     return Outcome(
         weights=dict(state.get("current_model_state", state["state_dict"])),
         optimizers=list(state["optimizer_states"]),

@@ -36,7 +36,7 @@ def test_a_childs_rate_is_its_own_and_its_weights_and_moments_are_inherited() ->
     assert_same(still["state_dict"], state["state_dict"])
     (optimizer,) = still["optimizer_states"]
     assert optimizer["param_groups"][0]["lr"] == 0.0
-    plain = still["cerebro"]["attributes"][0]["attributes"][""]["plain"]
+    plain = still["cerebro"]["attributes"][0]["attributes"][""]
     assert plain["lr"] == 0.0
     assert still["global_step"] > state["global_step"]
     another = childs(case, hop(state), {"lr": 0.1}, lr=0.01)

@@ -30,7 +30,7 @@ def test_batch_size_sets_the_loader_and_reaches_modules_that_take_it() -> None:
     result = train(Case("Sized", hparams={"batch_size": 5, "lr": 0.2}))
     assert result.batches == 2
     assert result.samples == TRAINING[1].rows
-    assert result.state["cerebro"]["attributes"][0]["attributes"][""]["plain"]["batch_size"] == 5
+    assert result.state["cerebro"]["attributes"][0]["attributes"][""]["batch_size"] == 5
     assert train(Case("Net", hparams={"batch_size": 3})).batches == 4
 
 
@@ -238,8 +238,8 @@ def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message:
 
 def test_an_object_that_is_no_longer_there_is_refused() -> None:
     state = hop(train(Case("Attributes")).state)
-    plain = state["cerebro"]["attributes"][0]["attributes"][""]["plain"]
-    plain["activation"] = {"cerebro.kind": "tokens.Tokenizer", "value": {}}
+    plain = state["cerebro"]["attributes"][0]["attributes"][""]
+    plain["activation"] = {"cerebro.kind": "object", "type": "tokens.Tokenizer", "value": {}}
     with pytest.raises(TaskError, match=re.escape("'activation': was a tokens.Tokenizer, is now")):
         train(Case("Attributes"), position=1, state=state)
 

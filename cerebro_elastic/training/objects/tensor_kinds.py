@@ -1,0 +1,166 @@
+"""Kinds of numpy's and torch's values: numbers, arrays, tensors and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cerebro_elastic.registry import is_users
+from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
+from cerebro_elastic.training._torch_internals import HOOK_TABLES, OPTIMIZER_HOOK_TABLES, hooks_of
+from cerebro_elastic.training.objects import shared_memory
+from cerebro_elastic.training.objects.kinds import (
+    SAME,
+    TAG,
+    VIEW,
+    Decodes,
+    Encodes,
+    Kind,
+    Tree,
+    of,
+)
+from cerebro_elastic.training.objects.value_types import name_of
+
+_NUMBERS = "biufc"
+
+
+def hooks_that_keep(
+    owners: Iterable[tuple[str, nn.Module | Tensor | Optimizer]],
+) -> dict[str, tuple[Any, ...]]:
+    """The hooks of the user's that the ``owners``, given by name, have in each of their tables."""
+    return {
+        f"{name}.{table}".lstrip("."): hooks
+        for name, owner in owners
+        for table in (OPTIMIZER_HOOK_TABLES if isinstance(owner, Optimizer) else HOOK_TABLES)
+        if (hooks := tuple(filter(_keeps, hooks_of(owner, table).values())))
+    }
+
+
+def _keeps(hook: Any) -> bool:
+    """Whether a hook is the user's: torch's own are made again with their owners."""
+    function = getattr(hook, "__func__", hook)
+    function = getattr(function, "func", function)  # of a partial
+    return is_users(function) or is_users(type(function))
+
+
+def own_attributes(part: nn.Module) -> dict[str, Any]:
+    """The attributes that a user's code has set on a plain module."""
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name not in MODULE_ATTRIBUTES and not made_by_compiler(name)
+    }
+
+
+def into(present: Any, value: Any) -> Any:
+    """``value``, written into the memory of ``present`` if it fits."""
+    if type(present) is not type(value) or not shared_memory.fits(present, value):
+        return value
+    if isinstance(present, Tensor):
+        present.detach().copy_(value)
+    else:
+        present[...] = value
+    return present
+
+
+def _viewed(value: Any, path: str, walk: Encodes) -> Tree | None:
+    """The tree of a view; ``None`` if the value is the first with its memory."""
+    view = walk.memory.view(value)
+    if view is None:
+        walk.memory.add(value, f"{SAME}:{path}")
+        return None
+    return {TAG: VIEW, "value": view}
+
+
+class _Numbers(Kind):
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        del path, walk
+        return value if value.dtype.kind in _NUMBERS else None
+
+
+class _Arrays(Kind):
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        if type(value) is not np.ndarray or value.dtype.kind not in _NUMBERS:
+            return None
+        view = _viewed(value, path, walk)
+        return value if view is None else view
+
+
+class _Tensors(Kind):
+    """A tensor on the CPU that is no parameter, and has no gradient of its own, is its own tree."""
+
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        if type(value) not in (Tensor, nn.Parameter, nn.Buffer):
+            return None
+        if (view := _viewed(value, path, walk)) is not None:
+            return view
+        trained = isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
+        tensor = value.detach()
+        if not trained and tensor.device.type == "cpu":
+            return tensor
+        tree = {TAG: self.name, "type": name_of(type(value)), "value": tensor}
+        if trained:
+            tree["trained"] = value.requires_grad
+            if value.grad is not None:
+                tree["grad"] = walk.tree(value.grad, f"{path}/grad")
+            if hooks := hooks_that_keep([("", value)]):
+                tree["hooks"] = walk.named(hooks, f"{path}/hooks")
+        return tree
+
+    def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
+        content = tree["value"]
+        if tree["type"] == name_of(nn.Parameter):
+            value = present if type(present) is nn.Parameter else nn.Parameter(content, tree["trained"])
+            value.data = content.to(value.device)
+        elif "trained" in tree:
+            leaf = isinstance(present, Tensor) and present.is_leaf and present.requires_grad
+            value = into(present, content.to(present.device)) if leaf else content.to(walk.device)
+        else:
+            value = into(present, content.to(walk.device))
+        walk.keep(path, value)
+        if "trained" in tree:
+            value.requires_grad = tree["trained"]
+            value.grad = walk.value(tree["grad"], f"{path}/grad") if "grad" in tree else None
+            walk.named(tree.get("hooks", {}), f"{path}/hooks")
+        return value
+
+
+class _Modules(Kind):
+    """Modules that are no part of the model: with their gradients and what their hooks keep."""
+
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        inside = {"state": dict(value.state_dict()), **walk.module(value, own_attributes, path)}
+        grads = {name: p.grad for name, p in value.named_parameters() if p.grad is not None}
+        if grads:
+            inside["grads"] = walk.named(grads, f"{path}/grads")
+        if hooks := hooks_that_keep([*value.named_modules(), *value.named_parameters()]):
+            inside["hooks"] = walk.named(hooks, f"{path}/hooks")
+        return {TAG: self.name, "type": name_of(type(value)), "value": inside}
+
+    def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
+        walk.class_of(tree, present)  # none but the present one's
+        walk.keep(path, present)
+        inside = tree["value"]
+        present.load_state_dict(inside["state"])
+        walk.module(present, inside, own_attributes, path)
+        grads = walk.named(inside.get("grads", {}), f"{path}/grads")
+        for name, parameter in present.named_parameters():
+            parameter.grad = grads.get(name)
+        walk.named(inside.get("hooks", {}), f"{path}/hooks")
+        return present
+
+
+def _of_number(value: np.generic) -> list[Any] | None:
+    return [] if value.dtype.kind in _NUMBERS else None
+
+
+TENSORS = (
+    _Numbers("number", of(np.generic), identity=False, watch=_of_number),
+    _Arrays("numpy's array", of(np.ndarray)),
+    _Tensors("tensor", of(Tensor), made=(Tensor, nn.Parameter, nn.Buffer)),
+    _Modules("module", of(nn.Module)),
+)

@@ -1,0 +1,310 @@
+"""Each row of the table of kinds: a value changes, becomes a tree, and the tree a value again."""
+
+from __future__ import annotations
+
+import argparse
+import array
+import copy
+import ctypes
+import datetime
+import decimal
+import functools
+import io
+import itertools
+import json
+import multiprocessing
+import queue
+import random
+import threading
+import types
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import Enum, Flag
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cerebro_elastic.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.registry import is_users
+from cerebro_elastic.training.equality import values_equal
+from cerebro_elastic.training.objects.decoder import Decoder
+from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.objects.kinds import TAG, Kind, NotSerializable, Tree
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.pristine import CannotWatch, Snapshot
+from cerebro_elastic.training.objects.table import BY_NAME, KINDS
+from cerebro_elastic.training.objects.value_types import name_of
+
+CPU = torch.device("cpu")
+Point = namedtuple("Point", "x y")
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Style(Flag):
+    BOLD = 1
+    WIDE = 2
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.history: list[float] = []
+
+    def add(self) -> None:
+        self.total += 0.5
+        self.history.append(self.total)
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+
+class Holder:
+    """Has its state behind the usual two methods, and something besides."""
+
+    def __init__(self) -> None:
+        self._value, self.more = 0, 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": self._value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._value = state["value"]
+
+
+class OwnList(list[Any]):
+    pass
+
+
+class OwnRandom(random.Random):
+    draws = 0
+
+
+KEY = Meter()
+PARAMETERS = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+KNOWN = {"the key": KEY, **{f"parameter {at}": parameter for at, parameter in enumerate(PARAMETERS)}}
+"""They are carried elsewhere."""
+
+
+def filled(kind: Any) -> Any:
+    made = kind()
+    made.put(1)
+    return made
+
+
+def variable() -> ContextVar[int]:
+    made: ContextVar[int] = ContextVar("made")
+    made.set(1)
+    return made
+
+
+def closes_over(value: Any) -> Any:
+    def function(default: Any = [value], *, keyword: Any = {"k": value}) -> Any:  # noqa: B006
+        return value, default, keyword
+
+    return function
+
+
+def step(parameter: Any) -> None:
+    parameter.data.fill_(2.0)
+    parameter.grad = torch.ones(2)
+
+
+def each(owner: Any, **attributes: Any) -> None:
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+
+
+EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
+    "number": [
+        (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
+        (lambda: np.int8(1), lambda _: np.int8(2)),
+    ],
+    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "tensor": [
+        (lambda: torch.zeros(2), lambda v: v.fill_(1)),
+        (lambda: torch.zeros(2, requires_grad=True), step),
+        (lambda: nn.Parameter(torch.zeros(2)), step),
+        (lambda: nn.Parameter(torch.zeros(2)), lambda v: v.requires_grad_(False)),
+    ],
+    "module": [
+        (lambda: nn.Linear(2, 2), lambda v: nn.init.ones_(v.weight)),
+        (lambda: nn.Linear(2, 2), lambda v: v.requires_grad_(False).eval()),
+    ],
+    "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
+    "device": [(lambda: torch.device("cpu"), lambda v: v)],
+    "value": [
+        (lambda: datetime.date(2000, 1, 1), lambda _: datetime.date(2000, 1, 2)),
+        (lambda: decimal.Decimal("0.1"), lambda v: v + 1),
+        (lambda: range(3), lambda _: range(4)),
+        (lambda: slice(1, 2), lambda _: slice(2, 3)),
+    ],
+    "torch._C.Generator": [(torch.Generator, lambda v: v.manual_seed(3))],
+    "numpy.random._generator.Generator": [
+        (lambda: np.random.default_rng(1), lambda v: v.random()),
+        (lambda: np.random.default_rng(1), lambda v: v.spawn(1)),
+    ],
+    "numpy.random.bit_generator.BitGenerator": [(lambda: np.random.PCG64(1), lambda v: v.random_raw())],
+    "numpy.random.mtrand.RandomState": [(lambda: np.random.RandomState(1), lambda v: v.rand())],
+    "random.Random": [
+        (lambda: random.Random(1), lambda v: v.gauss(0, 1)),
+        (lambda: OwnRandom(1), lambda v: each(v, draws=3)),
+    ],
+    "shared ctypes": [(lambda: multiprocessing.Value("i", 0), lambda v: each(v, value=3))],
+    "event": [(threading.Event, lambda v: v.set())],
+    "ctypes": [(lambda: (ctypes.c_int * 3)(), lambda v: v.__setitem__(0, 1))],
+    "local": [(threading.local, lambda v: each(v, x=[1]))],
+    "memory view": [(lambda: memoryview(bytearray(3)), lambda v: v.__setitem__(0, 1))],
+    "context variable": [(variable, lambda v: v.set(2))],
+    "bytearray": [(lambda: bytearray(b"ab"), lambda v: v.extend(b"c"))],
+    "array": [(lambda: array.array("d", [1.0]), lambda v: v.append(2.0))],
+    "BytesIO": [(lambda: io.BytesIO(b"ab"), lambda v: v.read(1))],
+    "StringIO": [(lambda: io.StringIO("ab"), lambda v: v.read(1))],
+    "queue": [
+        (functools.partial(filled, queue.Queue), lambda v: v.put(0)),
+        (functools.partial(filled, queue.PriorityQueue), lambda v: v.put(0)),
+    ],
+    "dict": [
+        (dict, lambda v: v.update({1: "a", (2, "b"): [torch.ones(2)], None: {}})),
+        (dict, lambda v: v.update({TAG: "forged"})),
+        (dict, lambda v: v.update({Colour.RED: [1]})),
+        (lambda: {"a": 1, "b": 2}, lambda v: v.update(a=v.pop("a"))),
+        (lambda: OrderedDict(a=1, b=2), lambda v: v.move_to_end("a")),
+        (OrderedDict, lambda v: each(v, metadata=[1])),
+        (lambda: Counter("zz"), lambda v: v.update("abca")),
+        (lambda: defaultdict(list), lambda v: v[1].append(2.0)),
+    ],
+    "list": [
+        (
+            lambda: [1],
+            lambda v: v.append((3, None, [2.0, "x", b"y", 1 + 2j, torch.float16, torch.Size([2])])),
+        ),
+        (list, lambda v: v.append(v)),
+        (lambda: OwnList([1]), lambda v: (v.append([2]), each(v, more={}))),
+    ],
+    "tuple": [(lambda: (0, [1]), lambda _: (1, [2])), (lambda: Point(0, []), lambda _: Point(1, [2.0]))],
+    "set": [
+        (set, lambda v: v.update((1, 17, 33))),
+        (set, lambda v: v.update("ab")),
+        (lambda: {1}, lambda v: v.update(Colour)),
+        (lambda: {PARAMETERS[0]}, lambda v: v.update(PARAMETERS)),
+    ],
+    "frozenset": [
+        (frozenset, lambda _: frozenset((33, 1, 17))),
+        (frozenset, lambda _: frozenset("ab")),
+        (frozenset, lambda _: frozenset(Colour)),
+        (frozenset, lambda _: frozenset(PARAMETERS)),
+    ],
+    "deque": [(lambda: deque([1], maxlen=2), lambda v: v.extend((2, 3)))],
+    "weak keys": [(WeakKeyDictionary, lambda v: v.__setitem__(KEY, [1]))],
+    "weak values": [(WeakValueDictionary, lambda v: v.__setitem__("a", KEY))],
+    "weak set": [(WeakSet, lambda v: v.add(KEY))],
+    "iterator": [
+        (lambda: iter([1, 2, 3]), lambda v: next(v)),
+        (lambda: itertools.count(), lambda v: next(v)),
+        (lambda: enumerate("abc"), lambda v: next(v)),
+    ],
+    "function": [
+        (lambda: closes_over([]), lambda v: v()[0].append(2)),
+        (lambda: closes_over([]), lambda v: each(v, calls=1, __defaults__=([3],))),
+    ],
+    "partial": [(lambda: functools.partial(closes_over([]), [1], k=2), lambda v: v.args[0].append(2))],
+    "cell": [(lambda: types.CellType([1]), lambda v: each(v, cell_contents=2))],
+    "method": [(lambda: Meter().add, lambda v: v())],
+    "state dict": [(Holder, lambda v: each(v, _value=3, more=4))],
+    "object": [
+        (Meter, lambda v: v.add()),
+        (Meter, lambda v: delattr(v, "history")),
+        (Slotted, lambda v: each(v, x=[1])),
+    ],
+    "object of a library": [
+        (lambda: types.SimpleNamespace(a=1), lambda v: each(v, b=[2])),
+        (lambda: argparse.Namespace(a=1), lambda v: each(v, b=[2])),
+    ],
+    "opaque": [(lambda: (x for x in ()), lambda v: v)],
+}
+CASES = [
+    pytest.param(BY_NAME[name], *example, id=f"{name} {number}")
+    for name, examples in EXAMPLES.items()
+    for number, example in enumerate(examples)
+]
+STAYS = ("device", "opaque")
+"""Where a config trains is no part of its state; nor is what only a constructor makes."""
+
+
+def encoded(value: Any) -> Tree:
+    return Encoder(KNOWN, strict=False).tree([value])
+
+
+def hop(tree: Tree) -> Tree:
+    """Through the text and the named tensors of a checkpoint."""
+    plain, tensors = flatten({"tree": tree})
+    return unflatten(json.loads(json.dumps(plain)), copy.deepcopy(tensors))["tree"]
+
+
+def decoded(tree: Tree, index: ObjectIndex, value: Any) -> Any:
+    return Decoder(index, CPU, KNOWN, own_classes(value)).value(tree)[0]
+
+
+def own_classes(value: Any) -> dict[str, type]:
+    return {name_of(kind): kind for kind in (type(value), Meter, Colour, Style) if is_users(kind)}
+
+
+def test_every_kind_has_an_example() -> None:
+    assert list(EXAMPLES) == [kind.name for kind in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "make", "change"), CASES)
+def test_a_value_comes_back_into_the_object_at_its_place(kind: Kind, make: Any, change: Any) -> None:
+    before, value, present = make(), make(), make()
+    changed = change(value)
+    value = value if kind.identity or changed is None else changed
+    assert values_equal(encoded(before), encoded(value)) == (kind.name in STAYS)
+    tree = hop(encoded(value))
+    assert type(tree[0]) is not dict or tree[0].get(TAG, kind.name) == kind.name
+    setup = Encoder(KNOWN, strict=False)
+    setup.tree([present])
+    again = decoded(tree, setup.index, value)
+    assert (again is present) == (kind.build is None and kind.identity) or kind.name in (
+        "device",
+        "frozenset",
+    )
+    assert type(again) is type(value)
+    assert values_equal(encoded(again), encoded(value))
+
+
+@pytest.mark.parametrize(("kind", "make", "change"), CASES)
+def test_a_value_is_made_again_or_missed(kind: Kind, make: Any, change: Any) -> None:
+    value = make()
+    changed = change(value)
+    value = value if kind.identity or changed is None else changed
+    encoder = Encoder(KNOWN, ObjectIndex(), classes=own_classes(value), strict=False)
+    tree = hop(encoder.tree([value]))
+    if encoder.lost:
+        with pytest.raises(NotSerializable):
+            decoded(tree, ObjectIndex(), value)
+    else:
+        assert values_equal(encoded(decoded(tree, ObjectIndex(), value)), encoded(value))
+
+
+@pytest.mark.parametrize(("kind", "make", "change"), CASES)
+def test_identity_shows_the_change_or_says_that_it_cannot(kind: Kind, make: Any, change: Any) -> None:
+    value = [make()]
+    try:
+        snapshot = Snapshot(value, ObjectIndex())
+    except CannotWatch:
+        return
+    assert snapshot.shows(value)
+    changed = change(value[0])
+    if not kind.identity and changed is not None:
+        value[0] = changed
+    assert snapshot.shows(value) == (kind.name in STAYS)
