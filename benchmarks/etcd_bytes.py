@@ -22,7 +22,7 @@ import cerebro_elastic
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import Endpoint, open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.core.history.keys import Keys
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "digits_torch.yaml"
 _SECONDS = 60.0

@@ -23,9 +23,8 @@ from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.run_key import RunKey
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -56,7 +55,7 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
 
 
-def visit(ledger: Ledger, leader: LeaderLedger, plan: Plan, epoch: int, accuracy: float) -> None:
+def visit(ledger: Ledger, leader: Leader, plan: Plan, epoch: int, accuracy: float) -> None:
     state = ledger.state()
     config = state.configs["c0000"]
     unit = Unit("c0000", epoch, 0)

@@ -11,15 +11,9 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.membership import used_nodes
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.actions import ResumeConfig
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import (
-    ConfigResumed,
-    RunEnded,
-    RunExtended,
-    UnitAssigned,
-)
+from cerebro_elastic.core.model.events import ConfigResumed, RunEnded, RunExtended, UnitAssigned
 from cerebro_elastic.core.model.extensions import changed, specs_of
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
@@ -113,8 +107,8 @@ def test_the_search_waits_until_all_that_go_on_do() -> None:
     world = ended()
     world.extend(1, 0)
     actions = decide(world.ledger.state(), POLICY, FixedSearch([{"lr": 1.0}] * 3))
-    assert [type(action) for action in actions if not isinstance(action, ResumeConfig)] == []
-    assert [a.config.id for a in actions if isinstance(a, ResumeConfig)] == ["c0000", "c0001"]
+    assert [type(action) for action in actions if not isinstance(action, ConfigResumed)] == []
+    assert [a.config for a in actions if isinstance(a, ConfigResumed)] == ["c0000", "c0001"]
 
 
 def of(world: World) -> tuple[State, Extension]:

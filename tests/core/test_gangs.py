@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
-from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import UnitAssigned
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -92,7 +92,7 @@ def assigned(state: State, order: str = "C") -> dict[str, tuple[str, ...]]:
     """By config: the nodes that it gets."""
     assert state.plan is not None
     actions = list(assignments(state, state.plan, InOrder(order)))
-    assert all(isinstance(action, Assign) for action in actions)
+    assert all(isinstance(action, UnitAssigned) for action in actions)
     return {action.attempt.unit.config: action.attempt.nodes for action in actions}
 
 
