@@ -606,6 +606,25 @@ def test_a_quarantine_ends_when_its_time_is_over() -> None:
     assert event.node == "n"
 
 
+@pytest.mark.parametrize("ends", ["commit", "fail"])
+def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: Stage, ends: str) -> None:
+    """The end of a save may begin a node's streak of failures, or end it."""
+    stage.leader.create_config(Config("c1", {}))
+    failed = failed_once(stage)
+    saving, before = saved_behind(stage), stage.ledger.state()
+    unit, revision = Unit("c1", 0, 1), before.configs["c1"].revision
+    other = Attempt(unit, "n", stage.node.registration, revision)
+    if ends == "commit":
+        assert stage.ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
+    else:
+        assert stage.ledger.fail(saving, stage.config, stage.failure(saving))
+    with stage.unchanged():
+        assert stage.leader.write(before, UnitAssigned(0, other)) is None
+        assert stage.leader.write(before, NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
+    assert stage.leader.write(stage.ledger.state(), UnitAssigned(0, other)) is not None
+    stage.events()
+
+
 def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:
     attempt = stage.assigned()
     with stage.unchanged():

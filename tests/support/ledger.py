@@ -75,6 +75,7 @@ class Leader(LeaderLedger):
             configs={unit.config: replace(config, revision=attempt.config_revision)},
             nodes={m.node: Node(m.node, "", registration=m.registration) for m in attempt.members},
             attempts={lead: ahead} if attempt.behind else {},
+            saving=self._saving(*attempt.nodes),
         )
         return self.write(state, UnitAssigned(0, attempt))
 
@@ -84,12 +85,16 @@ class Leader(LeaderLedger):
         return self.write(state, UnitWithdrawn(0, attempt.node, attempt.token))
 
     def quarantine(self, node: str, why: str, failure: int, seconds: float) -> int | None:
-        state = State(streaks={node: Streak(1, failure, FailureKind.CRASH, why)})
+        streaks = {node: Streak(1, failure, FailureKind.CRASH, why)}
+        state = State(streaks=streaks, saving=self._saving(node))
         return self.write(state, NodeQuarantined(0, node, why, failure, seconds))
 
     def end_run(self, outcome: str, asked: int = 0) -> int | None:
         """End a run of which a person is believed to have asked for something at this revision at last."""
         return self.write(State(asked=asked), RunEnded(0, outcome))
+
+    def _saving(self, *nodes: str) -> dict[str, Attempt]:
+        return {name: saving for name in nodes if (saving := self.record.saving(name)) is not None}
 
 
 class Ledger(Record, NodeLedger, OperatorLedger, WorkerLedger):

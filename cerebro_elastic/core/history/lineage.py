@@ -53,10 +53,11 @@ def is_newborn(config: Config) -> bool:
 
 
 def may_go_on(config: Config, extension: Extension | None) -> bool:
-    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet."""
+    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet. (A person may
+    have resumed it before, and it has done all its epochs.)"""
     return (
         extension is not None
-        and config.id in extension.configs
+        and extension.configs.get(config.id) == config.epoch
         and config.extension < extension.number
         and config.status in (Status.FINISHED, Status.STOPPED)
     )

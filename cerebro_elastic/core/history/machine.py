@@ -128,10 +128,10 @@ TABLE: Mapping[type[Event], Row] = {
     NodeStalled: Row(node_events.stalled, (NODE,), ("nodes",), before_the_run=True),
     NodeRecovered: Row(node_events.recovered, (NODE,), ("nodes",), before_the_run=True),
     NodeQuarantined: Row(
-        node_events.quarantined, (LEADER,), ("quarantined", "quarantined_for"), compares=("assign",)
+        node_events.quarantined, (LEADER,), ("quarantined", "quarantined_for"), compares=_ATTEMPT
     ),
     NodeReleased: Row(node_events.released),
-    UnitAssigned: Row(unit_events.assigned, (LEADER,), ("assign",), compares=("assign", "nodes", "configs")),
+    UnitAssigned: Row(unit_events.assigned, (LEADER,), ("assign",), compares=(*_ATTEMPT, "nodes", "configs")),
     UnitTrained: Row(unit_events.trained, (WORKER,), _ATTEMPT),
     UnitCommitted: Row(unit_events.committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT),
     UnitFailed: Row(unit_events.failed, (WORKER,), ("configs",), also=_ATTEMPT),
