@@ -7,7 +7,7 @@ transactions, the reading of a snapshot, what counts as foreign, and what the le
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
@@ -46,10 +46,11 @@ class Keys:
     run: str
     """The run's id."""
 
-    @property
-    def prefix(self) -> str:
-        """The beginning of all keys of the run."""
-        return f"{ROOT}{self.run}/"
+    prefix: str = field(init=False)
+    """The beginning of all keys of the run."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", f"{ROOT}{self.run}/")
 
     @property
     def spec(self) -> str:

@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from cerebro_elastic.core.history import config_events, node_events, run_events, unit_events
+from cerebro_elastic.core.history import config_events, derived, node_events, run_events, unit_events
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -97,6 +97,8 @@ class Row:
     """What it changes if that is there, or if a person has asked for it."""
     compares: tuple[str, ...] = ()
     """What must be as its writer has read it, beside what it changes and what fences its writer."""
+    derives: Callable[[State, Any], State] | None = None
+    """What readers compute from it besides, in the state after it; no key has that."""
     before_the_run: bool = False
     """It may happen before the run is opened."""
 
@@ -133,9 +135,11 @@ TABLE: Mapping[type[Event], Row] = {
     NodeReleased: Row(node_events.released),
     UnitAssigned: Row(unit_events.assigned, (LEADER,), ("assign",), compares=(*_ATTEMPT, "nodes", "configs")),
     UnitTrained: Row(unit_events.trained, (WORKER,), _ATTEMPT),
-    UnitCommitted: Row(unit_events.committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT),
-    UnitFailed: Row(unit_events.failed, (WORKER,), ("configs",), also=_ATTEMPT),
-    ProfileDone: Row(unit_events.profiled, (WORKER,), ("profiles",), also=_ATTEMPT),
+    UnitCommitted: Row(
+        unit_events.committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT, derives=derived.committed
+    ),
+    UnitFailed: Row(unit_events.failed, (WORKER,), ("configs",), also=_ATTEMPT, derives=derived.failed),
+    ProfileDone: Row(unit_events.profiled, (WORKER,), ("profiles",), also=_ATTEMPT, derives=derived.profiled),
     UnitWithdrawn: Row(unit_events.withdrawn, (LEADER, WORKER), also=_ATTEMPT),
 }
 
@@ -153,4 +157,7 @@ def fold(state: State, event: Event) -> State:
         )
     if state.plan is None and not row.before_the_run:
         raise IllegalEvent(f"{event} comes before the run was opened")
-    return replace(row.after(state, event), revision=event.revision)
+    after = row.after(state, event)
+    if row.derives is not None:
+        after = row.derives(after, event)
+    return replace(after, revision=event.revision)

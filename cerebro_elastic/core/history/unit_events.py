@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_elastic.core.history.derived import after_failure, after_profile, after_visit
 from cerebro_elastic.core.history.guards import require, without_attempts
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
 from cerebro_elastic.core.model.attempts import Attempt
@@ -87,8 +86,7 @@ def committed(state: State, event: UnitCommitted) -> State:
     require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    advanced = replace(over, configs={**state.configs, config.id: config})
-    return after_visit(advanced, visit, config)
+    return replace(over, configs={**state.configs, config.id: config})
 
 
 def failed(state: State, event: UnitFailed) -> State:
@@ -99,7 +97,7 @@ def failed(state: State, event: UnitFailed) -> State:
     config = state.configs[failure.unit.config]
     updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    return after_failure(replace(over, configs={**state.configs, config.id: updated}), failure)
+    return replace(over, configs={**state.configs, config.id: updated})
 
 
 def profiled(state: State, event: ProfileDone) -> State:
@@ -110,7 +108,7 @@ def profiled(state: State, event: ProfileDone) -> State:
     require(profile.unit.phase is Phase.PROFILE, event, "its unit is no profile")
     as_assigned = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
     require(as_assigned, event, f"it was to profile {attempt.strategy} on {attempt.hardware}")
-    return after_profile(without_attempts(state, attempt.token), profile)
+    return without_attempts(state, attempt.token)
 
 
 def withdrawn(state: State, event: UnitWithdrawn) -> State:
