@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cerebro_elastic
+from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import Endpoint, open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.keys import Keys
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "digits_torch.yaml"
 _SECONDS = 60.0

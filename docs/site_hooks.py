@@ -1,6 +1,6 @@
 """Hooks of mkdocs: the parts of the reference that are generated from the code.
 
-``reference/cli.md`` and ``reference/recipe.md`` contain the markers of ``GENERATED``. When the site is built,
+Pages of ``reference/`` contain the markers of ``GENERATED``. When the site is built,
 each marker is replaced by what its function writes. The tests in ``tests/docs`` use the same functions.
 """
 
@@ -18,6 +18,8 @@ import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cerebro_elastic.core.history.keys import KINDS
+from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.recipes import Recipe, search
 from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
@@ -202,9 +204,36 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
+def keys_reference() -> str:
+    """Every kind of a run's keys."""
+    writers = {name: {kind.by} - {""} for name, kind in KINDS.items()}
+    for row in TABLE.values():
+        for name in (*row.keys, *row.also):
+            writers[name].update(row.by)
+    rows = (
+        f"| `{name}{'/...' if kind.named else ''}` | {kind.text} | {', '.join(sorted(writers[name]))} |"
+        for name, kind in KINDS.items()
+    )
+    return "\n".join(["| key | value | written by |", "|---|---|---|", *rows])
+
+
+def events_reference() -> str:
+    """Every event of a run's history."""
+    rows = (
+        f"| `{event.__name__}` | {' '.join(str(row.after.__doc__).split())} | {', '.join(row.by)} "
+        f"| {', '.join(f'`{kind}`' for kind in (*row.keys, *row.also))} |"
+        for event, row in TABLE.items()
+    )
+    return "\n".join(
+        ["| event | possible if; what is true then | written by | keys |", "|---|---|---|---|", *rows]
+    )
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "<!-- generated: recipe -->": recipe_reference,
     "<!-- generated: cli -->": cli_reference,
+    "<!-- generated: keys -->": keys_reference,
+    "<!-- generated: events -->": events_reference,
 }
 """Markers in pages, and what takes their place."""
 

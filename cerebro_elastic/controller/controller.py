@@ -16,19 +16,8 @@ from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.controller.mending import Mending
 from cerebro_elastic.controller.solving import Solving
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.model.actions import (
-    Action,
-    Assign,
-    AssignHomes,
-    CreateConfig,
-    EndConfig,
-    EndRun,
-    Quarantine,
-    ResumeConfig,
-    Withdraw,
-)
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import Event, LeaderChanged
+from cerebro_elastic.core.model.events import Event, LeaderChanged, Ordered, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
@@ -159,37 +148,23 @@ class Controller:
         order = self._solving.step(self.state)
         if order:
             with suppress(TxnUnknown):  # the next answer is as good
-                self._ledger.set_order(order)
+                self._ledger.write(self.state, Ordered(0, order))
 
     def _act(self) -> None:
         if self._follower.revision < self._awaited:
             return
         try:
-            actions = decide(self.state, self._policy, self._search)
-            done = [self._perform(action) for action in actions]
+            events = decide(self.state, self._policy, self._search)
+            done = [self._write(event) for event in events]
             self._awaited = max([self._awaited, *(revision or 0 for revision in done)])
             self._refused = self._refused + 1 if done and not any(done) else 0
             if self._refused == _SUSPICIOUS:
-                self._say(f"the store lets none of this through, again and again: {excerpt(str(actions))}")
+                self._say(f"the store lets none of this through, again and again: {excerpt(str(events))}")
         except TxnUnknown:
             # If it happened, the watch will show it; if it happens yet, its guard knows.
             self._awaited = self._ledger.record.revision()
 
-    def _perform(self, action: Action) -> int | None:
-        match action:
-            case CreateConfig(config, parent):
-                return self._ledger.create_config(config, parent)
-            case EndConfig(config, status, reason):
-                return self._ledger.end_config(config, status, reason)
-            case ResumeConfig(config, reason, extension, by_hand):
-                return self._ledger.resume_config(config, reason, extension, by_hand=by_hand)
-            case AssignHomes(homes):
-                return self._ledger.assign_homes(homes)
-            case Assign(attempt):
-                return self._ledger.assign(replace(attempt, record=self._head()))
-            case Withdraw(attempt):
-                return self._ledger.withdraw(attempt)
-            case Quarantine(node, why, failure, seconds):
-                return self._ledger.quarantine(node, why, failure, seconds)
-            case EndRun(outcome, asked):
-                return self._ledger.end_run(outcome, asked)
+    def _write(self, event: Event) -> int | None:
+        if isinstance(event, UnitAssigned):
+            event = replace(event, attempt=replace(event.attempt, record=self._head()))
+        return self._ledger.write(self.state, event)

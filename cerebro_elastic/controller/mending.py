@@ -12,27 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import (
-    Event,
-    HomesAssigned,
-    NodeQuarantined,
-    Ordered,
-    ProfileDone,
-    RunEnded,
-    RunExtended,
-    StateRead,
-    UnitCommitted,
-)
+from cerebro_elastic.core.model.events import Event, ProfileDone, StateRead, UnitCommitted
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
-from cerebro_elastic.store.ledger.foreign import LEASED_KINDS, ForeignValue
-from cerebro_elastic.store.ledger.history import attempt_of, check, config_of, node_of, saving_of
-from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
+from cerebro_elastic.store.ledger.foreign import ForeignValue, check, revision_of
 from cerebro_elastic.store.ledger.leader import LeaderLedger
-from cerebro_elastic.store.ledger.transactions import keys_of, value_of
+from cerebro_elastic.store.ledger.transactions import put
 
 _OFTEN = 20
 """A key that others change this often is not put back again."""
@@ -79,9 +68,8 @@ class Mending:
         if keys.event in items and items[keys.event].mod_revision > until:
             return None
         wanted = [keys.spec, *map(keys.config, state.configs)]
-        wanted += [key for attempt in state.underway() for key in keys_of(keys, attempt)]
-        wanted += [keys.homes] if state.homes else []
-        wanted += [keys.extended] if state.extension else []
+        wanted += [key for attempt in state.underway() for key in keys.of_attempt(attempt)]
+        wanted += [keys.prefix + kind for kind in ("homes", "extended") if KINDS[kind].held(state, "")]
         absent = {key for key in wanted if key not in items}
         wrong = (
             item.key for item in items.values() if keys.is_known(item.key) and self._is_wrong(state, item)
@@ -93,62 +81,33 @@ class Mending:
         return self._record.keys
 
     def _is_wrong(self, state: State, item: KeyValue) -> bool:
-        kind, name = self._keys.split(item.key)
-        if kind in LEASED_KINDS and not item.lease:
+        keys = self._keys
+        kind = KINDS[keys.split(item.key)[0]]
+        if kind.leased and not item.lease:
+            return True
+        has_revision = kind.revision or item.key == keys.control
+        if has_revision and written_at(keys, state, item.key) != revision_of(item, keys):
             return True
         try:
-            match kind:
-                case "configs":
-                    config = state.configs.get(name)
-                    return config is None or config_of(item).revision != config.revision
-                case "assign":
-                    attempt = _assigned(state, name)
-                    return attempt is None or attempt_of(item).token != attempt.token
-                case "saving":
-                    attempt = state.saving.get(name)
-                    return attempt is None or saving_of(item).trained != attempt.trained
-                case "nodes":
-                    node = state.nodes.get(name)
-                    return node is None or node_of(item).registration != node.registration
-                case "control":
-                    return item.mod_revision != state.asked
-            check(item, self._keys)
+            check(item, keys)
         except ForeignValue:
             return True
         return False
 
     def _right(self, state: State, key: str) -> Sequence[Op]:
-        """What puts ``key`` right, and those that belong to it."""
+        """What puts ``key`` right, and those that belong to it. A lease, and the token of an attempt, cannot
+        be put back."""
         kind, name = self._keys.split(key)
-        value: object = None
-        match kind:
-            case "assign" if (attempt := _assigned(state, name)) is not None:
-                return [Delete(each) for each in keys_of(self._keys, attempt)]
-            case "spec":
-                return [self._right_spec()]
-            case "control":
-                return [Put(key, b"{}") if state.asked else Delete(key)]
-            case "configs" if name in state.configs:
-                value = replace(state.configs[name], revision=0)
-            case "children":
-                owner, _, child = name.partition("/")
-                edge = state.configs[child].parent if child in state.configs else None
-                value = edge if edge is not None and edge.config and edge.owner == owner else None
-            case "homes" if state.homes:
-                value = HomesAssigned(0, state.homes)
-            case "order" if state.order:
-                value = Ordered(0, state.order)
-            case "outcome" if state.outcome is not None:
-                value = RunEnded(0, state.outcome)
-            case "extended" if state.extension is not None:
-                value = RunExtended(state.extended, state.extension)
-            case "quarantined_for" if name in state.quarantined_for:
-                value = NodeQuarantined(
-                    0, name, state.quarantined.get(name, ""), state.quarantined_for[name], 0.0
-                )
-            case "visits" | "profiles":
-                value = _recorded(self._history(), self._keys).get(key)
-        return [Delete(key) if value is None else Put(key, value_of(value))]
+        if key == self._keys.spec:
+            return [self._right_spec()]
+        if key == self._keys.control:
+            return [Put(key, b"{}") if state.asked else Delete(key)]
+        value = None if KINDS[kind].leased else KINDS[kind].held(state, name)
+        if isinstance(value, Attempt):
+            return [Delete(each) for each in self._keys.of_attempt(value)]
+        if KINDS[kind].reported is not None:
+            value = _recorded(self._history(), self._keys).get(key)
+        return [Delete(key) if value is None else put(self._keys, key, value)]
 
     def _right_spec(self) -> Op:
         if self._spec is None:
@@ -172,14 +131,7 @@ class Mending:
 
 def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
     """The tokens of the attempts whose keys are among those that are put right."""
-    return [each.token for each in state.underway() if not ops.keys().isdisjoint(keys_of(keys, each))]
-
-
-def _assigned(state: State, rest: str) -> Attempt | None:
-    """The attempt that a node's key for assignments should hold, by what follows the key's kind."""
-    name, second = node_of_assignment(rest)
-    attempts = (state.attempts.get(name), state.queued.get(name))
-    return next((attempt for attempt in attempts if attempt and attempt.second == second), None)
+    return [each.token for each in state.underway() if not ops.keys().isdisjoint(keys.of_attempt(each))]
 
 
 def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.keys import ROOT
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
 from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.keys import ROOT
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own
 from cerebro_elastic.system.words import for_reader, option

@@ -19,17 +19,18 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
 from cerebro_elastic.core.history.tallies import cached_partitions
-from cerebro_elastic.core.model.actions import Assign, Quarantine
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeReleased,
     Ordered,
     ProfileDone,
     RunOpened,
+    UnitAssigned,
     UnitCommitted,
     UnitTrained,
     UnitWithdrawn,
@@ -40,7 +41,6 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
 from cerebro_elastic.errors import IllegalEvent
-from cerebro_elastic.simulation.effects import effect
 from cerebro_elastic.simulation.metrics import Logged, MetricSource
 from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, SimulatedSolver
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
@@ -165,24 +165,23 @@ class Engine:
     # The controller.
 
     def settle(self) -> None:
-        """Decide and act until there is nothing to do but wait."""
+        """Decide, and let it happen, until there is nothing to do but wait."""
         while (
             self.led
             and self.state is not self._settled
-            and (actions := decide(self.state, self.policy, self.search))
+            and (decided := decide(self.state, self.policy, self.search))
         ):
             before = self.state.revision
-            for action in actions:
-                event = effect(action, self.revision)
+            for event in decided:
                 with suppress(IllegalEvent):
-                    self.record(event)
-                    match action:
-                        case Assign(attempt) if attempt.node not in self.state.queued:
+                    self.record(replace(event, revision=self.revision))
+                    match event:
+                        case UnitAssigned(attempt=attempt) if attempt.node not in self.state.queued:
                             self.begin(self.state.attempts[attempt.node])
-                        case Quarantine(node, seconds=seconds):
+                        case NodeQuarantined(node=node, seconds=seconds):
                             self.at(self.now + seconds, partial(self.release, node))
             if self.state.revision == before:
-                raise IllegalEvent(f"nothing of {actions} can be done in {self.state}")
+                raise IllegalEvent(f"nothing of {decided} can happen in {self.state}")
         if self.led:
             self._settled = self.state
         if self.led and self._solver is not None and not self._solving:

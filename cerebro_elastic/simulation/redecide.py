@@ -12,7 +12,6 @@ from itertools import accumulate
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.model.actions import Action
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -32,7 +31,6 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
-from cerebro_elastic.simulation.effects import effect
 
 _SPARE = 200
 """How many other explanations of what came before are tried if nothing explains an event, before it is
@@ -86,7 +84,7 @@ def redecide(
     """
     searches = [*former, search]
 
-    def decided_in(state: State) -> list[Action]:
+    def decided_in(state: State) -> list[Event]:
         number = state.extension.number if state.extension is not None else 0
         return decide(state, policy, searches[min(number, len(searches) - 1)])
 
@@ -109,7 +107,7 @@ def redecide(
                 return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped)
             ways.append(record.ways_on(place))
     first = record.decided[furthest.behind]
-    proposed = [effect(action, 0) for action in decided_in(record.states[first])]
+    proposed = decided_in(record.states[first])
     explanation = f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
     return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped, explanation)
 
@@ -129,7 +127,7 @@ class _Place:
 class _Record:
     """A history, and the ways in which controllers may have come to it."""
 
-    def __init__(self, events: Sequence[Event], decided_in: Callable[[State], Sequence[Action]]) -> None:
+    def __init__(self, events: Sequence[Event], decided_in: Callable[[State], Sequence[Event]]) -> None:
         self._events = events
         self._decided_in = decided_in
         self.states = list(accumulate(events, fold, initial=State()))
@@ -155,15 +153,15 @@ class _Record:
         if self._was_under_way(place):
             yield replace(place, behind=behind + 1, skipped=place.skipped + 1)
 
-    def _explains(self, behind: int, actions: Sequence[Action]) -> tuple[int, bool]:
-        """How many of the decided events from number ``behind`` on are the ``actions`` that a controller
-        decides, and whether none of the actions is missing."""
+    def _explains(self, behind: int, again: Sequence[Event]) -> tuple[int, bool]:
+        """How many of the decided events from number ``behind`` on are those that a controller decides
+        ``again``, and whether none of these is missing."""
         at = behind
-        for action in actions:
+        for event in again:
             if at == len(self.decided):
                 return at - behind, False
             index = self.decided[at]
-            event = effect(action, self._events[index].revision)
+            event = replace(event, revision=self._events[index].revision)
             if _written(event) == _written(self._events[index]):
                 at += 1
             elif _possible(self.states[index], event) and not _overwritten(self._events[index:], event):

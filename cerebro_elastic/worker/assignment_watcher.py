@@ -9,11 +9,11 @@ from functools import partial
 from typing import Self
 
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.client.base import KeyValue, Watch
 from cerebro_elastic.store.client.sealed import unsigned
-from cerebro_elastic.store.ledger.history import attempt_of, node_of, outcome_of
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
@@ -146,18 +146,18 @@ class AssignmentWatcher:
         """A key may be read twice: pass on a new assignment only."""
         if item.mod_revision > self._last:
             self._last = item.mod_revision
-            attempt = self._record.read_value(item, attempt_of)
+            attempt = self._record.value_in(item, Attempt)
             if attempt is not None:
                 self._messages.put(attempt)
 
     def _registered(self, item: KeyValue) -> None:
-        node = self._record.read_value(item, node_of)
+        node = self._record.value_in(item, Node)
         self.registered = node
         if node is not None and node.boot == self._boot and node.drain is not None:
             self._leaving.ask(node.drain)
 
     def _ended(self, item: KeyValue) -> None:
-        if self._record.read_value(item, outcome_of) is not None:
+        if self._record.value_in(item, RunEnded) is not None:
             self._messages.put(NoMoreUnits())
 
     def _drain(self) -> None:

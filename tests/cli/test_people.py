@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,20 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import __version__
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.run_key import RunKey
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -56,7 +58,7 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
 
 
-def visit(ledger: Ledger, leader: LeaderLedger, plan: Plan, epoch: int, accuracy: float) -> None:
+def visit(ledger: Ledger, leader: Leader, plan: Plan, epoch: int, accuracy: float) -> None:
     state = ledger.state()
     config = state.configs["c0000"]
     unit = Unit("c0000", epoch, 0)
@@ -118,6 +120,8 @@ def test_clones_begin_at_the_given_checkpoint(
     new = run.state().configs["c0002"]
     assert dict(new.hparams) == {"lr": 0.01, "act": "tanh"}
     assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)
+    assert check(run.history(), readable=lambda _ref: True) == []
+    assert reduce(fold, run.history(), State()).configs["c0002"] == new
 
 
 def test_a_clone_of_what_has_done_nothing_begins_anew(

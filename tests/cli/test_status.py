@@ -14,8 +14,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.leader import LeaderLedger
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -35,7 +34,7 @@ def populate(ledger: Ledger) -> None:
     assert leader.quarantine("full", "its disk is full", attempt.token, 60.0)
 
 
-def assigned(ledger: Ledger, node: str, leader: LeaderLedger) -> Attempt:
+def assigned(ledger: Ledger, node: str, leader: Leader) -> Attempt:
     state = ledger.state()
     revision = state.configs["c0000"].revision
     leader.assign(Attempt(Unit("c0000", 0, 0), node, state.nodes[node].registration, revision))

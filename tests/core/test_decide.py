@@ -11,9 +11,9 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.membership import used_nodes
-from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes, EndConfig, Quarantine
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import ConfigEnded, Event, HomesAssigned, NodeQuarantined, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Proposal, Search, SearchContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -49,7 +49,7 @@ def state(
     return replace(known, **more)  # type: ignore[arg-type]
 
 
-def decided(given: State) -> list[Action]:
+def decided(given: State) -> list[Event]:
     return decide(given, LongestRemaining(), NoSearch())
 
 
@@ -120,14 +120,14 @@ def test_a_quarantined_node_is_used_if_no_other_is_left_unless_the_fault_is_its_
 def test_a_node_on_which_units_keep_failing_is_quarantined_longer_each_time(
     kind: FailureKind, times: int, seconds: float | None
 ) -> None:
-    asides = [a for a in decided(failing(kind, times)) if isinstance(a, Quarantine)]
+    asides = [a for a in decided(failing(kind, times)) if isinstance(a, NodeQuarantined)]
     assert [(a.node, a.failure, a.seconds) for a in asides] == ([("a", 15, seconds)] if seconds else [])
     assert all("boom" in a.why for a in asides)
 
 
 def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     def asides(given: State) -> list[str]:
-        return [a.node for a in decided(given) if isinstance(a, Quarantine)]
+        return [a.node for a in decided(given) if isinstance(a, NodeQuarantined)]
 
     assert asides(failing(times=7, of=["x"])) == []
     assert asides(failing(FailureKind.DAMAGED_DATA, times=3, of=["x"])) == ["a"], "by its kind the node's"
@@ -146,7 +146,7 @@ def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
 def test_a_config_that_fails_alike_on_two_nodes_gets_no_third_attempt() -> None:
     def ends(*failures: Failure) -> list[str]:
         config = Config("c0", {}, head=REF, failures=failures, revision=9)
-        return [a.reason for a in decided(state(configs={"c0": config})) if isinstance(a, EndConfig)]
+        return [a.reason for a in decided(state(configs={"c0": config})) if isinstance(a, ConfigEnded)]
 
     first = Failure(UNIT, "a", 11, FailureKind.EXCEPTION, "boom", place="KeyError at net.py:7")
     assert ends(first, replace(first, node="b", attempt=12)) == [
@@ -159,7 +159,7 @@ def test_a_config_that_fails_alike_on_two_nodes_gets_no_third_attempt() -> None:
 
 def test_a_failure_quarantines_once_and_after_release_one_more_suffices() -> None:
     def asides(given: State) -> list[float]:
-        return [a.seconds for a in decided(given) if isinstance(a, Quarantine)]
+        return [a.seconds for a in decided(given) if isinstance(a, NodeQuarantined)]
 
     assert asides(failing(quarantined_for={"a": 15})) == []
     assert asides(failing(times=4, quarantined_for={"a": 11})) == [120.0]
@@ -184,20 +184,20 @@ def test_attempts_are_bounded_and_hopeless_ones_are_not_repeated(kinds: str, rea
     failures = tuple(Failure(UNIT, "n", at, FailureKind(k), "boom") for at, k in enumerate(kinds.split()))
     config = Config("c0", {}, head=REF, failures=failures, revision=9)
     actions = decided(state(configs={"c0": config}))
-    ends = [a for a in actions if isinstance(a, EndConfig)]
-    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if reason else [])
+    ends = [a for a in actions if isinstance(a, ConfigEnded)]
+    assert [(a.config, a.status) for a in ends] == ([("c0", Status.FAILED)] if reason else [])
     assert all(reason is not None and reason in a.reason for a in ends)
 
 
 def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:
     config = Config("c0", {}, head=REF, partial_unit=PartialUnit(1, 7), revision=9)
     (first,) = decided(state(configs={"c0": config}))
-    assert isinstance(first, Assign)
+    assert isinstance(first, UnitAssigned)
     assert (first.attempt.unit, first.attempt.node) == (Unit("c0", 0, 1), "b")
     assert (first.attempt.skip, first.attempt.expected) == (7, None)
     slow = state(configs={"c0": config}, timings={"c0": 2.0}, speed_factors={"b": SpeedFactor(1.5, 9)})
     (second,) = decided(slow)
-    assert isinstance(second, Assign)
+    assert isinstance(second, UnitAssigned)
     assert second.attempt.expected == 3.0
 
 
@@ -208,7 +208,7 @@ def test_a_units_next_node_may_have_had_a_fault_of_its_own_before() -> None:
     )
     config = Config("c0", {}, head=REF, failures=failures, partial_unit=PartialUnit(0, 1), revision=9)
     (action,) = decided(state(configs={"c0": config}))
-    assert isinstance(action, Assign)
+    assert isinstance(action, UnitAssigned)
     assert action.attempt.node == "b"
 
 
@@ -217,7 +217,7 @@ def test_a_units_next_node_may_have_had_a_fault_of_its_own_before() -> None:
 
 def moved(given: State) -> Counter[str] | None:
     """How many partitions each node is home to afterwards, if any move."""
-    placed = [a for a in decided(given) if isinstance(a, AssignHomes)]
+    placed = [a for a in decided(given) if isinstance(a, HomesAssigned)]
     return Counter(name for names in placed[0].homes.values() for name in names) if placed else None
 
 

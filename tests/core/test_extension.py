@@ -9,17 +9,12 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.actions import ResumeConfig
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import (
-    ConfigResumed,
-    RunEnded,
-    RunExtended,
-    UnitAssigned,
-)
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import ConfigResumed, RunEnded, RunExtended, UnitAssigned
 from cerebro_elastic.core.model.extensions import changed, specs_of
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
@@ -113,8 +108,8 @@ def test_the_search_waits_until_all_that_go_on_do() -> None:
     world = ended()
     world.extend(1, 0)
     actions = decide(world.ledger.state(), POLICY, FixedSearch([{"lr": 1.0}] * 3))
-    assert [type(action) for action in actions if not isinstance(action, ResumeConfig)] == []
-    assert [a.config.id for a in actions if isinstance(a, ResumeConfig)] == ["c0000", "c0001"]
+    assert [type(action) for action in actions if not isinstance(action, ConfigResumed)] == []
+    assert [a.config for a in actions if isinstance(a, ConfigResumed)] == ["c0000", "c0001"]
 
 
 def of(world: World) -> tuple[State, Extension]:
@@ -208,3 +203,10 @@ def test_more_configs_are_those_of_a_run_that_began_with_that_number() -> None:
     }
     assert redecide(world.trace(), POLICY, search(4), former=[search(2)]).explanation is None
     assert redecide(world.trace(), POLICY, search(4)).explanation is not None
+
+
+def test_an_extension_does_not_resume_what_a_person_has_resumed_and_is_done() -> None:
+    extension = Extension(1, 5, {"c0000": 2})
+    stopped = Config("c0000", {}, Status.STOPPED, epoch=2)
+    assert may_go_on(stopped, extension)
+    assert not may_go_on(replace(stopped, status=Status.FINISHED, epoch=5), extension)

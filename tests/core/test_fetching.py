@@ -18,10 +18,10 @@ from cerebro_elastic.core.history.tallies import (
     batches_at_hand,
     cached_partitions,
 )
-from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import Event, HomesAssigned, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -49,12 +49,12 @@ STATE = State(
 """``b`` has nothing left to do that it holds; ``a`` has units of 10 s of all four configs."""
 
 
-def decided(state: State, policy: Policy | None = None) -> list[Action]:
+def decided(state: State, policy: Policy | None = None) -> list[Event]:
     return decide(state, policy or Auto(), FixedSearch([]))
 
 
 def given(state: State, policy: Policy | None = None) -> list[Attempt]:
-    return [action.attempt for action in decided(state, policy) if isinstance(action, Assign)]
+    return [action.attempt for action in decided(state, policy) if isinstance(action, UnitAssigned)]
 
 
 def failed(state: State, *names: str) -> State:
@@ -148,7 +148,7 @@ def visit(seconds: float, **more: object) -> Visit:
 def test_no_home_moves_because_of_a_fetch() -> None:
     after = replace(STATE, nodes=add_cached(STATE.nodes, visit(5.0)))
     assert after.nodes["b"].cached == (0,)
-    assert not any(isinstance(action, AssignHomes) for action in decided(after))
+    assert not any(isinstance(action, HomesAssigned) for action in decided(after))
     (attempt,) = given(after)
     assert attempt.expected == 10.0, "from now on it is here"
 

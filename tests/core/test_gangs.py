@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
-from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import UnitAssigned
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 
 SINGLE, GANG = Strategy(), Strategy("ddp", 2, 2)
 REF = CheckpointRef("u", "d", 1)
@@ -91,7 +92,7 @@ def assigned(state: State, order: str = "C") -> dict[str, tuple[str, ...]]:
     """By config: the nodes that it gets."""
     assert state.plan is not None
     actions = list(assignments(state, state.plan, InOrder(order)))
-    assert all(isinstance(action, Assign) for action in actions)
+    assert all(isinstance(action, UnitAssigned) for action in actions)
     return {action.attempt.unit.config: action.attempt.nodes for action in actions}
 
 
@@ -108,6 +109,12 @@ def test_a_gang_has_nodes_of_one_kind() -> None:
     assert assigned(moment(nodes(a="cpu:h", b="A100:h"))) == {}
     lonely = moment(nodes(a="cpu:h", b="A100:h", c="A100:g"), homes="a")
     assert assigned(lonely) == {"C": ("b", "c")}, "the home cannot, so others do"
+
+
+def test_nodes_that_cannot_form_a_gang_have_no_load() -> None:
+    state = moment(nodes(a="cpu:h", b="A100:h"))
+    assert state.plan is not None
+    assert list(assignments(state, state.plan, LongestRemaining())) == []
 
 
 def test_a_node_that_failed_the_unit_is_left_out_of_its_next_attempt_if_possible() -> None:

@@ -279,8 +279,8 @@ def test_an_interruption_at_every_point_of_a_plan_does_no_harm(plan: Script) -> 
     ("plan", "verb", "when"),
     [
         (drain_and_split, 1, When.AFTER),
-        (drain_and_split, 4, When.BEFORE),
-        (drain_and_split, 4, When.AFTER),
+        (drain_and_split, 3, When.BEFORE),
+        (drain_and_split, 3, When.AFTER),
         (join, 2, When.AFTER),
         (join_again, 2, When.AFTER),
         (gang_commits, 0, When.AFTER),

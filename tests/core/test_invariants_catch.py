@@ -5,23 +5,25 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from cerebro_elastic.controller import follower
 from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
-from cerebro_elastic.core.history import config_events, lineage, machine, node_events, unit_events
+from cerebro_elastic.core.history import config_events, lineage, node_events, run_events, unit_events
+from cerebro_elastic.core.history.machine import Writer
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.model.actions import Withdraw
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
+from cerebro_elastic.core.model.events import Event, UnitWithdrawn
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
-from cerebro_elastic.store.ledger import leader, record, worker
+from cerebro_elastic.store.ledger import record, transactions, worker
+from cerebro_elastic.store.ledger.record import Record
 from support import hashing, world
 from support.hashing import Worker
 from support.world import RestlessSearch, World
@@ -112,7 +114,7 @@ def ask(world: World, rng: random.Random) -> list[Violation]:
 
 def permissive(patch: Patch) -> None:
     """A machine that allows every event, so that only the seeded mistake decides."""
-    for module in (machine, config_events, node_events, unit_events):
+    for module in (config_events, node_events, run_events, unit_events):
         patch.setattr(module, "require", lambda *_: None)
 
 
@@ -180,16 +182,14 @@ def assigns_over_an_assignment(patch: Patch) -> None:
         "assignments",
         lambda state, plan, policy: assignments(replace(state, attempts={}), plan, policy),
     )
-    absent = leader.absent
-    patch.setattr(
-        leader,
-        "absent",
-        lambda key: absent("/nothing") if "/assign/" in key else absent(key),
-    )
 
 
 def withdraws_at_will(patch: Patch) -> None:
-    patch.setattr(decide, "withdrawals", lambda state: (Withdraw(a) for a in state.attempts.values()))
+    patch.setattr(
+        decide,
+        "withdrawals",
+        lambda state: (UnitWithdrawn(0, a.node, a.token) for a in state.attempts.values()),
+    )
 
 
 def leaves_unasked(patch: Patch) -> None:
@@ -200,17 +200,21 @@ def commits_unfenced(patch: Patch) -> None:
     permissive(patch)
     for module in (follower, world):
         patch.setattr(module, "fold", lambda state, event: replace(state, revision=event.revision))
-    patch.setattr(
-        worker.WorkerLedger,
-        "_end",
-        lambda self, _attempt, ops, event: bool(worker.transact(self.record, [], ops, event)) or True,
-    )
+
+    def unfenced(
+        record: Record, by: Writer, seen: State, event: Event, *_: object, **__: object
+    ) -> int | None:
+        with patch.context() as inner:
+            inner.setattr(transactions, "_unchanged", lambda *_: [])
+            return transactions.write(record, by, seen, event, [])
+
+    patch.setattr(worker, "write", unfenced)
 
 
 def saves_two_at_once(patch: Patch) -> None:
     permissive(patch)
-    absent = worker.absent
-    patch.setattr(worker, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
+    absent = transactions.absent
+    patch.setattr(transactions, "absent", lambda key: absent("/nothing" if "/saving/" in key else key))
 
 
 def goes_on_before_it_is_saved(patch: Patch) -> None:
@@ -221,8 +225,7 @@ def goes_on_before_it_is_saved(patch: Patch) -> None:
 
 def trains_unfenced(patch: Patch) -> None:
     permissive(patch)
-    for module in (leader, worker):
-        patch.setattr(module, "as_assigned", lambda *_: [])
+    patch.setattr(worker, "write", lambda *args, **_: transactions.write(*args))
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 
@@ -304,17 +307,17 @@ def takes_a_companion_away(patch: Patch) -> None:
             replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
         ),
     )
-    absent = leader.absent
-    patch.setattr(leader, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
 
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    as_assigned = worker.as_assigned
-    for module in (leader, worker):
-        patch.setattr(
-            module, "as_assigned", lambda keys, attempt: as_assigned(keys, replace(attempt, gang=()))
-        )
+    concerned = transactions._concerned
+
+    def leads_only(kind: str, *what: object) -> Iterable[str]:
+        keys = concerned(kind, *what)  # type: ignore[arg-type]
+        return list(keys)[:1] if kind == "nodes" else keys
+
+    patch.setattr(transactions, "_concerned", leads_only)
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 

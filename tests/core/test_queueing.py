@@ -10,7 +10,6 @@ import pytest
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.queueing import SHORT_SECONDS
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
@@ -71,7 +70,7 @@ def state(events: Sequence[Event]) -> State:
 
 def given(now: State) -> list[Attempt]:
     search = FixedSearch([{}] * CONFIGS)
-    return [a.attempt for a in decide(now, LongestRemaining(), search) if isinstance(a, Assign)]
+    return [a.attempt for a in decide(now, LongestRemaining(), search) if isinstance(a, UnitAssigned)]
 
 
 def tokens(now: State) -> tuple[int | None, int | None]:

@@ -10,9 +10,9 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.next_steps import NextStep, next_steps
 from cerebro_elastic.core.decisions.strategies import expected_seconds, infeasible, refusals
 from cerebro_elastic.core.history.profiles import Profiles, add_profile, refine
-from cerebro_elastic.core.model.actions import Assign, EndConfig
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Parent, Status
+from cerebro_elastic.core.model.events import ConfigEnded, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Proposal, SearchContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -170,12 +170,12 @@ class NoSearch:
         return ()
 
 
-def decided(config: Config, profiles: Profiles) -> list[Assign | EndConfig]:
+def decided(config: Config, profiles: Profiles) -> list[UnitAssigned | ConfigEnded]:
     nodes = {"a": Node("a", "h", 2, registration=1), "b": Node("b", "h", 2, registration=2)}
     configs = {"c0": replace(config, head=REF, revision=9)}
     state = State(PLAN, configs, nodes, {0: "a", 1: "b"}, profiles=profiles, revision=20)
     actions = decide(state, LongestRemaining(), NoSearch())
-    assert all(isinstance(action, Assign | EndConfig) for action in actions)
+    assert all(isinstance(action, UnitAssigned | ConfigEnded) for action in actions)
     return actions  # type: ignore[return-value]
 
 
@@ -183,14 +183,14 @@ def test_after_an_out_of_memory_error_the_config_continues_with_the_next_strateg
     both = known(profiled(SINGLE, 1.0), profiled(DDP, 3.0), profiled(GANG, refusal="no"))
     starved = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),) * 3)
     (assign,) = decided(starved, both)
-    assert isinstance(assign, Assign)
+    assert isinstance(assign, UnitAssigned)
     assert (assign.attempt.strategy, assign.attempt.expected) == (DDP, 3.0)
 
 
 def test_a_config_without_a_feasible_strategy_has_failed() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),))
     (end,) = decided(config, known(profiled(DDP, refusal="no"), profiled(GANG, refusal="no")))
-    assert isinstance(end, EndConfig)
+    assert isinstance(end, ConfigEnded)
     assert end.status is Status.FAILED
     assert end.reason == (
         "no strategy is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"

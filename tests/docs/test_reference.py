@@ -13,6 +13,9 @@ import typer.main
 import yaml
 
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.history.keys import KINDS
+from cerebro_elastic.core.history.machine import TABLE
+from cerebro_elastic.core.model.events import KINDS as EVENTS
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import Section
 from cerebro_elastic.recipes.tasks import TaskSection
@@ -69,6 +72,17 @@ def test_the_reference_has_every_command_and_option() -> None:
                 written = f"`{parameter.opts[0]}`" if parameter.param_type_name == "option" else "| `"
                 assert written in section, f"{name} {parameter.name}"
                 assert parameter.help, f"{name} {parameter.name} needs a help text"
+
+
+def test_the_reference_has_every_event_and_key_and_every_kind_of_key_a_writer() -> None:
+    text = completed(DOCS / "reference/keys-and-files.md")
+    assert set(TABLE) == set(EVENTS.values())
+    kinds = {kind for row in TABLE.values() for kind in (*row.keys, *row.also, *row.compares)}
+    assert kinds | {name for name, kind in KINDS.items() if kind.by} == set(KINDS)
+    for event in TABLE:
+        assert re.search(rf"^\| `{event.__name__}` \| .+ \| .* \| .* \|$", text, re.MULTILINE)
+    for kind in KINDS:
+        assert re.search(rf"^\| `{kind}(/\.\.\.)?` \| .+ \| .+ \|$", text, re.MULTILINE), kind
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

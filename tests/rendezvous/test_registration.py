@@ -19,10 +19,9 @@ from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.rendezvous.rank_failure import RankFailure
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 SOON = 10.0
 GONE = RankFailure(FailureKind.CRASH, "gone")
@@ -91,7 +90,7 @@ def assign(ledger: Ledger, registration: Registration, config: str = "c") -> Att
     ledger.lead("me", ledger.store.grant(30))
     leads = ledger.store.get(ledger.keys.leader)
     assert leads is not None
-    leader = LeaderLedger(ledger, leads.create_revision)
+    leader = Leader(ledger, leads.create_revision)
     revision = leader.create_config(Config(config, {}))
     assert revision is not None
     attempt = Attempt(Unit(config, 0, 0), "n", registration.node.registration, revision)

@@ -9,7 +9,6 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide, observe
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.model.actions import CreateConfig
 from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
 from cerebro_elastic.core.model.interfaces import ConfigView, Search, SearchContext, Stop
@@ -102,7 +101,7 @@ def test_all_proposals_begin_with_the_checkpoint() -> None:
     plan = Plan("r", partitions=2, epochs=12, start=start)
     state = fold(State(), RunOpened(1, plan))
     for revision, action in enumerate(decide(state, LongestRemaining(), make_search(warm)), start=2):
-        assert isinstance(action, CreateConfig)
+        assert isinstance(action, ConfigCreated)
         state = fold(state, ConfigCreated(revision, action.config))
     configs = state.configs.values()
     assert [(c.epoch, c.head) for c in configs] == [(3, start.checkpoint)] * 2

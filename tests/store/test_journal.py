@@ -23,9 +23,8 @@ from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from support.full_disk import room_in_files
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 from support.world import World
 
 
@@ -55,10 +54,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
 
 
-def leadership(world: World) -> LeaderLedger:
+def leadership(world: World) -> Leader:
     item = world.store.get(world.ledger.keys.leader)
     assert item is not None
-    return LeaderLedger(world.ledger, item.create_revision)
+    return Leader(world.ledger, item.create_revision)
 
 
 def append_all(journal: Journal, events: list[Event]) -> None:

@@ -506,11 +506,12 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
     assert ledger.assignment("n") == ledger.assignment("m") == attempt
     assert set(ledger.state().attempts) == {"n", "m"}
     with stage.unchanged():
-        assert stage.leader.assign(replace(stage.attempt(1), gang=attempt.gang)) is None, "busy"
+        together = replace(stage.attempt(1), strategy=GANG, gang=attempt.gang)
+        assert stage.leader.assign(together) is None, "busy"
         alone = replace(stage.attempt(1), node="m", registration=attempt.gang[0].registration)
         assert stage.leader.assign(alone) is None, "busy"
-    together = replace(stage.visit(attempt), strategy=GANG, gang=("m",))
-    assert ledger.commit(attempt, stage.config, together, stage.plan)
+    visit = replace(stage.visit(attempt), strategy=GANG, gang=("m",))
+    assert ledger.commit(attempt, stage.config, visit, stage.plan)
     assert ledger.state().attempts == {}
 
     attempt = gang_of(stage, 1)
@@ -531,11 +532,13 @@ def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) 
     stage = memory_stage
     attempt, config = gang_of(stage), stage.config
     stage.ledger.register(stage.ledger.node(who), stage.store.grant(30))  # type: ignore[arg-type]
-    profile = ProfileResult(attempt.unit, GANG, "cpu", "n", attempt.token)
+    visit = replace(stage.visit(attempt), strategy=GANG, gang=("m",))
+    profiling = replace(attempt, unit=replace(attempt.unit, phase=Phase.PROFILE))
+    profile = ProfileResult(profiling.unit, GANG, "cpu", "n", attempt.token)
     with stage.unchanged():
-        assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
+        assert not stage.ledger.commit(attempt, config, visit, stage.plan)
         assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
-        assert not stage.ledger.record_profile(attempt, profile)
+        assert not stage.ledger.record_profile(profiling, profile)
         assert not stage.ledger.give_up(attempt)
 
 
@@ -601,6 +604,25 @@ def test_a_quarantine_ends_when_its_time_is_over() -> None:
         while not isinstance(event := stream.next(0)[0], NodeReleased):
             pass
     assert event.node == "n"
+
+
+@pytest.mark.parametrize("ends", ["commit", "fail"])
+def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: Stage, ends: str) -> None:
+    """The end of a save may begin a node's streak of failures, or end it."""
+    stage.leader.create_config(Config("c1", {}))
+    failed = failed_once(stage)
+    saving, before = saved_behind(stage), stage.ledger.state()
+    unit, revision = Unit("c1", 0, 1), before.configs["c1"].revision
+    other = Attempt(unit, "n", stage.node.registration, revision)
+    if ends == "commit":
+        assert stage.ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
+    else:
+        assert stage.ledger.fail(saving, stage.config, stage.failure(saving))
+    with stage.unchanged():
+        assert stage.leader.write(before, UnitAssigned(0, other)) is None
+        assert stage.leader.write(before, NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
+    assert stage.leader.write(stage.ledger.state(), UnitAssigned(0, other)) is not None
+    stage.events()
 
 
 def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:

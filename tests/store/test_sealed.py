@@ -22,9 +22,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.run_key import RunKey
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
 RUN = "r"
@@ -42,7 +41,7 @@ class Opened:
 
     bare: Store
     ledger: Ledger
-    leader: LeaderLedger
+    leader: Leader
     node: Node
     attempt: Attempt
 

@@ -12,11 +12,10 @@ from cerebro_elastic.core.history.progress import next_units, position
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.ui.access import Access
 from cerebro_elastic.ui.places import Places
 from cerebro_elastic.ui.serve import make_server, open_socket
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 TOKEN = "a-token-of-the-tests"
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\">"
@@ -56,7 +55,7 @@ class LiveRun:
     """A run in the store; the test plays its leader and its node."""
 
     ledger: Ledger
-    leader: LeaderLedger
+    leader: Leader
     plan: Plan
     leader_lease: int
 

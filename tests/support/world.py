@@ -35,12 +35,11 @@ from cerebro_elastic.core.model.units import Order, Phase, RecordHead
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.clock import Clock
 from support import hashing
 from support.clocks import HandClock
 from support.hashing import BATCHES, Worker
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 
 TTL = 10.0
 FETCH = 2.0
@@ -165,7 +164,7 @@ class World:
         """The leader's solver has found an order, whatever it is worth by now."""
         leader = self.store.get(self.ledger.keys.leader)
         if leader is not None:
-            LeaderLedger(self.ledger, leader.create_revision).set_order(order)
+            Leader(self.ledger, leader.create_revision).set_order(order)
 
     def stop(self, which: int) -> None:
         """A person stops a config."""

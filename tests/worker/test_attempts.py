@@ -202,7 +202,7 @@ def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(s
     (unit, *_), config = next_units(scene.config, scene.plan), scene.config
     attempt = Attempt(
         *(unit, "lead", lead.registration, config.revision),
-        strategy=Strategy("ddp", 2),
+        strategy=Strategy("ddp", 2, 2),
         gang=(Member("n", scene.node.registration),),
     )
     token = scene.leader.assign(attempt)

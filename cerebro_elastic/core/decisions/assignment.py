@@ -14,8 +14,8 @@ from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
 from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
 from cerebro_elastic.core.history.progress import skipped
-from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Member, Prefetch
+from cerebro_elastic.core.model.events import UnitAssigned
 from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Progress
@@ -23,7 +23,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Unit
 
 
-def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
+def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[UnitAssigned]:
     """An attempt for each idle node for which the policy has a unit, without the nodes that are held back for
     a gang."""
     if waiting(state, plan):
@@ -45,12 +45,12 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     busy |= _configs_of(chosen)
     for placement, companion_nodes in chosen:
         hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
-        yield Assign(_attempt(moment, placement, companion_nodes, hint))
+        yield UnitAssigned(0, _attempt(moment, placement, companion_nodes, hint))
     for name in soon_idle:
         if leaves_choice(moment.placements, busy, len(nodes)):
             for attempt in _queued(moment, policy, name, busy):
                 busy.add(attempt.unit.config)
-                yield Assign(attempt)
+                yield UnitAssigned(0, attempt)
 
 
 def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:

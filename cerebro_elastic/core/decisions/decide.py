@@ -1,7 +1,7 @@
-"""What shall the controller do next? ``decide`` is a pure function of the state.
+"""What shall happen next? ``decide`` is a pure function of the state.
 
-The controller sees an action's effect as an event before it decides again. So nothing here remembers what was
-asked for.
+The controller writes the events that are decided, and sees them happen before it decides again. So nothing
+here remembers what was decided.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
-from cerebro_elastic.core.model.actions import (
-    Action,
-    AssignHomes,
-    CreateConfig,
-    EndConfig,
-    EndRun,
-    ResumeConfig,
-    Withdraw,
-)
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    HomesAssigned,
+    RunEnded,
+    UnitWithdrawn,
+)
 from cerebro_elastic.core.model.interfaces import (
     ConfigView,
     Policy,
@@ -47,15 +47,16 @@ WORTH_MOVING = 0.75
 """Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""
 
 
-def decide(state: State, policy: Policy, search: Search) -> list[Action]:
-    """The actions to try now, in order; empty if the run only waits.
+def decide(state: State, policy: Policy, search: Search) -> list[Event]:
+    """The events that shall happen now, in order; empty if the run only waits. The store knows their
+    revisions.
 
     Repairs come first. Units are assigned only in a state that needs no repair.
     """
     plan = state.plan
     if plan is None or state.outcome is not None:
         return []
-    repairs: list[Action] = [
+    repairs: list[Event] = [
         *withdrawals(state),
         *failures(state, plan),
         *quarantines(state),
@@ -65,18 +66,18 @@ def decide(state: State, policy: Policy, search: Search) -> list[Action]:
     if repairs:
         return repairs
     if not any(c.status is Status.LIVE for c in state.configs.values()):
-        return [EndRun("finished", state.asked)]
+        return [RunEnded(0, "finished")]
     return list(assignments(state, plan, policy))
 
 
-def withdrawals(state: State) -> Iterator[Withdraw]:
+def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
     """Assignments whose node or config is gone."""
     for attempt in state.underway():
         if not state.stands(attempt):
-            yield Withdraw(attempt)
+            yield UnitWithdrawn(0, attempt.node, attempt.token)
 
 
-def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
+def failures(state: State, plan: Plan) -> Iterator[ConfigEnded]:
     """Configs to fail: a unit was tried often enough, or another try would be in vain, or no strategy is
     feasible."""
     hardware = {node.hardware for node in used_nodes(state, plan)}
@@ -86,20 +87,21 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
         if (config.failures or may_fail) and config.status is Status.LIVE and config.id not in busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
-                yield EndConfig(config, Status.FAILED, reason)
+                yield ConfigEnded(0, config.id, Status.FAILED, reason)
 
 
-def continuations(state: State) -> Iterator[ResumeConfig]:
+def continuations(state: State) -> Iterator[ConfigResumed]:
     """Configs that the last extension lets go on. The search decides when it sees all of them."""
     extension = state.extension
     if extension is not None and extension.configs:
         for config in in_order(state.configs.values()):
             if may_go_on(config, extension):
                 reason = f"the run was extended to {counted(extension.epochs, 'epoch')}"
-                yield ResumeConfig(config, reason, extension.number, config.id in extension.by_hand)
+                by_hand = config.id in extension.by_hand
+                yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
 
 
-def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
+def home_changes(state: State, plan: Plan) -> Iterator[HomesAssigned]:
     """New homes for partitions, if some are on a node that is not in use, if a new node should get some, or
     if the nodes' speeds make it worthwhile."""
     nodes = _hosting(state, plan)
@@ -119,7 +121,7 @@ def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
         homeless or newcomer or _longest(balanced, factors) <= WORTH_MOVING * _longest(state.homes, factors)
     )
     if worthwhile and balanced != state.homes:
-        yield AssignHomes(balanced)
+        yield HomesAssigned(0, balanced)
 
 
 def _may_be_worthwhile(homes: Homes, factors: Mapping[str, float]) -> bool:
@@ -202,26 +204,25 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
     )
 
 
-def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig | EndConfig | ResumeConfig]:
-    """The actions that the search asks for."""
+def searches(
+    state: State, plan: Plan, search: Search
+) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
+    """What the search wants."""
     context = observe(state, plan)
     decisions = search.decide(context)
     for decision in decisions:
-        config = state.configs[decision.config]
         match decision:
-            case Stop(reason=reason):
-                yield EndConfig(config, Status.STOPPED, reason)
-            case Resume(reason=reason):
-                yield ResumeConfig(config, reason)
+            case Stop(config, reason):
+                yield ConfigEnded(0, config, Status.STOPPED, reason)
+            case Resume(config, reason):
+                yield ConfigResumed(0, config, reason)
     proposals = () if decisions else search.propose(context)
     if proposals:
         for name, proposal in zip(fresh_names(state.configs), proposals, strict=False):
-            yield _created(state, plan, name, proposal)
+            yield ConfigCreated(0, _new(state, plan, name, proposal))
 
 
-def _created(state: State, plan: Plan, name: str, proposal: Proposal) -> CreateConfig:
+def _new(state: State, plan: Plan, name: str, proposal: Proposal) -> Config:
     if proposal.parent is None:
-        new = Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin)
-        return CreateConfig(born(new))
-    parent = state.configs[proposal.parent]
-    return CreateConfig(child(parent, name, proposal.hparams, proposal.origin), parent.revision)
+        return born(Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin))
+    return child(state.configs[proposal.parent], name, proposal.hparams, proposal.origin)

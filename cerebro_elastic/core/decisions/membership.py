@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cerebro_elastic.core.history.tallies import failures_against
-from cerebro_elastic.core.model.actions import Quarantine
+from cerebro_elastic.core.model.events import NodeQuarantined
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
@@ -42,13 +42,13 @@ def waiting(state: State, plan: Plan) -> bool:
     return not begun and sum(n.drain is None for n in state.nodes.values()) < plan.min_nodes
 
 
-def quarantines(state: State) -> Iterator[Quarantine]:
+def quarantines(state: State) -> Iterator[NodeQuarantined]:
     """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
     is considered when it is idle."""
     for name, streak in state.streaks.items():
         idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
         if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
-            yield Quarantine(name, _why(streak), streak.last, _cooldown(streak))
+            yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(streak))
 
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:

@@ -92,7 +92,7 @@ class NodeLoads(Mapping[str, float]):
                 seconds[name] += node_work
 
         for config, options in moment.placements.items():
-            for names in options.leads:
+            for names in filter(None, options.leads):  # no node can lead a gang that lacks nodes
                 share_work(names, moment.seconds[config])
         live = [config for config in state.configs.values() if config.status is Status.LIVE]
         later = sum((plan.epochs - config.epoch - 1) * moment.seconds[config.id] for config in live)

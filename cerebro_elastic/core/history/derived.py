@@ -24,8 +24,9 @@ from cerebro_elastic.core.history.tallies import (
     add_usage,
     streaks_of,
 )
-from cerebro_elastic.core.model.attempts import Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.attempts import ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import ProfileDone, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.state import State
 
 
@@ -59,12 +60,20 @@ def after_profile(state: State, profile: ProfileResult) -> State:
     return replace(state, profiles=add_profile(state.profiles, profile))
 
 
-def after_failure(state: State, failure: Failure) -> State:
-    """``state`` after one more failure. One that is older than what the node last committed does not
-    count."""
+def committed(state: State, event: UnitCommitted) -> State:
+    return after_visit(state, event.visit, state.configs[event.visit.unit.config])
+
+
+def failed(state: State, event: UnitFailed) -> State:
+    """A failure that is older than what the node last committed does not count."""
+    failure = event.failure
     if failure.attempt <= state.committed.get(failure.node, 0):
         return state
     return replace(state, streaks=add_failure(state.streaks, failure))
+
+
+def profiled(state: State, event: ProfileDone) -> State:
+    return after_profile(state, event.profile)
 
 
 def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResult]) -> State:

@@ -1,18 +1,16 @@
-"""What the handlers of all events share: a row of the machine's table raises ``IllegalEvent`` or updates."""
+"""What the rows of all events share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
 V = TypeVar("V")
-Handler: TypeAlias = Callable[[State, Any], State]
-"""The state after an event of one class. It raises ``IllegalEvent`` if the event is not possible."""
 
 
 def require(holds: bool, event: Event, why: str) -> None:

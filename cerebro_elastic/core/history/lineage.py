@@ -52,18 +52,12 @@ def is_newborn(config: Config) -> bool:
     return config.parent is not None and config.head == config.parent.checkpoint
 
 
-def may_end(config: Config, event: ConfigEnded) -> bool:
-    """Whether the event can end the config: it is live, or the search has stopped it and may resume it, and a
-    person now stops it for good."""
-    rests = config.status is Status.STOPPED and not config.by_hand
-    return config.status is Status.LIVE or (rests and event.by_hand)
-
-
 def may_go_on(config: Config, extension: Extension | None) -> bool:
-    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet."""
+    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet. (A person may
+    have resumed it before, and it has done all its epochs.)"""
     return (
         extension is not None
-        and config.id in extension.configs
+        and extension.configs.get(config.id) == config.epoch
         and config.extension < extension.number
         and config.status in (Status.FINISHED, Status.STOPPED)
     )

@@ -1,12 +1,10 @@
-"""When are the events of nodes possible, and what do they change? (Rows of the table in ``machine.py``.)"""
+"""When are the events of nodes possible, and what do they change? (``machine.TABLE``)"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from cerebro_elastic.core.history.guards import Handler, require, without
-from cerebro_elastic.core.history.tallies import ready_node
+from cerebro_elastic.core.history.guards import require, without
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -22,40 +20,52 @@ from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.core.model.state import State
 
 
-def _node_joined(state: State, event: NodeJoined) -> State:
+def joined(state: State, event: NodeJoined) -> State:
+    """Possible if no node of its name is registered. Then it is registered."""
     require(event.node.name not in state.nodes, event, "a node of this name is registered")
     return _with_node(state, event.node)
 
 
-def _node_left(state: State, event: NodeLeft) -> State:
+def left(state: State, event: NodeLeft) -> State:
+    """Always possible: a lease ends without a guard. The node is not registered; its attempt stays, and can
+    only be withdrawn."""
     return replace(state, nodes=without(state.nodes, event.node))
 
 
-def _node_ready(state: State, event: NodeReady) -> State:
+def ready(state: State, event: NodeReady) -> State:
+    """Possible if the node is registered and starting. Then it is ready, and the partitions in its cache are
+    known."""
     node = _registered(state, event.node, event)
     require(node.starting, event, "it was ready before")
-    return _with_node(state, ready_node(node, event.cached))
+    return _with_node(
+        state, replace(node, starting=False, cached=tuple(sorted({*node.cached, *event.cached})))
+    )
 
 
-def _node_draining(state: State, event: NodeDraining) -> State:
+def draining(state: State, event: NodeDraining) -> State:
+    """Possible if the node is registered and not draining. Then it leaves within the given seconds."""
     node = _registered(state, event.node, event)
     require(node.drain is None, event, "it was asked to leave before")
     return _with_node(state, replace(node, drain=event.grace))
 
 
-def _node_stalled(state: State, event: NodeStalled) -> State:
+def stalled(state: State, event: NodeStalled) -> State:
+    """Possible if the node is registered and not stalled. Then it gets no units."""
     node = _registered(state, event.node, event)
     require(node.stalled is None, event, "it was stalled before")
     return _with_node(state, replace(node, stalled=Stall(event.since, event.why)))
 
 
-def _node_recovered(state: State, event: NodeRecovered) -> State:
+def recovered(state: State, event: NodeRecovered) -> State:
+    """Possible if the node is stalled. Then it gets units again."""
     node = _registered(state, event.node, event)
     require(node.stalled is not None, event, "it is not stalled")
     return _with_node(state, replace(node, stalled=None))
 
 
-def _node_quarantined(state: State, event: NodeQuarantined) -> State:
+def quarantined(state: State, event: NodeQuarantined) -> State:
+    """Possible if the node is idle and not quarantined, and the failure is the last of its streak. Then it is
+    quarantined for that failure."""
     streak = state.streaks.get(event.node)
     require(event.node not in state.quarantined, event, "it is quarantined already")
     require(event.node not in state.attempts, event, "it is busy (non-preemption)")
@@ -67,7 +77,8 @@ def _node_quarantined(state: State, event: NodeQuarantined) -> State:
     )
 
 
-def _node_released(state: State, event: NodeReleased) -> State:
+def released(state: State, event: NodeReleased) -> State:
+    """Always possible: a lease ends without a guard. The node is not quarantined."""
     return replace(state, quarantined=without(state.quarantined, event.node))
 
 
@@ -78,15 +89,3 @@ def _registered(state: State, name: str, event: Event) -> Node:
 
 def _with_node(state: State, node: Node) -> State:
     return replace(state, nodes={**state.nodes, node.name: node})
-
-
-NODE_EVENTS: Mapping[type[Event], Handler] = {
-    NodeJoined: _node_joined,
-    NodeLeft: _node_left,
-    NodeReady: _node_ready,
-    NodeDraining: _node_draining,
-    NodeStalled: _node_stalled,
-    NodeRecovered: _node_recovered,
-    NodeQuarantined: _node_quarantined,
-    NodeReleased: _node_released,
-}

@@ -146,11 +146,6 @@ def batches_at_hand(nodes: Collection[Node], held: Batches) -> dict[str, frozens
     return {node.name: frozenset(hosts[node.host]) for node in nodes}
 
 
-def ready_node(node: Node, cached: Collection[int]) -> Node:
-    """The node once its ranks are ready, with these partitions in its cache."""
-    return replace(node, starting=False, cached=tuple(sorted({*node.cached, *cached})))
-
-
 def cached_partitions(nodes: Collection[Node]) -> dict[str, frozenset[int]]:
     """By node: the partitions in the cache of its host, which all nodes of the host share.
 

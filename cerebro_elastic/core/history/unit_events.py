@@ -1,12 +1,10 @@
-"""When are the events of units possible, and what do they change? (Rows of the table in ``machine.py``.)"""
+"""When are the events of units possible, and what do they change? (``machine.TABLE``)"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from cerebro_elastic.core.history.derived import after_failure, after_profile, after_visit
-from cerebro_elastic.core.history.guards import Handler, require, without_attempts
+from cerebro_elastic.core.history.guards import require, without_attempts
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
@@ -23,7 +21,12 @@ from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 
-def _unit_assigned(state: State, event: UnitAssigned) -> State:
+def assigned(state: State, event: UnitAssigned) -> State:
+    """Possible if its nodes are registered as the attempt says, since the last extension, idle, and as many
+    as its strategy takes, or if the node trains an attempt that one may queue behind; if the config is live,
+    idle and at the attempt's revision; and if the unit (or the unit that it profiles) is one of its next, and
+    skip is what earlier visits have trained of it. Then the nodes are busy with the attempt, or it is
+    queued."""
     attempt = replace(event.attempt, token=event.revision)
     assert state.plan is not None
     ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
@@ -54,7 +57,9 @@ def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
     return attempt.behind == ahead.token and free and attempt.may_queue and ahead.may_queue
 
 
-def _unit_trained(state: State, event: UnitTrained) -> State:
+def trained(state: State, event: UnitTrained) -> State:
+    """Possible if the attempt is assigned to this node alone, it stands and is no profile, and the node saves
+    no other. Then the node is idle and saves the attempt behind its next unit; the config stays busy."""
     attempt = _attempt(state, event, event.node, event.token)
     require(not attempt.trained, event, "it was trained before")
     _require_standing(state, event, attempt)
@@ -65,7 +70,10 @@ def _unit_trained(state: State, event: UnitTrained) -> State:
     return replace(freed, saving={**state.saving, event.node: replace(attempt, trained=event.revision)})
 
 
-def _unit_committed(state: State, event: UnitCommitted) -> State:
+def committed(state: State, event: UnitCommitted) -> State:
+    """Possible if the attempt is the node's and stands, input, skip, strategy and nodes are the attempt's,
+    and a visit that is not whole has trained a batch. Then the config has advanced, the attempt is over, and
+    so are the nodes' streaks up to it."""
     assert state.plan is not None
     visit = event.visit
     attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
@@ -78,29 +86,33 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    advanced = replace(over, configs={**state.configs, config.id: config})
-    return after_visit(advanced, visit, config)
+    return replace(over, configs={**state.configs, config.id: config})
 
 
-def _unit_failed(state: State, event: UnitFailed) -> State:
+def failed(state: State, event: UnitFailed) -> State:
+    """Possible if the attempt is the node's and stands. Then the config remembers the failure, the attempt is
+    over, and the streak of the node that failed is longer."""
     failure = event.failure
     attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    return after_failure(replace(over, configs={**state.configs, config.id: updated}), failure)
+    return replace(over, configs={**state.configs, config.id: updated})
 
 
-def _profile_done(state: State, event: ProfileDone) -> State:
+def profiled(state: State, event: ProfileDone) -> State:
+    """Possible if the attempt is the node's, stands, and profiles this strategy. Then the result is known,
+    and the attempt is over."""
     profile = event.profile
     attempt = _standing(state, event, profile.node, profile.attempt, profile.unit)
     require(profile.unit.phase is Phase.PROFILE, event, "its unit is no profile")
     as_assigned = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
     require(as_assigned, event, f"it was to profile {attempt.strategy} on {attempt.hardware}")
-    return after_profile(without_attempts(state, attempt.token), profile)
+    return without_attempts(state, attempt.token)
 
 
-def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
+def withdrawn(state: State, event: UnitWithdrawn) -> State:
+    """Possible if the attempt is the node's. Then it is over."""
     return without_attempts(state, _attempt(state, event, event.node, event.token).token)
 
 
@@ -122,13 +134,3 @@ def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
 
 def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
     require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
-
-
-UNIT_EVENTS: Mapping[type[Event], Handler] = {
-    UnitAssigned: _unit_assigned,
-    UnitTrained: _unit_trained,
-    UnitCommitted: _unit_committed,
-    UnitFailed: _unit_failed,
-    ProfileDone: _profile_done,
-    UnitWithdrawn: _unit_withdrawn,
-}

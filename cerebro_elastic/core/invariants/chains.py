@@ -89,7 +89,8 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
 
 def isolation(read: StateRead, events: Trace) -> Iterator[str]:
     """At most one attempt of a config is open at a time. Its checkpoints form one chain, which begins with
-    nothing or with the checkpoint of its parent."""
+    nothing or with the checkpoint of its parent; a person may choose an earlier one of the parent's."""
+    written: set[tuple[str, CheckpointRef]] = set()
     head = {name: ref for name, config in read.state.configs.items() if (ref := _inherited(config))}
     attempts: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
     for event in [*_led_to(read), read, *events]:
@@ -99,7 +100,8 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                     if config.head != head.get(config.id):
                         yield f"config {config.id} is at {config.head}, its last visit led elsewhere"
             case ConfigCreated(config=config) if (edge := config.parent) is not None:
-                if edge.config and edge.checkpoint != head.get(edge.config):
+                chosen = config.by_hand and (edge.config, edge.checkpoint) in written
+                if edge.config and edge.checkpoint != head.get(edge.config) and not chosen:
                     stood = head.get(edge.config)
                     yield f"config {config.id} began with {edge.checkpoint}, its parent was at {stood}"
                 head[config.id] = edge.checkpoint
@@ -117,6 +119,7 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 if visit.input != expected:
                     yield f"{in_words(visit.unit)} began from {visit.input}, the config's head was {expected}"
                 head[visit.unit.config] = visit.output
+                written.add((visit.unit.config, visit.output))
             case UnitFailed(failure=failure):
                 attempts.pop(failure.attempt, None)
             case ProfileDone(profile=profile):

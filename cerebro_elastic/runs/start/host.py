@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -35,7 +36,6 @@ from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lock import lock
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
-from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own

@@ -13,94 +13,38 @@ Processes that follow a run leave such changes out of its state, and the leader 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
+from cerebro_elastic.core.history.keys import KINDS, Keys
+from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigResumed,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeDraining,
-    NodeJoined,
-    NodeQuarantined,
-    NodeReady,
-    NodeRecovered,
-    NodeStalled,
-    Ordered,
-    ProfileDone,
-    RecordMended,
-    RunEnded,
-    RunExtended,
-    RunOpened,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.store.client.base import Change, ChangeBatch, KeyValue
-from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.system.logs import EventLog
 
 T = TypeVar("T")
-
-LEASED_KINDS = frozenset({"nodes", "quarantined", "leader", "hosts", "opening"})
-"""Kinds of keys that are always under a lease; without one they are foreign."""
-
-_KINDS_OF_EVENT: Mapping[type[Event], frozenset[str]] = {
-    RunOpened: frozenset({"spec"}),
-    LeaderChanged: frozenset({"leader"}),
-    ConfigCreated: frozenset({"configs"}),
-    ConfigEnded: frozenset({"configs"}),
-    ConfigResumed: frozenset({"configs"}),
-    NodeJoined: frozenset({"nodes"}),
-    NodeReady: frozenset({"nodes"}),
-    NodeDraining: frozenset({"nodes"}),
-    NodeStalled: frozenset({"nodes"}),
-    NodeRecovered: frozenset({"nodes"}),
-    NodeQuarantined: frozenset({"quarantined", "quarantined_for"}),
-    HomesAssigned: frozenset({"homes"}),
-    Ordered: frozenset({"order"}),
-    UnitAssigned: frozenset({"assign"}),
-    UnitTrained: frozenset({"assign", "saving"}),
-    UnitCommitted: frozenset({"visits", "configs"}),
-    UnitFailed: frozenset({"configs"}),
-    UnitWithdrawn: frozenset(),
-    ProfileDone: frozenset({"profiles"}),
-    RunEnded: frozenset({"outcome"}),
-    RunExtended: frozenset({"spec", "outcome", "extended"}),
-    RecordMended: frozenset({"mended"}),
-}
-"""The kinds of keys that change with each event."""
 
 
 class ForeignValue(UnreadableValue):
     """A key of a run holds what no process of the run has written."""
 
 
-def value_in(item: KeyValue, kind: type[T], name: Callable[[T], str] | None = None) -> T:
-    """The value of dataclass ``kind`` that ``item`` holds. Raises ``ForeignValue`` if it holds none, or one
-    whose ``name`` is not the end of its key."""
+def value_in(item: KeyValue, keys: Keys, kind: type[T]) -> T:
+    """The value of dataclass ``kind`` that a key of the run holds, with the key's revision. Raises
+    ``ForeignValue`` if it holds none, or one of another key."""
+    known = KINDS[keys.split(item.key)[0]]
     try:
-        value = decode(item.value, kind)
+        value: Any = decode(item.value, kind)
     except UnreadableValue as error:
         raise foreign_value(item, str(error)) from error
-    if name is not None and not item.key.endswith(f"/{name(value)}"):
-        raise foreign_value(item, f"it is that of {excerpt(name(value))}")
-    return value
-
-
-def spec_in(item: KeyValue, keys: Keys) -> Spec:
-    """The run's spec. Raises ``ForeignValue``, also if it is another run's."""
-    spec = value_in(item, Spec)
-    if spec.plan.run != keys.run:
-        raise foreign_value(item, f"it is that of the run {excerpt(spec.plan.run)}")
-    return spec
+    own = known.own(keys, value)
+    if own and item.key not in own:
+        raise foreign_value(item, f"it is that of {', '.join(map(excerpt, own))}")
+    if known.revision:
+        value = replace(value, **{known.revision: revision_of(item, keys)})
+    return cast(T, value)
 
 
 def number_in(item: KeyValue) -> int:
@@ -113,30 +57,43 @@ def number_in(item: KeyValue) -> int:
 _DIGITS = 18
 
 
+def revision_of(item: KeyValue, keys: Keys) -> int:
+    """The revision that states know of the key (``written_at``)."""
+    return item.create_revision if KINDS[keys.split(item.key)[0]].leased else item.mod_revision
+
+
+def check(item: KeyValue, keys: Keys) -> None:
+    """Raise ``ForeignValue`` if ``item`` does not hold what a key of its kind does."""
+    kind = keys.split(item.key)[0]
+    value = KINDS[kind].value
+    if value is not None:
+        value_in(item, keys, value)
+    elif kind == "logged":
+        number_in(item)
+
+
 def explains(event: Event, batch: ChangeBatch, keys: Keys) -> bool:
     """Whether the ``event`` accounts for all changes of the ``batch``."""
+    row = TABLE[type(event)]
     beside = {keys.split(change.key)[0] for change in batch.changes} - {"event"}
-    expected = _KINDS_OF_EVENT.get(type(event))
-    return expected is not None and bool(beside) and expected <= beside
+    return bool(row.by) and bool(beside) and beside.issuperset(row.keys)
 
 
 def needs_no_event(change: Change, keys: Keys) -> bool:
     """Whether the run's processes make this change without an event."""
-    kind, _ = keys.split(change.key)
-    item = change.item
-    if kind in LEASED_KINDS:
-        return item is None or (kind in ("hosts", "opening") and item.lease != 0)
+    name, item = keys.split(change.key)[0], change.item
+    kind = KINDS.get(name)
+    if kind is None:
+        return False
+    if item is None:
+        return kind.leased or name in ("meeting", "logged")
+    if not kind.by or (kind.leased and not item.lease):
+        return False
     try:
-        match kind:
-            case "meeting":
-                return True
-            case "logged":
-                return item is None or number_in(item) >= 0
-            case "spec":
-                return item is not None and bool(spec_in(item, keys))
+        check(item, keys)
     except ForeignValue:
-        pass
-    return False
+        return False
+    return True
 
 
 def foreign_value(item: KeyValue, why: str) -> ForeignValue:

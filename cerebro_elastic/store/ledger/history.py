@@ -8,14 +8,16 @@ processes have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from cerebro_elastic.core.history.derived import derive
+from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
-from cerebro_elastic.core.model.configs import Config, Parent
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     KINDS,
     Event,
@@ -30,19 +32,18 @@ from cerebro_elastic.core.model.events import (
     RunExtended,
 )
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
     explains,
-    foreign_value,
     needs_no_event,
-    number_in,
-    spec_in,
     value_in,
 )
-from cerebro_elastic.store.ledger.keys import Keys, node_of_assignment
 from cerebro_elastic.system.words import counted
+
+T = TypeVar("T")
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:
@@ -75,65 +76,68 @@ def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
 def _ends_of_leases(batch: ChangeBatch, keys: Keys) -> list[Event]:
     events: list[Event] = []
     for change in batch.changes:
-        kind, rest = keys.split(change.key)
-        if kind == "nodes" and change.item is None:
-            events.append(NodeLeft(batch.revision, rest))
-        if kind == "quarantined" and change.item is None:
-            events.append(NodeReleased(batch.revision, rest))
-        if kind == "leader" and change.item is None:
-            events.append(LeaderChanged(batch.revision, None))
+        match keys.split(change.key):
+            case ("nodes", name) if change.item is None:
+                events.append(NodeLeft(batch.revision, name))
+            case ("quarantined", name) if change.item is None:
+                events.append(NodeReleased(batch.revision, name))
+            case ("leader", _) if change.item is None:
+                events.append(LeaderChanged(batch.revision, None))
     return events
 
 
 def state_of(snapshot: Snapshot, keys: Keys) -> State:
     """The state that a controller takes over: equal to the fold of all events so far."""
-    kinds: dict[str, dict[str, KeyValue]] = {}
-    for item in snapshot.items:
-        kind, rest = keys.split(item.key)
-        kinds.setdefault(kind, {})[rest] = item
-    named = ("spec", "homes", "order", "outcome", "leader", "extended")
-    spec, homes, order, outcome, leader, extended = (kinds.get(kind, {}).get("") for kind in named)
-    nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
-    attempts, queued = _assigned(kinds.get("assign", {}))
-    saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
-    configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
-    visits = visits_in(kinds.get("visits", {}).values())
+    kinds: dict[str, list[KeyValue]] = {}
+    for item in filter(lambda item: keys.is_known(item.key), snapshot.items):
+        kinds.setdefault(keys.split(item.key)[0], []).append(item)
+
+    def values(name: str, kind: type[T]) -> list[T]:
+        return [value_in(item, keys, kind) for item in kinds.get(name, ())]
+
+    def only(name: str, kind: type[T]) -> T | None:
+        return next(iter(values(name, kind)), None)
+
+    spec, homes, order = only("spec", Spec), only("homes", HomesAssigned), only("order", Ordered)
+    outcome = only("outcome", RunEnded)
+    extension = next((extension_in(item, keys) for item in kinds.get("extended", ())), None)
+    attempts, queued = _assigned(kinds.get("assign", ()), keys)
+    saving = {attempt.node: attempt for attempt in values("saving", Attempt)}
+    configs = {config.id: config for config in values("configs", Config)}
+    visits = visits_in(kinds.get("visits", ()), keys)
     underway = [*attempts.values(), *queued.values(), *saving.values()]
     _check_whole(keys, spec is not None, configs, [*visits, *underway])
-    quarantined, quarantined_for = (
-        [_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("quarantined", "quarantined_for")
-    )
-    profiles = [value_in(item, ProfileResult) for item in kinds.get("profiles", {}).values()]
-    asked = kinds.get("control", {}).get("last")
-    extension = extension_of(extended) if extended else None
     state = State(
-        plan=spec_in(spec, keys).plan if spec else None,
+        plan=spec.plan if spec else None,
         configs=configs,
-        nodes={node.name: node for node in sorted(nodes, key=lambda node: node.registration)},
-        homes=dict(value_in(homes, HomesAssigned).homes) if homes else {},
-        order=value_in(order, Ordered).order if order else (),
+        nodes={node.name: node for node in sorted(values("nodes", Node), key=lambda node: node.registration)},
+        homes=dict(homes.homes) if homes else {},
+        order=order.order if order else (),
         attempts=attempts,
         saving=saving,
         queued=queued,
-        quarantined={event.node: event.why for event in quarantined},
-        quarantined_for={event.node: event.failure for event in quarantined_for},
-        asked=asked.mod_revision if asked else 0,
-        leader=leader_in(leader) if leader and leader.lease else None,
-        outcome=outcome_of(outcome) if outcome else None,
+        quarantined={event.node: event.why for event in values("quarantined", NodeQuarantined)},
+        quarantined_for={event.node: event.failure for event in values("quarantined_for", NodeQuarantined)},
+        asked=next((item.mod_revision for item in kinds.get("control", ()) if item.key == keys.control), 0),
+        leader=next((leader_in(item) for item in kinds.get("leader", ()) if item.lease), None),
+        outcome=outcome.outcome if outcome else None,
         extension=extension.extension if extension else None,
         extended=extension.revision if extension else 0,
         revision=snapshot.revision,
     )
-    return derive(state, visits, profiles)
+    return derive(state, visits, values("profiles", ProfileResult))
 
 
-def _assigned(items: Mapping[str, KeyValue]) -> tuple[dict[str, Attempt], dict[str, Attempt]]:
+def _assigned(items: Iterable[KeyValue], keys: Keys) -> tuple[dict[str, Attempt], dict[str, Attempt]]:
     """By node: the attempt in training, and the younger one that is queued behind it."""
     training: dict[str, Attempt] = {}
     queued: dict[str, Attempt] = {}
-    for rest, item in sorted(items.items(), key=lambda each: each[1].mod_revision):
-        name, _ = node_of_assignment(rest)
-        (queued if name in training else training)[name] = attempt_of(item)
+    for item in sorted(items, key=lambda item: item.mod_revision):
+        attempt = value_in(item, keys, Attempt)
+        (name,) = (
+            name for name, key in zip(attempt.nodes, keys.of_attempt(attempt), strict=True) if key == item.key
+        )
+        (queued if name in training else training)[name] = attempt
     return training, queued
 
 
@@ -148,39 +152,10 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
         )
 
 
-def node_of(item: KeyValue) -> Node:
-    """A node as registered at the revision that created its key."""
-    return replace(value_in(item, Node, lambda node: node.name), registration=item.create_revision)
-
-
-def config_of(item: KeyValue) -> Config:
-    """A config at the revision that last wrote it."""
-    return replace(value_in(item, Config, lambda config: config.id), revision=item.mod_revision)
-
-
-def attempt_of(item: KeyValue) -> Attempt:
-    """An attempt, its token the revision that assigned it."""
-    attempt = value_in(item, Attempt)
-    name, second = node_of_assignment(item.key.rpartition("/assign/")[2])
-    if name not in attempt.nodes or second != attempt.second:
-        raise foreign_value(item, f"it is an assignment of {', '.join(map(excerpt, attempt.nodes))}")
-    return replace(attempt, token=item.mod_revision)
-
-
-def saving_of(item: KeyValue) -> Attempt:
-    """An attempt that is trained, since the revision that wrote it here."""
-    return replace(value_in(item, Attempt, lambda attempt: attempt.node), trained=item.mod_revision)
-
-
-def outcome_of(item: KeyValue) -> str:
-    """How the run has ended."""
-    return value_in(item, RunEnded).outcome
-
-
-def extension_of(item: KeyValue) -> RunExtended:
+def extension_in(item: KeyValue, keys: Keys) -> RunExtended:
     """The last extension. The value of one that was put back has the revision at which it was written
     first."""
-    event = value_in(item, RunExtended)
+    event = value_in(item, keys, RunExtended)
     return event if event.revision else replace(event, revision=item.mod_revision)
 
 
@@ -189,50 +164,9 @@ def leader_in(item: KeyValue) -> str:
     return item.value.decode(errors="replace")
 
 
-def check(item: KeyValue, keys: Keys) -> None:
-    """Raise ``ForeignValue`` if ``item`` does not hold what a key of its kind does."""
-    match keys.split(item.key)[0]:
-        case "spec":
-            spec_in(item, keys)
-        case "homes":
-            value_in(item, HomesAssigned)
-        case "order":
-            value_in(item, Ordered)
-        case "outcome":
-            outcome_of(item)
-        case "extended":
-            extension_of(item)
-        case "configs":
-            config_of(item)
-        case "nodes":
-            node_of(item)
-        case "assign":
-            attempt_of(item)
-        case "saving":
-            saving_of(item)
-        case "quarantined" | "quarantined_for":
-            _set_aside(item)
-        case "visits":
-            visits_in([item])
-        case "profiles":
-            value_in(item, ProfileResult)
-        case "children":
-            value_in(item, Parent)
-        case "logged":
-            number_in(item)
-
-
-def _set_aside(item: KeyValue) -> NodeQuarantined:
-    return value_in(item, NodeQuarantined, lambda event: event.node)
-
-
-def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
+def visits_in(items: Iterable[KeyValue], keys: Keys) -> list[Visit]:
     """The visits that ``items`` hold, in the order of their commits. The value of a visit that was put back
     has the revision of its commit."""
-    visits = [(value_in(item, Visit, _place), item.mod_revision) for item in items]
+    visits = [(value_in(item, keys, Visit), item.mod_revision) for item in items]
     visits.sort(key=lambda each: each[0].revision or each[1])
     return [replace(visit, revision=0) if visit.revision else visit for visit, _ in visits]
-
-
-def _place(visit: Visit) -> str:
-    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.index_in_epoch:05d}"

@@ -1,8 +1,8 @@
 """What the leader writes to a run's record.
 
-Every verb is fenced by the leadership: its guard has the revision at which the leader key was created. A
-verb whose guard does not hold, because another leads or the world has moved on, changes nothing and returns
-``None``. One whose answer was lost raises ``TxnUnknown``; the controller then waits for what its watch shows.
+Every transaction is fenced by the leadership: its guard has the revision at which the leader key was created.
+One whose guard does not hold, because another leads or the world has moved on, changes nothing. One whose
+answer was lost raises ``TxnUnknown``; the controller then waits for what its watch shows.
 """
 
 from __future__ import annotations
@@ -11,23 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    ConfigEnded,
-    ConfigResumed,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeQuarantined,
-    Ordered,
-    RecordMended,
-    RunEnded,
-    UnitAssigned,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeQuarantined, RecordMended
 from cerebro_elastic.core.model.origin import basis_of
-from cerebro_elastic.core.model.units import Order, RecordHead
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import (
     Compare,
@@ -41,15 +29,7 @@ from cerebro_elastic.store.client.base import (
 )
 from cerebro_elastic.store.ledger.foreign import value_in
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.store.ledger.transactions import (
-    as_assigned,
-    clearing,
-    config_change,
-    config_creation,
-    current,
-    transact,
-    value_of,
-)
+from cerebro_elastic.store.ledger.transactions import transact, value_of, write
 
 
 def become_leader(
@@ -104,89 +84,29 @@ def note_logged(record: Record, controller: str, config: str, visits: int) -> No
 
 @dataclass(frozen=True)
 class LeaderLedger:
-    """The verbs of one leadership; a leader that is elected again gets another."""
+    """What one leadership writes; a leader that is elected again gets another."""
 
     record: Record
     fence: int
     """The revision at which this leader was elected."""
 
-    def create_config(self, config: Config, parent: int = 0) -> int | None:
-        """Add a config. Guard: its id is free; its parent in the run is at revision ``parent``. Event:
-        ``ConfigCreated``."""
-        return self._transact(*config_creation(self.record.keys, config, parent))
+    def write(self, state: State, event: Event) -> int | None:
+        """Let happen what was decided in ``state``; answers as ``transactions.write``."""
+        if isinstance(event, NodeQuarantined):
+            return self._quarantine(state, event)
+        return write(self.record, Writer.LEADER, state, event, [self._leads])
 
-    def end_config(self, config: Config, status: Status, reason: str) -> int | None:
-        """End a config. Guard: it is at the revision that was read. Event: ``ConfigEnded``."""
-        event = ConfigEnded(0, config.id, status, reason)
-        return self._transact(*config_change(self.record.keys, config, event))
-
-    def resume_config(
-        self, config: Config, reason: str, extension: int = 0, *, by_hand: bool = False
-    ) -> int | None:
-        """Let a config go on that is stopped, or that the ``extension`` of this number lets go on. Guard: it
-        is at the revision that was read. Event: ``ConfigResumed``."""
-        event = ConfigResumed(0, config.id, reason, by_hand, extension)
-        return self._transact(*config_change(self.record.keys, config, event))
-
-    def assign_homes(self, homes: Mapping[int, tuple[str, ...]]) -> int | None:
-        """Write the home nodes of each partition. Event: ``HomesAssigned``."""
-        event = HomesAssigned(0, homes)
-        return self._transact([], [Put(self.record.keys.homes, value_of(event))], event)
-
-    def set_order(self, order: Order) -> int | None:
-        """Write the order of units that the policy's solver found. Event: ``Ordered``."""
-        event = Ordered(0, order)
-        return self._transact([], [Put(self.record.keys.order, value_of(event))], event)
-
-    def assign(self, attempt: Attempt) -> int | None:
-        """Assign the attempt to its nodes; returns its token.
-
-        Guard: the nodes have no unit, or the node has the one that the attempt is to be queued behind; the
-        nodes are registered as the attempt says, and the config is at its revision. Event:
-        ``UnitAssigned``."""
-        keys, value = self.record.keys, value_of(attempt)
-        assigned = [keys.assign(name, second=attempt.second) for name in attempt.nodes]
-        others = [keys.assign(name, second=not attempt.second) for name in attempt.nodes]
-        before = [at_revision(key, attempt.behind) for key in others]
-        guard = [*map(absent, assigned), *before, *as_assigned(keys, attempt)]
-        return self._transact(guard, [Put(key, value) for key in assigned], UnitAssigned(0, attempt))
-
-    def withdraw(self, attempt: Attempt) -> int | None:
-        """Take an attempt back: it cannot commit any more. Guard: it is assigned, or being saved. Event:
-        ``UnitWithdrawn``."""
-        keys, event = self.record.keys, UnitWithdrawn(0, attempt.node, attempt.token)
-        return self._transact(current(keys, attempt), clearing(keys, attempt), event)
-
-    def quarantine(self, node: str, why: str, failure: int, seconds: float) -> int | None:
-        """Give the idle node no units for ``seconds``, which the store counts by a lease.
-
-        Guard: the node is idle and not in quarantine, and was not quarantined for this ``failure`` (the token
-        of the failed attempt) or a later one. Event: ``NodeQuarantined``.
-        """
-        keys, store = self.record.keys, self.record.store
-        event = NodeQuarantined(0, node, why, failure, seconds)
-        before = store.get(keys.quarantined_for(node))
-        if before is not None and value_in(before, NodeQuarantined).failure >= failure:
+    def _quarantine(self, state: State, event: NodeQuarantined) -> int | None:
+        """The store counts the quarantine's seconds by a lease. Guard: the node was not quarantined for this
+        failure, or a later one."""
+        record = self.record
+        key = record.keys.quarantined_for(event.node)
+        before = record.store.get(key)
+        if before is not None and value_in(before, record.keys, NodeQuarantined).failure >= event.failure:
             return None
-        guard = [
-            absent(keys.quarantined(node)),
-            absent(keys.assign(node)),
-            absent(keys.assign(node, second=True)),
-            at_revision(keys.quarantined_for(node), before.mod_revision if before else 0),
-        ]
-        lease = store.grant(seconds)
-        puts = [
-            Put(keys.quarantined(node), value_of(event), lease),
-            Put(keys.quarantined_for(node), value_of(event)),
-        ]
-        return self._transact(guard, puts, event)
-
-    def end_run(self, outcome: str, asked: int = 0) -> int | None:
-        """End the run. Guard: it has not ended, and no operator has asked for anything since revision
-        ``asked``. Event: ``RunEnded``."""
-        key, event = self.record.keys.outcome, RunEnded(0, outcome)
-        guard = [absent(key), at_revision(self.record.keys.control, asked)]
-        return self._transact(guard, [Put(key, value_of(event))], event)
+        guard = [self._leads, at_revision(key, before.mod_revision if before else 0)]
+        lease = record.store.grant(event.seconds)
+        return write(record, Writer.LEADER, state, event, guard, lease=lease)
 
     def mend(
         self, ops: Sequence[Op], items: Mapping[str, KeyValue | None], withdrawn: Sequence[int]
@@ -196,7 +116,9 @@ class LeaderLedger:
         prefix = self.record.keys.prefix
         event = RecordMended(0, tuple(op.key.removeprefix(prefix) for op in ops), tuple(withdrawn))
         guard = [at_revision(key, item.mod_revision if item else 0) for key, item in items.items()]
-        return self._transact(guard, [*ops, Put(self.record.keys.mended, value_of(event))], event)
+        mended = Put(self.record.keys.mended, value_of(event))
+        return transact(self.record, [self._leads, *guard], [*ops, mended], event)
 
-    def _transact(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
-        return transact(self.record, [created_at(self.record.keys.leader, self.fence), *guard], ops, event)
+    @property
+    def _leads(self) -> Compare:
+        return created_at(self.record.keys.leader, self.fence)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.errors import Compacted, TxnUnknown
-from cerebro_elastic.store.client.base import KeyValue, Put, at_revision
-from cerebro_elastic.store.ledger.foreign import value_in
+from cerebro_elastic.store.client.base import Put, at_revision
 from cerebro_elastic.store.ledger.record import Record
 
 _LOOK_SECONDS = 1.0
@@ -60,7 +59,7 @@ class Meetings:
         while True:
             snapshot = self._store.range(key)
             for item in snapshot.items:
-                place = self._record.read_value(item, _place) if item.key == key else None
+                place = self._record.value_in(item, MeetingPlace) if item.key == key else None
                 if place is not None and place.token == attempt.token:
                     return place
             if not self.stands(attempt, node):
@@ -70,7 +69,3 @@ class Meetings:
 
     def _key(self, attempt: Attempt) -> str:
         return self._record.keys.meeting(attempt.node)
-
-
-def _place(item: KeyValue) -> MeetingPlace:
-    return value_in(item, MeetingPlace)

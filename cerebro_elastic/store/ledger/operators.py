@@ -3,19 +3,28 @@ configs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_end
+from cerebro_elastic.core.history.lineage import born, child, fresh_names
+from cerebro_elastic.core.history.machine import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
-from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunExtended, RunOpened
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    RunExtended,
+    RunOpened,
+)
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import RunError, TxnUnknown
-from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision
-from cerebro_elastic.store.ledger.foreign import spec_in
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import IllegalEvent, RunError, TxnUnknown
+from cerebro_elastic.store.client.base import Put, absent, at_revision
+from cerebro_elastic.store.ledger.foreign import value_in
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.store.ledger.transactions import config_change, config_creation, transact, value_of
+from cerebro_elastic.store.ledger.transactions import value_of, write
 from cerebro_elastic.system.words import counted
 
 
@@ -28,12 +37,10 @@ class OperatorLedger:
     def open_run(self, spec: Spec) -> bool:
         """Write the run's spec. Guard: the run has none. Event: ``RunOpened``. Returns ``False`` if the run
         exists, perhaps by an earlier try of ours whose answer was lost."""
-        key, event = self.record.keys.spec, RunOpened(0, spec.plan)
+        record, event, values = self.record, RunOpened(0, spec.plan), {self.record.keys.spec: spec}
         while True:
-            try:
-                return transact(self.record, [absent(key)], [Put(key, value_of(spec))], event) is not None
-            except TxnUnknown:
-                continue
+            with suppress(TxnUnknown):
+                return write(record, Writer.OPERATOR, State(), event, [], values=values) is not None
 
     def replace_spec(self, spec: Spec) -> None:
         """Write the spec of a run that goes on with changed code. No event, for the plan stays."""
@@ -50,21 +57,20 @@ class OperatorLedger:
         Returns:
             ``False`` if the run has not ended, or was extended meanwhile.
         """
-        store, keys, extension = self.record.store, self.record.keys, after.extensions[-1]
+        record, store, keys = self.record, self.record.store, self.record.keys
+        event, values = RunExtended(0, after.extensions[-1]), {keys.spec: after}
         tried = False
         while True:
-            spec, outcome = store.get(keys.spec), store.get(keys.outcome)
-            known = spec_in(spec, keys) if spec is not None else None
-            if spec is None or outcome is None or known != before:
+            state, spec, outcome = record.state(), store.get(keys.spec), store.get(keys.outcome)
+            known = value_in(spec, keys, Spec) if spec is not None else None
+            if spec is None or outcome is None or state.outcome is None or known != before:
                 return tried and known == after
-            event = RunExtended(0, extension)
             guard = [
                 at_revision(keys.spec, spec.mod_revision),
                 at_revision(keys.outcome, outcome.mod_revision),
             ]
-            puts = [Put(keys.spec, value_of(after)), Put(keys.extended, value_of(event))]
             try:
-                if transact(self.record, guard, [*puts, Delete(keys.outcome)], event) is not None:
+                if write(record, Writer.OPERATOR, state, event, guard, values=values) is not None:
                     return True
             except TxnUnknown:
                 tried = True
@@ -84,14 +90,12 @@ class OperatorLedger:
             The config as it is then; one that has ended otherwise stays as it is. ``None`` if the run has no
             such config or has ended.
         """
-        event = ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True)
-        return self._change(name, event, lambda config: may_end(config, event))
+        return self._change(name, ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True))
 
     def resume(self, name: str, reason: str) -> Config | None:
         """Let a stopped config go on to its end: the search will not stop it. Guard and answer are
         ``stop``'s. Event: ``ConfigResumed``."""
-        event = ConfigResumed(0, name, reason, by_hand=True)
-        return self._change(name, event, lambda config: config.status is Status.STOPPED)
+        return self._change(name, ConfigResumed(0, name, reason, by_hand=True))
 
     def clone(
         self,
@@ -132,27 +136,29 @@ class OperatorLedger:
             clone = child(at, new, merged, BY_HAND) if at else Config(new, merged, origin=BY_HAND)
             config = replace(clone, by_hand=True, reason=reason)
             try:
-                if self._transact(*config_creation(self.record.keys, config, parent.revision)):
+                if self._ask(state, ConfigCreated(0, config)):
                     return self.record.config(new)
             except TxnUnknown:
                 known = self.record.config(new)
                 if known is not None and known.by_hand and born(known) == born(config):
                     return known
 
-    def _change(
-        self, name: str, event: ConfigEnded | ConfigResumed, possible: Callable[[Config], bool]
-    ) -> Config | None:
+    def _change(self, name: str, event: ConfigEnded | ConfigResumed) -> Config | None:
         while True:
             config = self.record.config(name)
             if config is None or self.record.ended():
                 return None
-            if not possible(config):
+            try:
+                if self._ask(State(configs={name: config}), event):
+                    return self.record.config(name)
+            except IllegalEvent:
                 return config
-            with suppress(TxnUnknown):
-                self._transact(*config_change(self.record.keys, config, event))
+            except TxnUnknown:
+                continue
 
-    def _transact(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> bool:
-        """As long as the run goes on. The key ``control`` lets the leader's ``end_run`` see the request."""
-        request = Put(self.record.keys.control, value_of(event))
-        run_goes_on = absent(self.record.keys.outcome)
-        return transact(self.record, [run_goes_on, *guard], [*ops, request], event) is not None
+    def _ask(self, seen: State, event: Event) -> int | None:
+        """As long as the run goes on. The key ``control`` lets the leader, who ends the run, see the
+        request."""
+        record, keys = self.record, self.record.keys
+        run_goes_on = absent(keys.outcome)
+        return write(record, Writer.OPERATOR, seen, event, [run_goes_on], values={keys.control: event})

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
@@ -16,18 +19,8 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch
 from cerebro_elastic.store.client.sealed import SealedStore, unsigned
-from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, spec_in, value_in
-from cerebro_elastic.store.ledger.history import (
-    attempt_of,
-    config_of,
-    events_of,
-    leader_in,
-    node_of,
-    saving_of,
-    state_of,
-    visits_in,
-)
-from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, value_in
+from cerebro_elastic.store.ledger.history import events_of, leader_in, state_of, visits_in
 from cerebro_elastic.system.run_key import FILE_VARIABLE, VARIABLE, RunKey
 
 T = TypeVar("T")
@@ -96,15 +89,12 @@ class Record:
         item = self.store.get(self.keys.spec)
         if item is not None and unsigned(item):
             self.check_signed(trusted=True)
-        return self.read_value(item, self._spec_in) if item is not None else None
+        return self.value_in(item, Spec) if item is not None else None
 
     def raw_spec(self) -> bytes | None:
         """The run's spec as it stands in the store."""
         item = self.store.get(self.keys.spec)
-        return item.value if item is not None and self.read_value(item, self._spec_in) is not None else None
-
-    def _spec_in(self, item: KeyValue) -> Spec:
-        return spec_in(item, self.keys)
+        return item.value if item is not None and self.value_in(item, Spec) is not None else None
 
     def state(self) -> State:
         """The run's state now."""
@@ -113,7 +103,8 @@ class Record:
     def read(self) -> StateRead:
         """The run's state now, with the visits that led to it."""
         snapshot = self.store.range(self.keys.prefix)
-        visits = visits_in(i for i in snapshot.items if self.keys.split(i.key)[0] == "visits")
+        items = (item for item in snapshot.items if self.keys.split(item.key)[0] == "visits")
+        visits = visits_in(items, self.keys)
         return StateRead(snapshot.revision, state_of(snapshot, self.keys), tuple(visits))
 
     def now(self) -> int:
@@ -142,20 +133,21 @@ class Record:
     def logged(self) -> dict[str, int]:
         """By config, how many visits the leader has written to the run's loggers."""
         prefix = self.keys.logged("")
-        numbers = [(item.key, self.read_value(item, number_in)) for item in self.store.range(prefix).items]
+        items = self.store.range(prefix).items
+        numbers = [(item.key, self._known(partial(number_in, item))) for item in items]
         return {key.removeprefix(prefix): visits for key, visits in numbers if visits is not None}
 
     def config(self, config: str) -> Config | None:
         """The config as it is now."""
-        return self._read(self.keys.config(config), config_of)
+        return self._read(self.keys.config(config), Config)
 
     def node(self, name: str) -> Node | None:
         """The node, if it is registered."""
-        return self._read(self.keys.node(name), node_of)
+        return self._read(self.keys.node(name), Node)
 
     def assignment(self, node: str, *, second: bool = False) -> Attempt | None:
         """The attempt that is assigned to the node, by the first or the ``second`` of its two keys."""
-        return self._read(self.keys.assign(node, second=second), attempt_of)
+        return self._read(self.keys.assign(node, second=second), Attempt)
 
     def assignments(self, node: str) -> list[Attempt]:
         """The attempts that are assigned to the node, in the order in which it begins them."""
@@ -164,13 +156,13 @@ class Record:
 
     def saving(self, node: str) -> Attempt | None:
         """The trained attempt that the node saves beside its next unit."""
-        return self._read(self.keys.saving(node), saving_of)
+        return self._read(self.keys.saving(node), Attempt)
 
     def children(self, config: str) -> dict[str, Parent]:
         """The configs that began with a checkpoint of ``config``, each with that checkpoint."""
         prefix = self.keys.children(config)
         items = self.store.range(prefix).items
-        return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
+        return {item.key.removeprefix(prefix): value_in(item, self.keys, Parent) for item in items}
 
     def holds(self, node: str, lease: int) -> bool:
         """Whether the node is registered under this ``lease``."""
@@ -179,16 +171,17 @@ class Record:
 
     def visit(self, unit: Unit, k: int) -> Visit | None:
         """The ``k``-th visit of the unit's epoch."""
-        return self._read(self.keys.visit(unit, k), lambda item: visits_in([item])[0])
+        visit = self._read(self.keys.visit(unit, k), Visit)
+        return visit and replace(visit, revision=0)
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
-        return visits_in(self.store.range(self.keys.prefix + "visits/").items)
+        return visits_in(self.store.range(self.keys.prefix + "visits/").items, self.keys)
 
     def visits_of(self, config: str, epoch: int | None = None) -> list[Visit]:
         """A config's visits, in order; those of one ``epoch``, if it is given."""
         items = self.store.range(self.keys.visits(config, epoch)).items
-        return [visit for item in items for visit in visits_in([item])]
+        return [visit for item in items for visit in visits_in([item], self.keys)]
 
     @contextmanager
     def events(self, start: int) -> Iterator[EventStream]:
@@ -208,14 +201,17 @@ class Record:
                     history += stream.next()
         return history
 
-    def _read(self, key: str, read: Callable[[KeyValue], T]) -> T | None:
+    def _read(self, key: str, kind: type[T]) -> T | None:
         item = self.store.get(key)
-        return self.read_value(item, read) if item is not None else None
+        return self.value_in(item, kind) if item is not None else None
 
-    def read_value(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
+    def value_in(self, item: KeyValue, kind: type[T]) -> T | None:
         """What ``item`` holds; ``None`` if that is foreign, and ``unreadable`` does not raise."""
+        return self._known(partial(value_in, item, self.keys, kind))
+
+    def _known(self, read: Callable[[], T]) -> T | None:
         try:
-            return read(item)
+            return read()
         except ForeignValue as error:
             self.unreadable(error)
             return None

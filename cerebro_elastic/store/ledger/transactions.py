@@ -1,86 +1,113 @@
 """How a run's record is changed: by guarded transactions, each of which is one event.
 
-``transact`` is the only way in. The other functions are the guards and operations that several ledgers share.
+``transaction`` makes one of an event's row (``core/history/machine.py``): it writes what the state after the
+event says of the keys that the event changes, provided that they are as in the state before. Whoever writes
+needs to know no more of that state than the row looks at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Any
 
-from cerebro_elastic.core.history.lineage import with_status
-from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
+from cerebro_elastic.core.history.machine import TABLE, Writer
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision, created_at
-from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.record import Record
 
-Transaction: TypeAlias = tuple[Sequence[Compare], Sequence[Op], Event]
-"""The guard, the operations, and the event that they are."""
 
+def write(
+    record: Record,
+    by: Writer,
+    before: State,
+    event: Event,
+    guard: Sequence[Compare],
+    *,
+    compares: Iterable[str] = (),
+    values: Mapping[str, object] = MappingProxyType({}),
+    lease: int = 0,
+) -> int | None:
+    """Let the ``event`` happen, if nothing has changed that it depends on.
 
-def transact(record: Record, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
-    """Write ``event`` and do ``ops`` if the ``guard`` holds.
+    Args:
+        record: The run.
+        by: Who writes.
+        before: The state as the writer has read it, as far as the event's row looks at it.
+        event: The event.
+        guard: What fences the writer, and what else must hold.
+        compares: Kinds of keys that must be as in ``before``, besides those of the event's row.
+        values: By key: values that are not in states.
+        lease: The lease of leased keys.
 
     Returns:
         The revision of the change, or ``None`` if the guard does not hold and nothing has changed.
 
     Raises:
+        IllegalEvent: The event is not possible in the state ``before``.
         TxnUnknown: The answer was lost; the change may have happened, or happen yet.
     """
+    keys, row = record.keys, TABLE[type(event)]
+    assert by in row.by, f"{event} is not written by {by}"
+    after = row.after(before, event)
+    compared = {
+        key: None for kind in (*row.compares, *compares) for key in _concerned(kind, keys, before, event)
+    }
+    ops: list[Op] = []
+    for kind in (*row.keys, *row.also):
+        known = KINDS[kind]
+        for key in _concerned(kind, keys, before, event):
+            name = keys.split(key)[1]
+            was, value = known.held(before, name), _value(kind, after, event, name)
+            value = values.get(key, value)
+            if value is not was:
+                if known.guarded:
+                    compared[key] = None
+                ops.append(Delete(key) if value is None else put(keys, key, value, lease))
+    return transact(record, [*guard, *_unchanged(keys, before, compared)], ops, event)
+
+
+def transact(record: Record, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
+    """Write ``event`` and do ``ops`` if the ``guard`` holds; answers as ``write``."""
     result = record.store.txn(guard, [*ops, Put(record.keys.event, value_of(event))])
     return result.revision if result.succeeded else None
 
 
-def config_creation(keys: Keys, config: Config, parent: int) -> Transaction:
-    """Create ``config``.
-
-    Guard: no config has its id; and its parent, if that is a config of the run, is at revision ``parent``.
-    Effect: the config, and its edge under the parent's children.
-    """
-    key, edge = keys.config(config.id), config.parent
-    guard: list[Compare] = [absent(key)]
-    ops: list[Op] = [Put(key, value_of(config))]
-    if edge is not None and edge.config:
-        guard.append(at_revision(keys.config(edge.config), parent))
-        ops.append(Put(keys.children(edge.owner) + config.id, value_of(edge)))
-    return guard, ops, ConfigCreated(0, config)
-
-
-def config_change(keys: Keys, config: Config, event: ConfigEnded | ConfigResumed) -> Transaction:
-    """End or resume ``config``. Guard: it is at the revision that the caller has read."""
-    key = keys.config(config.id)
-    after = replace(with_status(config, event), revision=0)
-    return [at_revision(key, config.revision)], [Put(key, value_of(after))], event
-
-
-def as_assigned(keys: Keys, attempt: Attempt) -> list[Compare]:
-    """Guard: the attempt's nodes have the registrations, and its config the revision, that it was assigned
-    with."""
-    registrations = [created_at(keys.node(m.node), m.registration) for m in attempt.members]
-    return [*registrations, at_revision(keys.config(attempt.unit.config), attempt.config_revision)]
-
-
-def current(keys: Keys, attempt: Attempt) -> list[Compare]:
-    """Guard: the attempt is assigned to its nodes or, once it is trained, its lead node is saving it."""
-    return [at_revision(key, attempt.trained or attempt.token) for key in keys_of(keys, attempt)]
-
-
-def clearing(keys: Keys, attempt: Attempt) -> list[Op]:
-    """Operations: delete the attempt's assignment or, once it is trained, the note that it is being saved."""
-    return [Delete(key) for key in keys_of(keys, attempt)]
-
-
-def keys_of(keys: Keys, attempt: Attempt) -> list[str]:
-    """The keys that hold the attempt."""
-    if attempt.trained:
-        return [keys.saving(attempt.node)]
-    return [keys.assign(name, second=attempt.second) for name in attempt.nodes]
+def put(keys: Keys, key: str, value: Any, lease: int = 0) -> Put:
+    """The operation that writes a value of the core, without the key's revision."""
+    kind = KINDS[keys.split(key)[0]]
+    if kind.revision and getattr(value, kind.revision):
+        value = replace(value, **{kind.revision: 0})
+    return Put(key, value_of(value), lease if kind.leased else 0)
 
 
 def value_of(value: object) -> bytes:
     """The bytes that the store holds for a value of the core."""
     return encode(value).encode()
+
+
+def _concerned(kind: str, keys: Keys, state: State, event: Event) -> Iterable[str]:
+    concerned = KINDS[kind].concerned
+    return [keys.prefix + kind] if concerned is None else concerned(keys, state, event)
+
+
+def _value(kind: str, after: State, event: Event, name: str) -> object:
+    """What a key holds after the event; ``None``: nothing."""
+    known = KINDS[kind]
+    if known.reported is not None:
+        return known.reported(event)
+    return event if known.value and isinstance(event, known.value) else known.held(after, name)
+
+
+def _unchanged(keys: Keys, before: State, compared: Iterable[str]) -> Iterator[Compare]:
+    for key in compared:
+        revision = written_at(keys, before, key)
+        if revision == 0:
+            yield absent(key)
+        elif revision is not None:
+            leased = KINDS[keys.split(key)[0]].leased
+            yield created_at(key, revision) if leased else at_revision(key, revision)

@@ -7,12 +7,11 @@ lost is sent again as long as the attempt is current: its guard lets it through 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.history.machine import Writer
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
@@ -23,11 +22,13 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put, absent, at_revision
+from cerebro_elastic.store.client.base import Delete, KeyValue, at_revision
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.store.ledger.transactions import as_assigned, clearing, current, transact, value_of
+from cerebro_elastic.store.ledger.transactions import write
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,11 @@ class WorkerLedger:
             The attempt as it is to be committed or failed from now on; ``None`` if it may not commit any
             more, or if the node saves another.
         """
-        keys = self.record.keys
-        key = keys.saving(attempt.node)
-        guard = [*current(keys, attempt), *as_assigned(keys, attempt), absent(key)]
-        ops = [*clearing(keys, attempt), Put(key, value_of(attempt))]
         event = UnitTrained(0, attempt.node, attempt.token)
         while True:
             refused = False
             with suppress(TxnUnknown):
-                revision = transact(self.record, guard, ops, event)
+                revision = self._write(_seen(attempt), event)
                 if revision is not None:
                     return replace(attempt, trained=revision)
                 refused = True
@@ -66,22 +63,14 @@ class WorkerLedger:
     def commit(self, attempt: Attempt, config: Config, visit: Visit, plan: Plan) -> bool:
         """Make the attempt a visit and advance its config. Event: ``UnitCommitted``. Returns ``False`` if
         the attempt may not commit any more."""
-        keys = self.record.keys
-        advanced = replace(advance(config, visit, plan), revision=0)
-        ops = [
-            Put(keys.visit(visit.unit, visit.index_in_epoch), value_of(visit)),
-            Put(keys.config(config.id), value_of(advanced)),
-        ]
-        if self._end(attempt, ops, UnitCommitted(0, visit)):
+        if self._end(attempt, UnitCommitted(0, visit), config, plan):
             return True
         return self.record.visit(visit.unit, visit.index_in_epoch) == visit
 
     def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
         """End the attempt with a failure, which its config remembers. Event: ``UnitFailed``. Returns
         ``False`` if the attempt is no longer its node's."""
-        failed = replace(config, failures=(*config.failures, failure), revision=0)
-        put = Put(self.record.keys.config(config.id), value_of(failed))
-        if self._end(attempt, [put], UnitFailed(0, failure)):
+        if self._end(attempt, UnitFailed(0, failure), config):
             return True
         recorded = self.record.config(config.id)
         return recorded is not None and failure in recorded.failures
@@ -90,15 +79,12 @@ class WorkerLedger:
         """End an attempt that profiled a strategy. Event: ``ProfileDone``. Returns ``False`` if the attempt
         is no longer its node's."""
         key = self.record.keys.profile(attempt.unit.config, attempt.token)
-        return (
-            self._end(attempt, [Put(key, value_of(profile))], ProfileDone(0, profile))
-            or self.record.store.get(key) is not None
-        )
+        return self._end(attempt, ProfileDone(0, profile)) or self.record.store.get(key) is not None
 
     def give_up(self, attempt: Attempt) -> bool:
         """Withdraw the attempt of a node that leaves and has nothing to commit. Event: ``UnitWithdrawn``.
         Returns ``False`` if the attempt is no longer its node's."""
-        return self._end(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
+        return self._end(attempt, UnitWithdrawn(0, attempt.node, attempt.token))
 
     def delete_unsigned(self, item: KeyValue) -> None:
         """Delete a key that is not signed with the run's key and stands in the way of one that would be.
@@ -106,17 +92,22 @@ class WorkerLedger:
         with suppress(TxnUnknown):
             self.record.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
-    def _end(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
-        """Do ``ops`` and clear the attempt. ``False`` means that it was refused, or done by an earlier
-        transaction whose answer was lost."""
-        keys = self.record.keys
-        guard = [*current(keys, attempt), *as_assigned(keys, attempt)]
-        while True:
+    def _end(
+        self, attempt: Attempt, event: Event, config: Config | None = None, plan: Plan | None = None
+    ) -> bool:
+        """Let the event happen that ends the attempt. ``False`` means that it was refused, or done by an
+        earlier transaction whose answer was lost."""
+        seen = _seen(attempt, config, plan)
+        while seen.stands(attempt):
             try:
-                return transact(self.record, guard, [*ops, *clearing(keys, attempt)], event) is not None
+                return self._write(seen, event) is not None
             except TxnUnknown:
                 if not self._is_current(attempt):
-                    return False
+                    break
+        return False
+
+    def _write(self, seen: State, event: Event) -> int | None:
+        return write(self.record, Writer.WORKER, seen, event, [], compares=("nodes", "configs"))
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether the attempt is still its node's: in training, or being saved if it says so."""
@@ -124,3 +115,16 @@ class WorkerLedger:
         assigned = partial(record.assignment, node, second=attempt.second)
         latest = record.saving(node) if attempt.trained else assigned()
         return latest is not None and latest.token == attempt.token
+
+
+def _seen(attempt: Attempt, config: Config | None = None, plan: Plan | None = None) -> State:
+    """What a worker knows of the state: the attempt, and the nodes and the config as they were when it was
+    assigned."""
+    config = config or Config(attempt.unit.config, {}, revision=attempt.config_revision)
+    return State(
+        plan=plan,
+        configs={config.id: config},
+        nodes={m.node: Node(m.node, "", registration=m.registration) for m in attempt.members},
+        attempts={} if attempt.trained else dict.fromkeys(attempt.nodes, attempt),
+        saving={attempt.node: attempt} if attempt.trained else {},
+    )

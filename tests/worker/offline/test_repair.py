@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.history.progress import next_units, position
+from cerebro_elastic.core.history.progress import next_units, position, skipped
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
@@ -99,7 +100,8 @@ class Lineage:
         config = self.ledger.config("c")
         assert config is not None
         unit = next_units(config, self.plan)[0]
-        attempt = Attempt(unit, "n", self.node.registration, config.revision, config.head)
+        registered = (self.node.registration, config.revision)
+        attempt = Attempt(unit, "n", *registered, config.head, skip=skipped(config))
         token = self.leader.assign(attempt)
         assert token is not None
         state = checkpoint.load(config.head) if config.head else None
@@ -113,8 +115,7 @@ class Lineage:
             whole=result.whole,
         )
         assert result.whole == (batches is None)
-        given = Attempt(*(unit, "n", self.node.registration, config.revision, config.head), token=token)
-        assert self.ledger.commit(given, config, visit, self.plan)
+        assert self.ledger.commit(replace(attempt, token=token), config, visit, self.plan)
         return output
 
 

@@ -1,0 +1,380 @@
+"""Which keys has a run's record, what does each kind hold, and what does a state say of it?
+
+``KINDS`` has one row per kind of keys, ``machine.TABLE`` one per event. From both together follow the store's
+transactions, the reading of a snapshot, what counts as foreign, and what the leader puts back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Parent
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    Event,
+    HomesAssigned,
+    NodeQuarantined,
+    Ordered,
+    ProfileDone,
+    RecordMended,
+    RunEnded,
+    RunExtended,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Unit
+
+ROOT = "/cerebro/"
+"""The prefix of all runs."""
+_SECOND = "/second"
+"""The end of a node's second key for assignments. (The name of a node has no slash.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names of one run's keys. What each holds is in ``KINDS``."""
+
+    run: str
+    """The run's id."""
+
+    prefix: str = field(init=False)
+    """The beginning of all keys of the run."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", f"{ROOT}{self.run}/")
+
+    @property
+    def spec(self) -> str:
+        return self.prefix + "spec"
+
+    @property
+    def event(self) -> str:
+        return self.prefix + "event"
+
+    @property
+    def leader(self) -> str:
+        return self.prefix + "leader"
+
+    @property
+    def outcome(self) -> str:
+        return self.prefix + "outcome"
+
+    @property
+    def extended(self) -> str:
+        return self.prefix + "extended"
+
+    @property
+    def mended(self) -> str:
+        return self.prefix + "mended"
+
+    @property
+    def opening(self) -> str:
+        return self.prefix + "opening"
+
+    @property
+    def hosts(self) -> str:
+        """The prefix of the hosts that take part."""
+        return self.prefix + "hosts/"
+
+    @property
+    def control(self) -> str:
+        return self.prefix + "control/last"
+
+    def node(self, name: str) -> str:
+        return f"{self.prefix}nodes/{name}"
+
+    def config(self, config: str) -> str:
+        return f"{self.prefix}configs/{config}"
+
+    def children(self, config: str) -> str:
+        """The prefix of a config's children."""
+        return f"{self.prefix}children/{config}/"
+
+    def assign(self, node: str, *, second: bool = False) -> str:
+        """One of a node's two keys for assignments. They are used in turns: while the node trains what one
+        holds, the other may hold what is queued behind it."""
+        return f"{self.prefix}assign/{node}{_SECOND if second else ''}"
+
+    def saving(self, node: str) -> str:
+        return f"{self.prefix}saving/{node}"
+
+    def of_attempt(self, attempt: Attempt) -> list[str]:
+        """The keys that hold the attempt: its assignments or, once it is trained, the note that it is being
+        saved."""
+        if attempt.trained:
+            return [self.saving(attempt.node)]
+        return [self.assign(name, second=attempt.second) for name in attempt.nodes]
+
+    def meeting(self, lead: str) -> str:
+        return f"{self.prefix}meeting/{lead}"
+
+    def quarantined(self, node: str) -> str:
+        return f"{self.prefix}quarantined/{node}"
+
+    def quarantined_for(self, node: str) -> str:
+        return f"{self.prefix}quarantined_for/{node}"
+
+    def logged(self, config: str) -> str:
+        return f"{self.prefix}logged/{config}"
+
+    def profile(self, config: str, attempt: int) -> str:
+        return f"{self.prefix}profiles/{config}/{attempt:012d}"
+
+    def visits(self, config: str, epoch: int | None = None) -> str:
+        """The prefix of a config's visits, or of those of one ``epoch``."""
+        return f"{self.prefix}visits/{config}/" + ("" if epoch is None else f"{epoch:05d}/")
+
+    def visit(self, unit: Unit, k: int) -> str:
+        """The ``k``-th visit of the unit's epoch."""
+        return f"{self.visits(unit.config, unit.epoch)}{k:05d}"
+
+    def has_value(self, key: str) -> bool:
+        """Whether a key of the run is signed; of the others only the existence counts."""
+        return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
+
+    def split(self, key: str) -> tuple[str, str]:
+        """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""
+        kind, _, rest = key.removeprefix(self.prefix).partition("/")
+        return kind, rest
+
+    def is_known(self, key: str) -> bool:
+        """Whether the run's processes write such keys."""
+        kind, rest = self.split(key)
+        return kind in KINDS and KINDS[kind].named == bool(rest)
+
+
+def attempt_of(state: State, event: Event) -> Attempt | None:
+    """The attempt that an event of a unit is about, if ``state`` has it; ``None`` for other events."""
+    match event:
+        case UnitAssigned(attempt=attempt):
+            return attempt
+        case UnitTrained(node=node, token=token) | UnitWithdrawn(node=node, token=token):
+            return state.attempt(node, token)
+        case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):
+            return state.attempt(report.node, report.attempt)
+    return None
+
+
+def _nodes_of(state: State, event: Any) -> Sequence[str]:
+    """The nodes that the event is about, the lead of a gang first."""
+    attempt = attempt_of(state, event)
+    if attempt is not None:
+        return attempt.nodes
+    return (event.node.name if isinstance(event.node, Node) else event.node,)
+
+
+def _configs_of(keys: Keys, state: State, event: Any) -> list[str]:
+    attempt = attempt_of(state, event)
+    if attempt is not None:
+        return [keys.config(attempt.unit.config)]
+    if not isinstance(event, ConfigCreated):
+        return [keys.config(event.config)]
+    parent = event.config.parent
+    return [keys.config(name) for name in (event.config.id, parent.config if parent else "") if name]
+
+
+def _edges_of(keys: Keys, _state: State, event: ConfigCreated) -> list[str]:
+    edge = event.config.parent
+    return [keys.children(edge.owner) + event.config.id] if edge is not None and edge.config else []
+
+
+def _edge(state: State, name: str) -> Parent | None:
+    owner, _, child = name.partition("/")
+    edge = state.configs[child].parent if child in state.configs else None
+    return edge if edge is not None and edge.config and edge.owner == owner else None
+
+
+def _assigned(state: State, name: str) -> Attempt | None:
+    node, second = name.removesuffix(_SECOND), name.endswith(_SECOND)
+    attempts = (state.attempts.get(node), state.queued.get(node))
+    return next((attempt for attempt in attempts if attempt and attempt.second == second), None)
+
+
+def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:
+    if node not in state.quarantined_for:
+        return None
+    return NodeQuarantined(0, node, state.quarantined.get(node, ""), state.quarantined_for[node], 0.0)
+
+
+def written_at(keys: Keys, state: State, key: str) -> int | None:
+    """The revision at which the state says that the key was written, or created if it is leased; 0: it does
+    not exist; ``None``: the state does not have it."""
+    if key == keys.control:
+        return state.asked
+    kind, name = keys.split(key)
+    value = KINDS[kind].held(state, name)
+    if value is None:
+        return 0
+    return getattr(value, KINDS[kind].revision) if KINDS[kind].revision else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of keys."""
+
+    text: str
+    """What they hold, for people."""
+    value: type | None = None
+    """The class of their values, as JSON (``core/model/codec.py``); ``None``: the core does not read them."""
+    own: Callable[[Keys, Any], Collection[str]] = lambda _keys, _value: ()
+    """The keys at which a value may be; empty: at any of the kind."""
+    concerned: Callable[[Keys, State, Any], Iterable[str]] | None = None
+    """The keys that an event may change, or depends on; ``None``: the only one of the kind."""
+    held: Callable[[State, str], object] = lambda _state, _name: None
+    """What a state says that a key of this name holds; ``None``: there is no such key, or the state does not
+    have its value."""
+    reported: Callable[[Any], object] | None = None
+    """The value in the event that writes such a key, where states do not have it."""
+    revision: str = ""
+    """The field of the value that is the key's revision: the last one; the first one of a key that is
+    ``leased``."""
+    guarded: bool = False
+    """Whoever writes such a key compares it with what the state says."""
+    leased: bool = False
+    """They are always under a lease: without one they are foreign."""
+    named: bool = False
+    """There is one for each node, config, attempt or visit."""
+    by: str = ""
+    """Who writes them without an event."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "spec": Kind(
+        text="the resolved recipe, the plan, digests of data and code",
+        value=Spec,
+        own=lambda _keys, spec: [Keys(spec.plan.run).spec],
+        held=lambda state, _: state.plan,
+        guarded=True,
+        by="`cerebro run` with changed code",
+    ),
+    "event": Kind(text="the event that the last transaction is", by="every transaction"),
+    "leader": Kind(text="the leader's id", held=lambda state, _: state.leader, guarded=True, leased=True),
+    "homes": Kind(
+        text="the home nodes of each partition",
+        value=HomesAssigned,
+        held=lambda state, _: HomesAssigned(0, state.homes) if state.homes else None,
+    ),
+    "order": Kind(
+        text="the last order of units that a solver found",
+        value=Ordered,
+        held=lambda state, _: Ordered(0, state.order) if state.order else None,
+    ),
+    "outcome": Kind(
+        text="how the run has ended",
+        value=RunEnded,
+        held=lambda state, _: RunEnded(0, state.outcome) if state.outcome is not None else None,
+        guarded=True,
+    ),
+    "extended": Kind(
+        text="the last extension: epochs, and the configs that go on",
+        value=RunExtended,
+        held=lambda state, _: RunExtended(state.extended, state.extension) if state.extension else None,
+    ),
+    "mended": Kind(text="the last repair of the record", value=RecordMended),
+    "control": Kind(
+        text="the last request of a person", concerned=lambda keys, _state, _event: [keys.control], named=True
+    ),
+    "nodes": Kind(
+        text="host, ranks, devices, cached partitions, address",
+        value=Node,
+        own=lambda keys, node: [keys.node(node.name)],
+        concerned=lambda keys, state, event: [keys.node(name) for name in _nodes_of(state, event)],
+        held=lambda state, name: state.nodes.get(name),
+        revision="registration",
+        guarded=True,
+        leased=True,
+        named=True,
+    ),
+    "configs": Kind(
+        text="hyper-parameters, status, epoch, visited partitions, last checkpoint, failures",
+        value=Config,
+        own=lambda keys, config: [keys.config(config.id)],
+        concerned=_configs_of,
+        held=lambda state, name: state.configs.get(name),
+        revision="revision",
+        guarded=True,
+        named=True,
+    ),
+    "children": Kind(
+        text="the configs that began with a checkpoint of a config, each with that checkpoint",
+        value=Parent,
+        concerned=_edges_of,
+        held=_edge,
+        named=True,
+    ),
+    "assign": Kind(
+        text="what the node trains, or what waits behind that: unit, input checkpoint, strategy, what to "
+        "prefetch. A node has two such keys, used in turns",
+        value=Attempt,
+        own=lambda keys, attempt: keys.of_attempt(attempt),
+        concerned=lambda keys, state, event: [
+            keys.assign(name, second=second) for name in _nodes_of(state, event) for second in (False, True)
+        ],
+        held=_assigned,
+        revision="token",
+        guarded=True,
+        named=True,
+    ),
+    "saving": Kind(
+        text="a trained unit whose state is saved behind the node's next unit",
+        value=Attempt,
+        own=lambda keys, attempt: [keys.saving(attempt.node)],
+        concerned=lambda keys, state, event: [keys.saving(name) for name in _nodes_of(state, event)],
+        held=lambda state, name: state.saving.get(name),
+        revision="trained",
+        guarded=True,
+        named=True,
+    ),
+    "visits": Kind(
+        text="partition, nodes, checkpoints and digests, samples, seconds, metrics, strategy",
+        value=Visit,
+        own=lambda keys, visit: [keys.visit(visit.unit, visit.index_in_epoch)],
+        concerned=lambda keys, _, event: [keys.visit(event.visit.unit, event.visit.index_in_epoch)],
+        reported=lambda event: event.visit,
+        named=True,
+    ),
+    "profiles": Kind(
+        text="what the profile of a strategy measured",
+        value=ProfileResult,
+        concerned=lambda keys, _, event: [keys.profile(event.profile.unit.config, event.profile.attempt)],
+        reported=lambda event: event.profile,
+        named=True,
+    ),
+    "quarantined": Kind(
+        text="the node gets no units until the lease ends",
+        value=NodeQuarantined,
+        own=lambda keys, event: [keys.quarantined(event.node)],
+        concerned=lambda keys, _, event: [keys.quarantined(event.node)],
+        held=lambda state, name: state.quarantined.get(name),
+        guarded=True,
+        leased=True,
+        named=True,
+    ),
+    "quarantined_for": Kind(
+        text="the last failure for which the node was quarantined: each counts once",
+        value=NodeQuarantined,
+        own=lambda keys, event: [keys.quarantined_for(event.node)],
+        concerned=lambda keys, _, event: [keys.quarantined_for(event.node)],
+        held=_quarantined_for,
+        named=True,
+    ),
+    "meeting": Kind(text="where the ranks of an attempt meet", named=True, by="rank 0 of the attempt"),
+    "logged": Kind(
+        text="how many visits the leader's loggers have written; `logged/<config>/end` is the revision of "
+        "the end that they have; those of a tracker begin with its name, such as `logged/wandb/<config>`",
+        named=True,
+        by="the leader",
+    ),
+    "hosts": Kind(text="a host takes part", leased=True, named=True, by="hosts"),
+    "opening": Kind(text="a host opens the run", leased=True, by="the host that opens the run"),
+}
+"""All kinds of keys, by what follows the prefix."""
