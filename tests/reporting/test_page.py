@@ -182,6 +182,7 @@ values = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1) | st.j
 
 
 @example([[0.5], [0.5]], [0.0, -0.0, 1, True, "1"])
+@example([[0.0], [math.inf]], [0, 1, 2, 3, 4])
 @given(
     st.lists(st.lists(values, max_size=4), max_size=5),
     st.lists(st.text() | st.booleans() | values, min_size=5),
@@ -195,7 +196,7 @@ def test_any_values_can_be_drawn(metrics: list[list[float]], settings: list[Any]
             reason="",
             curve=[{"m": value} for value in curve],
             visits=(),
-            best=next((value for value in curve if not math.isnan(value)), None),
+            best=next((value for value in curve if math.isfinite(value)), None),
         )
         for i, curve in enumerate(metrics)
     ]
