@@ -89,7 +89,7 @@ def host(
         echo("left the run; nothing that was committed is lost, and others go on.")
         return
     show_outcome(result)
-    if has_ended(result.events, result.spec) and in_vain(result):
+    if has_ended(result.view.state, result.spec) and in_vain(result):
         raise typer.Exit(1)
 
 

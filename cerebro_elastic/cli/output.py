@@ -96,7 +96,7 @@ def show_outcome(result: RunResult) -> None:
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
-    failures = list(failure_texts(result.leaderboard, result.events, result.folder.logs))
+    failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))
     for text in failures:
         console.print(text, style="red", soft_wrap=True)
     if failures:

@@ -122,19 +122,7 @@ def _json(result: SimulatedRun) -> dict[str, Any]:
         "idle": result.idle,
         "visits": _visits(result),
         "configs": _configs(result),
-        "nodes": {
-            share.node: {
-                "present": share.present,
-                "training": share.training,
-                "hopping": share.hopping,
-                "profiling": share.profiling,
-                "lost": share.lost,
-                "quarantined": share.quarantined,
-                "idle": share.idle,
-                "visits": share.visits,
-            }
-            for share in result.shares
-        },
+        "nodes": {share.node: share.values() for share in result.shares},
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.reporting.markup import csv_value
-from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 from cerebro_elastic.system.files import write_text
 
 
@@ -17,7 +17,7 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
     """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric with
     the name of a hyper-parameter is called ``metric.<name>``. A metric that was not logged is ``None``."""
     hparams = sorted({name for row in rows for name in row.hparams})
-    metrics = sorted({name for row in rows for epoch in row.curve for name in epoch})
+    metrics = logged_metrics(rows)
     titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
     return [
         {
@@ -56,8 +56,8 @@ def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[
             "reason": row.reason,
             "metric": metric,
             "best": row.best,
-            "best_epoch": None if row.best_epoch is None else row.behind + row.best_epoch + 1,
-            "epochs": row.behind + len(row.curve),
+            "best_epoch": row.best_at,
+            "epochs": row.epochs,
         }
         for place, row in enumerate(rows, start=1)
     ]

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.configs import Config, HParams, Status
 
 EndStatus: TypeAlias = Literal["finished", "stopped", "pruned", "failed"]
 """How a config has ended: a person stops it, the search prunes it."""
@@ -77,6 +78,38 @@ class RunEnd:
     """Paths of the run's report and results on this machine."""
     models: Mapping[str, str] = field(default_factory=dict)
     """By config: the folder of an exported model on this machine."""
+
+
+def config_ends(view: RunView) -> Iterator[ConfigEnd]:
+    """The configs that get no more units."""
+    for config in view.state.configs.values():
+        if config.status is not Status.LIVE:
+            visits = view.visits.get(config.id, ())
+            yield ConfigEnd(
+                config.id,
+                config.hparams,
+                _end_status(config),
+                config.reason,
+                visits[-1].ended if visits else None,
+                config.revision,
+                parent_of(config),
+                config.head.url if config.head is not None else "",
+            )
+
+
+def _end_status(config: Config) -> EndStatus:
+    match config.status:
+        case Status.FAILED:
+            return "failed"
+        case Status.STOPPED:
+            return "stopped" if config.by_hand else "pruned"
+        case _:
+            return "finished"
+
+
+def parent_of(config: Config) -> str:
+    """The id of the config from which it continues; "" if it began at the beginning, or outside the run."""
+    return config.parent.config if config.parent is not None else ""
 
 
 class Logger(Protocol):

@@ -15,13 +15,13 @@ from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.best import best, loss, ranking
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.results import config_result, ranked
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -187,13 +187,10 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    bests: list[tuple[str, float]] = []
-    for config in in_order(state.configs.values()):
-        ends = [point.metrics for point in state.curves.get(config.id, ()) if point.ends]
-        place = best(loss(metrics.get(objective.metric), objective.mode) for metrics in ends)
-        if place is not None:
-            bests.append((config.id, ends[place][objective.metric]))
-    return dict(bests[place] for place in ranking(loss(value, objective.mode) for _, value in bests))
+    metric, mode = objective.metric, objective.mode
+    configs = in_order(state.configs.values())
+    rows = [config_result(c, state.curves.get(c.id, ()), (), metric, mode) for c in configs]
+    return {row.config: row.best for row in ranked(rows, mode) if row.best is not None}
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.history.lineage import born, in_order
-from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.best import best, loss, ranking
+from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitCommitted
-from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import CheckpointRef
 
 
@@ -56,58 +52,38 @@ class ConfigResult:
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
-        at = self.behind + (self.best_epoch or 0) + 1
-        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {at}"
+        best = "" if self.best_at is None else f", best {self.best:.4g} in epoch {self.best_at}"
         return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
 
+    @property
+    def epochs(self) -> int:
+        """How many full epochs are behind it, its parent's included."""
+        return self.behind + len(self.curve)
 
-def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
-    """The state after ``events``, and each config's visits."""
-    state = State()
-    visits: dict[str, list[Visit]] = {}
-    for event in events:
-        state = fold(state, event)
-        match event:
-            case StateRead(visits=visits_so_far):
-                visits = {}
-                for visit in visits_so_far:
-                    visits.setdefault(visit.unit.config, []).append(visit)
-            case UnitCommitted(visit=visit):
-                visits.setdefault(visit.unit.config, []).append(visit)
-    return state, visits
+    @property
+    def best_at(self) -> int | None:
+        """The number of the best epoch, from 1, its parent's counted."""
+        return None if self.best_epoch is None else self.behind + self.best_epoch + 1
 
-
-def nodes_of(events: Sequence[Event]) -> dict[str, Node]:
-    """Every node that ever took part, as it registered last."""
-    nodes: dict[str, Node] = {}
-    for event in events:
-        match event:
-            case NodeJoined(node=node):
-                nodes[node.name] = node
-            case StateRead(state=state):
-                nodes |= state.nodes
-    return dict(sorted(nodes.items()))
+    def values(self, metric: str) -> list[tuple[int, float]]:
+        """By the number of the epoch, counted like that: the value of ``metric``, where it was logged."""
+        numbered = enumerate(self.curve, start=self.behind + 1)
+        return [(number, metrics[metric]) for number, metrics in numbered if metric in metrics]
 
 
-def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:
-    """The config as it stood at the end of each full epoch, with its checkpoint."""
-    ends = []
-    at = born(config)
-    for visit in visits:
-        before, at = at, advance(at, visit, plan)
-        if at.epoch > before.epoch:
-            ends.append((at, visit.output))
-    return ends
+def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
+    """The names of all metrics that any epoch has, sorted."""
+    return sorted({name for row in rows for metrics in row.curve for name in metrics})
 
 
-def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigResult]:
+def leaderboard(view: RunView, metric: str, mode: str) -> list[ConfigResult]:
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
     a finite value last, in the order of their creation."""
-    state, visits = gather(events)
-    if state.plan is None:
-        return []
-    configs = in_order(state.configs.values())
-    rows = [config_result(config, visits.get(config.id, ()), state.plan, metric, mode) for config in configs]
+    state = view.state
+    rows = [
+        config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), metric, mode)
+        for c in in_order(state.configs.values())
+    ]
     return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
 
 
@@ -117,22 +93,21 @@ def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
 
 
 def config_result(
-    config: Config, visits: Sequence[Visit], plan: Plan, metric: str, mode: str
+    config: Config, curve: Sequence[Point], visits: Sequence[Visit], metric: str, mode: str
 ) -> ConfigResult:
-    """What became of a config that made these visits."""
-    ends = epoch_ends(config, visits, plan)
-    curve = [end.metrics for end, _ in ends]
-    best_epoch = best(loss(metrics.get(metric), mode) for metrics in curve)
+    """The results of a config that has made these visits, and this curve by them."""
+    ends = epoch_ends(curve)
+    place = best_end(ends, metric, mode)
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
         status=config.status,
         reason=config.reason,
-        curve=curve,
+        curve=[end.metrics for end in ends],
         visits=visits,
-        best_epoch=best_epoch,
-        best=None if best_epoch is None else curve[best_epoch][metric],
+        best_epoch=place,
+        best=None if place is None else ends[place].metrics[metric],
         checkpoint=config.head,
-        best_checkpoint=None if best_epoch is None else ends[best_epoch][1],
+        best_checkpoint=None if place is None else ends[place].checkpoint,
         behind=born(config).epoch,
     )

@@ -76,21 +76,16 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
     table.add_column("curve", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for place, row in enumerate(rows[:most], start=1):
-        curve = [metrics[metric] for metrics in row.curve if metric in metrics]
         table.add_row(
             str(place),
             row.config,
             hparams_text(row.hparams),
             "-" if row.best is None else f"{row.best:.4f}",
-            "-" if row.best_epoch is None else f"{row.behind + row.best_epoch + 1}/{_epochs(row)}",
-            sparkline(curve),
+            "-" if row.best_at is None else f"{row.best_at}/{row.epochs}",
+            sparkline([value for _, value in row.values(metric)]),
             Text(row.status.value, STYLES[row.status]),
         )
     return table
-
-
-def _epochs(row: ConfigResult) -> int:
-    return row.behind + len(row.curve)
 
 
 def unit_text(unit: Unit) -> str:

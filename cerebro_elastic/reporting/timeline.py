@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
 from cerebro_elastic.core.model.attempts import Attempt, Visit
@@ -125,6 +125,10 @@ class Share:
         """While it did none of these."""
         busy = self.training + self.hopping + self.profiling + self.lost
         return max(0.0, self.present - busy - self.quarantined)
+
+    def values(self) -> dict[str, float]:
+        """All but the node, by name, for machines."""
+        return {**{name: value for name, value in asdict(self).items() if name != "node"}, "idle": self.idle}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles
 
@@ -66,18 +68,11 @@ class TrafficSummary:
     """Table 2 for this run: Model Hopper Parallelism first."""
 
 
-def summarize_traffic(
-    visits: Mapping[str, Sequence[Visit]], manifest: Manifest | None, hosts: Mapping[str, str]
-) -> TrafficSummary:
-    """Sum up what a run moved.
-
-    Args:
-        visits: The run's visits by config.
-        manifest: The manifest of its dataset, if it can be read.
-        hosts: The host of each node; the nodes of a host share one cache of partitions.
-    """
-    trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
-    steps = [pair for row in visits.values() for pair in pairwise(row)]
+def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummary:
+    """Sum up what a run moved; ``manifest`` is that of its dataset, if it can be read."""
+    usage = view.state.usage
+    trained = [visit for visit in view.log if visit.unit.phase is Phase.TRAIN]
+    steps = [pair for row in view.visits.values() for pair in pairwise(row)]
     hops = [after for before, after in steps if before.node != after.node]
     dataset = None if manifest is None else manifest.training_bytes
     return TrafficSummary(
@@ -85,17 +80,17 @@ def summarize_traffic(
         stays=len(steps) - len(hops),
         hopped=sum(v.input.bytes for v in hops if v.input is not None),
         written=sum(v.output.bytes for v in trained),
-        read=None if manifest is None or dataset is None else _read(trained, manifest, hosts),
+        read=None if manifest is None or dataset is None else _read(trained, manifest, view.nodes),
         limited=any(v.cached is not None for v in trained),
         dataset=dataset,
         indexed=manifest is not None and bool(manifest.datasets),
         data=data_text(
-            sum(v.batches_made for row in visits.values() for v in row),
-            sum(v.batches_shared for row in visits.values() for v in row),
-            sum(v.data_seconds for row in visits.values() for v in row),
-            sum(v.seconds for row in visits.values() for v in row),
+            usage.batches_made,
+            usage.batches_shared,
+            usage.data_seconds,
+            sum(visit.seconds for visit in view.log),
         ),
-        communication=communication_costs(visits, dataset, len({v.node for v in trained})),
+        communication=communication_costs(view.visits, dataset, len({v.node for v in trained})),
     )
 
 
@@ -138,14 +133,14 @@ def _bytes(partition: PartitionFiles) -> int:
     return sum(file.bytes for file in partition.files)
 
 
-def _read(trained: Sequence[Visit], manifest: Manifest, hosts: Mapping[str, str]) -> int:
-    """Bytes read from the source: each host reads a partition once, also one that it only prefetched, and
-    again what its cache had dropped."""
+def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node]) -> int:
+    """Bytes read from the source: each host, whose nodes share a cache, reads a partition once, also one that
+    it only prefetched, and again what its cache had dropped."""
     cached: dict[str, set[int]] = {}
     read = 0
     for visit in sorted(trained, key=lambda visit: visit.attempt):
         for node in visit.nodes:
-            host = hosts.get(node, node)
+            host = nodes[node].host if node in nodes else node
             before, leads = cached.get(host, set()), node == visit.node
             after = {visit.unit.partition, *(visit.replicas if leads else ())}
             if leads and visit.cached is not None:

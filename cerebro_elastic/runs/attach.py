@@ -90,10 +90,15 @@ def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event
         record = Record(store, run, settings.run_key)
         spec = known_spec(record, settings)
         record.check_signed(settings.trusted)
-        try:
-            return spec, record.history()
-        except Compacted:
-            return spec, [record.read()]
+        return spec, events_of(record)
+
+
+def events_of(record: Record) -> Sequence[Event]:
+    """The run's events from the beginning; if the store has compacted some, the present state instead."""
+    try:
+        return record.history()
+    except Compacted:
+        return [record.read()]
 
 
 def runs_in(store: Store) -> list[str]:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cerebro_elastic.core.history.lineage import born
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import Event, StateRead, UnitCommitted
-from cerebro_elastic.core.model.state import State
-from cerebro_elastic.reporting.results import epoch_ends
+from cerebro_elastic.core.model.best import epoch_ends
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.runs.results.result import RunResult
@@ -67,11 +65,7 @@ class CallbackCaller:
     def __init__(self, callbacks: Sequence[RunCallback], history: Path) -> None:
         self._callbacks = callbacks
         self._reader = RecordReader(history)
-        self._state = State()
-        self._reported: set[tuple[str, int, int]] = set()
-        for event in self._reader.new_events() if callbacks else ():
-            for _ in self._calls(event):
-                pass
+        self._view = RunView(self._reader.new_events() if callbacks else ())
 
     def watching(self, watcher: Watcher) -> Watcher:
         """``watcher``, with the callbacks called whenever something is shown."""
@@ -97,35 +91,21 @@ class CallbackCaller:
 
     def _calls(self, event: Event) -> Iterator[Callable[[RunCallback], None]]:
         """What follows from ``event`` for each callback: units first, then the epochs that they end."""
-        before = self._state.configs
-        self._state = fold(self._state, event)
-        match event:
-            case UnitCommitted(visit=visit):
-                self._reported.add(_key(visit))
-                yield _unit_end(visit)
-                config = self._state.configs[visit.unit.config]
-                if config.epoch > before[config.id].epoch:
-                    yield _epoch_end(config)
-            case StateRead(state=state, visits=visits):
-                yield from (_unit_end(visit) for visit in visits if _key(visit) not in self._reported)
-                self._reported = {_key(visit) for visit in visits}
-                for config in state.configs.values():
-                    known = before[config.id].epoch if config.id in before else born(config).epoch
-                    own = [visit for visit in visits if visit.unit.config == config.id]
-                    ends = epoch_ends(config, own, state.plan) if state.plan else []
-                    yield from (_epoch_end(at) for at, _ in ends if at.epoch > known)
+        before = self._view.state.configs
+        visits = [visit for _, visit in self._view.take(event)]
+        yield from map(_unit_end, visits)
+        for name in dict.fromkeys(visit.unit.config for visit in visits):
+            known = before[name].epoch if name in before else 0
+            ends = epoch_ends(self._view.state.curves.get(name, ()))
+            yield from (_epoch_end(name, end) for end in ends if end.epochs > known)
 
 
 def _unit_end(visit: Visit) -> Callable[[RunCallback], None]:
     return lambda callback: callback.on_unit_end(visit)
 
 
-def _epoch_end(config: Config) -> Callable[[RunCallback], None]:
-    return lambda callback: callback.on_epoch_end(config.id, config.epoch, config.metrics)
-
-
-def _key(visit: Visit) -> tuple[str, int, int]:
-    return visit.unit.config, visit.unit.epoch, visit.index_in_epoch
+def _epoch_end(config: str, end: Point) -> Callable[[RunCallback], None]:
+    return lambda callback: callback.on_epoch_end(config, end.epochs, end.metrics)
 
 
 def _guarded(call: Callable[[T], None], argument: T) -> None:

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.best import loss, ranking
+from cerebro_elastic.core.model.best import epoch_ends, loss, ranking
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
@@ -42,7 +42,7 @@ class Criterion:
 
     def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""
-        return min((self.loss(point) for point in epoch_ends(view)), default=math.inf)
+        return min((self.loss(point) for point in epoch_ends(view.curve)), default=math.inf)
 
     def text(self, loss: float) -> str:
         """A loss as the metric's value."""
@@ -90,11 +90,6 @@ class Resource:
         if not visited:
             return counted(epoch, "epoch")
         return f"{visited} of {partitions} partitions of epoch {epoch + 1}"
-
-
-def epoch_ends(view: ConfigView) -> Sequence[Point]:
-    """The points at which an epoch was complete, validation included."""
-    return [point for point in view.curve if point.ends]
 
 
 def ranked(losses: Iterable[tuple[float, ConfigView]]) -> list[ConfigView]:

@@ -7,11 +7,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, SearchContext, Stop
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import MedianSearch
-from cerebro_elastic.search.criterion import Resource, epoch_ends
+from cerebro_elastic.search.criterion import Resource
 from cerebro_elastic.search.methods import make_sampler
 from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.system.words import counted
@@ -45,7 +46,7 @@ class MedianStopping(Procedure):
 
     def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
         """The reason to stop the config, or ``None`` if it goes on."""
-        self.criterion.check_logged_at(epoch_ends(view))
+        self.criterion.check_logged_at(epoch_ends(view.curve))
         rivals = [v for v in context.proposed if v is not view and v.status is not Status.FAILED]
         points = [p for rival in rivals if (p := self._resource.at(rival, view.epochs)) is not None]
         losses = [loss for p in points if (loss := self.criterion.loss(p)) < math.inf]

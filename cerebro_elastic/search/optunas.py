@@ -23,6 +23,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
@@ -30,7 +31,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.search._optuna_internals import is_in
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
+from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.sampling import Sample
 from cerebro_elastic.search.space import Labels, contains, key, values
 from cerebro_elastic.system import arguments
@@ -246,7 +247,7 @@ def trial_of(view: ConfigView, space: Space, criteria: Sequence[Criterion]) -> F
     A finished config is complete with its best epoch's value, a stopped one is pruned with all its values. A
     config that failed, or has logged nothing finite, is a failed trial.
     """
-    ends = [point for point in epoch_ends(view) if all(o.finite(point) for o in criteria)]
+    ends = [point for point in epoch_ends(view.curve) if all(o.finite(point) for o in criteria)]
     state = _STATES[view.status]
     if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
         state = TrialState.FAIL

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cerebro_elastic.core.model.best import loss
+from cerebro_elastic.core.model.best import epoch_ends, loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget, KnownConfig
-from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
+from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.sampling import Sample, Sampler
 
 
@@ -61,7 +61,7 @@ class Procedure(Search):
         """Raise ``SearchError`` if configs have finished, and none has logged the objective."""
         finished = [view for view in context.proposed if view.status is Status.FINISHED]
         if not self._eager:
-            self._overall.check_logged_at([point for view in finished for point in epoch_ends(view)])
+            self._overall.check_logged_at([point for view in finished for point in epoch_ends(view.curve)])
 
     def room(self, context: SearchContext) -> int:
         """How many more configs may be created now."""

@@ -15,15 +15,15 @@ from optuna.trial import TrialState
 
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import ConfigView
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search._optuna_internals import JournalOperation
-from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
+from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.optunas import Space, trial_of
 
 
@@ -61,22 +61,23 @@ class _Operations:
         self._space = Space(recipe)
         self._criteria = criteria_of(recipe)
         self._run = run
-        self._state = State()
+        self._view = RunView()
         self._numbers: dict[str, int] = {}
         self._points: dict[str, int] = {}
         self._closed: set[str] = set()
 
     def of(self, event: Event) -> Iterator[dict[str, Any]]:
-        opened = self._state.plan is not None
-        self._state = fold(self._state, event)
-        plan = self._state.plan
+        opened = self._view.state.plan is not None
+        self._view.take(event)
+        state = self._view.state
+        plan = state.plan
         if plan is None:
             return
         if not opened:
             directions = [_direction(criterion) for criterion in self._criteria]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
-        configs = {view.config: view for view in observe(self._state, plan).configs}
-        for config in in_order(self._state.configs.values()):
+        configs = {view.config: view for view in observe(state, plan).configs}
+        for config in in_order(state.configs.values()):
             yield from self._changes(configs[config.id])
 
     def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
@@ -84,7 +85,7 @@ class _Operations:
         if name not in self._numbers:
             self._numbers[name] = len(self._numbers)
             yield self._created(view)
-        ends = epoch_ends(view)
+        ends = epoch_ends(view.curve)
         if len(self._criteria) == 1:
             for point in filter(self._criteria[0].finite, ends[self._points.get(name, 0) :]):
                 yield _op(
@@ -94,7 +95,7 @@ class _Operations:
                     intermediate_value=self._criteria[0].value(point),
                 )
         self._points[name] = len(ends)
-        over = view.status in (Status.FINISHED, Status.FAILED) or self._state.outcome is not None
+        over = view.status in (Status.FINISHED, Status.FAILED) or self._view.state.outcome is not None
         if over and name not in self._closed:
             self._closed.add(name)
             yield self._over(view)
@@ -127,7 +128,7 @@ class _Operations:
     @property
     def _now(self) -> str:
         """The end of the last visit, by the nodes' clocks."""
-        return datetime.fromtimestamp(self._state.usage.until, UTC).isoformat()
+        return datetime.fromtimestamp(self._view.state.usage.until, UTC).isoformat()
 
 
 def _op(code: JournalOperation, **fields: Any) -> dict[str, Any]:

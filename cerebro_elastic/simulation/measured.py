@@ -11,8 +11,9 @@ from statistics import fmean, median
 from typing import TypeAlias
 
 from cerebro_elastic.core.history.estimates import add_fetch, fetch_seconds
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.model.events import Event, UnitAssigned
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase
@@ -26,18 +27,6 @@ _PROMPT = 10
 """A node that waited this many times as long as usual did not wait for a decision."""
 
 
-def visits_of(events: Sequence[Event]) -> list[Visit]:
-    """The visits of a history that count, in the order of their commits."""
-    visits: list[Visit] = []
-    for event in events:
-        match event:
-            case StateRead(visits=known):
-                visits = list(known)
-            case UnitCommitted(visit=visit):
-                visits.append(visit)
-    return visits
-
-
 def measured(events: Sequence[Event], plan: Plan) -> Times:
     """The seconds of each unit of a recorded run.
 
@@ -47,7 +36,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     Raises:
         RunError: No whole unit was trained.
     """
-    visits = visits_of(events)
+    visits = RunView(events).log
     trained = [v for v in visits if v.unit.phase is Phase.TRAIN and v.whole and not v.skip]
     if not trained:
         raise RunError("the run has no whole training unit, so nothing is known of its seconds")
@@ -139,13 +128,7 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _startup(events: Sequence[Event], visits: Sequence[Visit]) -> dict[str, float]:
     """By node that joined before the first unit: how many seconds after the first node it began."""
-    joined: set[str] = set()
-    for event in takewhile(lambda e: not isinstance(e, UnitAssigned), events):
-        match event:
-            case StateRead(state=state):
-                joined = set(state.nodes)
-            case NodeJoined(node=node):
-                joined.add(node.name)
+    joined = RunView(takewhile(lambda e: not isinstance(e, UnitAssigned), events)).state.nodes
     began = {name: v.started for v in sorted(visits, key=lambda v: -v.started) for name in v.nodes}
     return {name: began[name] - min(began.values()) for name in joined if name in began}
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Config, HParams
-from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.simulation.measured import visits_of
 
 
 class Logged(NamedTuple):
@@ -61,8 +61,9 @@ class RecordedMetrics:
     def __init__(self, events: Sequence[Event], plan: Plan, fallback: MetricSource) -> None:
         self._fallback = fallback
         self._logged: dict[str, dict[int, Logged]] = {}
-        configs = {config.id: born(config) for config in _configs(events)}
-        for visit in visits_of(events):
+        view = RunView(events)
+        configs = {config.id: born(config) for config in view.state.configs.values()}
+        for visit in view.log:
             config = configs[visit.unit.config]
             after = configs[config.id] = advance(config, visit, plan)
             if visit.unit.phase is Phase.TRAIN and visit.whole:
@@ -73,17 +74,6 @@ class RecordedMetrics:
         """See ``MetricSource``."""
         recorded = self._logged.get(_key(config.hparams), {}).get(units)
         return recorded or self._fallback.after(config, units)
-
-
-def _configs(events: Sequence[Event]) -> Collection[Config]:
-    configs: dict[str, Config] = {}
-    for event in events:
-        match event:
-            case StateRead(state=state):
-                configs |= state.configs
-            case ConfigCreated(config=config):
-                configs[config.id] = config
-    return configs.values()
 
 
 def _key(hparams: HParams) -> str:

@@ -5,20 +5,24 @@ The history gets the person's name, as far as it has room: not for a node that l
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.control import configs, drain
 from cerebro_elastic.runs.control.end import end
 from cerebro_elastic.runs.control.extension import Wish
+from cerebro_elastic.runs.results.result import open_run
+from cerebro_elastic.runs.start.extend import extend, planned
+from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.words import counted, one_line
 from cerebro_elastic.ui.export import export_model
-from cerebro_elastic.ui.extending import extend_run
 from cerebro_elastic.ui.places import RunPlace
 
 Name = Annotated[str, Field(max_length=80)]
@@ -124,7 +128,7 @@ class Extend(_Request):
 
     def perform(self, place: RunPlace) -> str:
         wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, one_line(self.by.strip()))
-        return extend_run(place, wish)
+        return _extend(place, wish)
 
 
 class Export(_Request):
@@ -166,6 +170,53 @@ def perform(place: RunPlace, action: str, body: Any, person: str | None) -> str:
     if person is not None:
         request = request.model_copy(update={"by": person[:80]})
     return request.perform(place)
+
+
+def _extend(place: RunPlace, wish: Wish) -> str:
+    """Extend a run that has ended by ``wish``, and start what trains it further, as ``cerebro extend`` does.
+    Returns what was done.
+
+    The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
+    waits for its hosts. Raises ``RunError`` as ``extend`` does, before anything is changed.
+    """
+    result = open_run(place.run, **_where(place))
+    if place.etcd is not None or load_recipe(result.spec.recipe, root=result.spec.root).etcd is not None:
+        extend(
+            place.run,
+            epochs=wish.epochs,
+            num=wish.num,
+            configs=wish.configs,
+            top=wish.top,
+            by=wish.by,
+            **_where(place),
+        )
+        return f"{place.run} is extended. It goes on once its hosts run their command of before again."
+    going_on = len(planned(result, wish).extensions[-1].configs)
+    log = place.folder.logs / "extend.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("ab") as output:
+        driver = subprocess.Popen(
+            [*PYTHON, "-m", "cerebro_elastic.cli", "extend", place.run, *_options(place, wish)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C ends the page, not the run
+        )
+    return (
+        f"{place.run} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
+        f"{log} has what it says."
+    )
+
+
+def _options(place: RunPlace, wish: Wish) -> list[str]:
+    options = [f"--home={place.home.resolve()}", f"--by={wish.by}"]
+    if wish.epochs is not None:
+        options.append(f"--epochs={wish.epochs}")
+    if wish.num is not None:
+        options.append(f"--num={wish.num}")
+    if wish.top is not None:
+        options.append(f"--top={wish.top}")
+    return [*options, *(f"--config={name}" for name in wish.configs)]
 
 
 def _where(place: RunPlace) -> dict[str, Any]:

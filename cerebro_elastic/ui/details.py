@@ -3,61 +3,55 @@ wrong, bytes moved, the search space. They lag behind a long run by as much as t
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.failures import failure_texts
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page import parallel
 from cerebro_elastic.reporting.page.page import logarithmic
-from cerebro_elastic.reporting.results import nodes_of
 from cerebro_elastic.reporting.timeline import Timeline, timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.view import RunView
+from cerebro_elastic.ui.view import RunPage
 
 _MOST_MARKS = 300
+_LEAST = 4
+"""How many configs must have ended before importances are computed."""
 
 
-def publish_details(board: Board, view: RunView, folder: RunFolder, manifest: Manifest | None) -> None:
+def publish_details(board: Board, view: RunPage, folder: RunFolder, manifest: Manifest | None) -> None:
     """Write these parts of the page."""
     line = timeline(view.events)
     _publish_nodes(board, view, line)
-    failed = [row for row in view.results.values() if row.status == "failed"]
     best_known = gap(view.state)
     board.put(
         "run",
         "health",
         {
-            "failures": list(failure_texts(failed, view.events, folder.logs)),
-            "marks": [[mark.at, mark.text, mark.node, mark.fault] for mark in line.marks[-_MOST_MARKS:]],
+            "failures": list(failure_texts(view.state.configs.values(), folder.logs)),
+            "marks": [asdict(mark) for mark in line.marks[-_MOST_MARKS:]],
             "faults": sum(mark.fault for mark in line.marks),
             "earlier": max(0, len(line.marks) - _MOST_MARKS),
             "gap": best_known and [best_known.forecast, best_known.bound, best_known.share],
         },
     )
-    _publish_traffic(board, view, manifest)
+    board.put("run", "traffic", asdict(summarize_traffic(view, manifest)))
     _publish_space(board, view)
 
 
-def _publish_nodes(board: Board, view: RunView, line: Timeline) -> None:
+def _publish_nodes(board: Board, view: RunPage, line: Timeline) -> None:
     """How each node has spent its time, and attempts and quarantines for the chart."""
-    known = nodes_of(view.events)
     for share in line.shares:
-        node = known.get(share.node)
+        node = view.nodes.get(share.node)
         board.put(
             "shares",
             share.node,
             {
-                "present": share.present,
-                "training": share.training,
-                "hops": share.hopping,
-                "profiling": share.profiling,
-                "lost": share.lost,
-                "quarantined": share.quarantined,
-                "idle": share.idle,
-                "visits": share.visits,
+                **share.values(),
                 "host": node.host if node else "",
                 "hardware": node.hardware if node else "",
             },
@@ -72,39 +66,17 @@ def _publish_nodes(board: Board, view: RunView, line: Timeline) -> None:
             if span.visit is None
         ],
     )
-    board.put("run", "quarantines", [[q.node, q.start, q.end, q.why] for q in line.quarantines])
+    board.put("run", "quarantines", [asdict(quarantine) for quarantine in line.quarantines])
 
 
-def _publish_traffic(board: Board, view: RunView, manifest: Manifest | None) -> None:
-    hosts = {name: node.host for name, node in nodes_of(view.events).items()}
-    traffic = summarize_traffic(view.visits, manifest, hosts)
-    board.put(
-        "run",
-        "traffic",
-        {
-            "hops": traffic.hops,
-            "stays": traffic.stays,
-            "hopped": traffic.hopped,
-            "written": traffic.written,
-            "data": traffic.data,
-            "read": traffic.read,
-            "dataset": traffic.dataset,
-            "methods": [[cost.name, cost.formula, cost.bytes] for cost in traffic.communication],
-        },
-    )
-
-
-def _publish_space(board: Board, view: RunView) -> None:
+def _publish_space(board: Board, view: RunPage) -> None:
     """The search space in parallel coordinates, drawn as the report draws it."""
     metric = view.objective.metric
     chart = parallel.coordinates(view.ranked(), metric, logarithmic(view.spec))
     axes: dict[str, Any] | None = None
     if chart is not None:
         axes = {
-            "axes": [
-                [axis.name, axis.x, axis.log, [[tick.at, tick.text] for tick in axis.ticks]]
-                for axis in chart.axes
-            ],
+            "axes": [asdict(axis) for axis in chart.axes],
             "letters": chart.letters,
             "rows": chart.rows,
             "width": parallel.WIDTH,
@@ -117,3 +89,25 @@ def _publish_space(board: Board, view: RunView) -> None:
     for path in chart.paths if chart else ():
         board.put("paths", path.config, [path.points, path.tip])
     board.keep("paths", {path.config for path in chart.paths} if chart else ())
+
+
+def importances(view: RunPage) -> dict[str, Any]:
+    """How much each hyper-parameter matters for the objective, by optuna: the shares by name, the most
+    important first; or why there are none."""
+    metric = view.objective.metric
+    ended = [row for row in view.results.values() if row.best is not None and row.status != "live"]
+    if len(ended) < _LEAST:
+        return {"problem": f"importances need {_LEAST} configs that have ended with a value of {metric}"}
+    try:
+        from optuna.importance import get_param_importances
+
+        from cerebro_elastic.search.study_journal import study_of
+    except ImportError:
+        return {"problem": "importances need optuna: pip install 'cerebro-elastic[search]'"}
+    events = list(view.events)
+    try:
+        recipe = view.spec.load_recipe()
+        shares = get_param_importances(study_of(recipe, view.plan.run, lambda: events))
+    except (CerebroError, ValueError, RuntimeError) as error:
+        return {"problem": f"optuna cannot say: {error}"}
+    return {"shares": [[name, share] for name, share in shares.items()], "configs": len(ended)}

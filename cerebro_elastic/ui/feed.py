@@ -14,17 +14,16 @@ from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
-from cerebro_elastic.runs.attach import known_spec
+from cerebro_elastic.runs.attach import events_of, known_spec
 from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import EventStream, Record
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.details import publish_details
-from cerebro_elastic.ui.importances import importances
+from cerebro_elastic.ui.details import importances, publish_details
 from cerebro_elastic.ui.places import RunPlace
-from cerebro_elastic.ui.view import RunView
+from cerebro_elastic.ui.view import RunPage
 
 _PAUSE = 0.2
 """Seconds between two changes of the page."""
@@ -44,7 +43,7 @@ class Feed:
     def __init__(self, place: RunPlace) -> None:
         self.place = place
         self.board = Board()
-        self.view: RunView | None = None
+        self.view: RunPage | None = None
         """What is known of the run; ``None`` until its record was read."""
         self.reading = False
         """Whether the record is being read for the first look at it."""
@@ -105,14 +104,15 @@ class Feed:
             record = Record(store, self.place.run, settings.run_key)
             spec = known_spec(record, settings)
             record.check_signed(settings.trusted)
-            view = RunView(self.board, spec)
+            view = RunPage(self.board, spec)
             events = [record.read()] if afresh else self._beginning(record)
             self._take(view, events)
             self._show(view, live=True)
             self.board.put("run", "connection", {"state": "live", "why": ""})
             with record.events(events[-1].revision + 1 if events else 1) as stream:
                 while not self._closed.is_set():
-                    view.take(_soon(stream))
+                    for event in _soon(stream):
+                        view.take(event)
                     self._show(view, live=True)
                     if view.state.outcome is not None and self.place.store() is None:
                         return
@@ -123,16 +123,13 @@ class Feed:
         recorded = read_journal(history) if history.exists() else []
         if recorded and recorded[-1].revision <= record.now():
             return recorded
-        try:
-            return record.history()
-        except Compacted:
-            return [record.read()]
+        return events_of(record)
 
     def _follow_folder(self) -> None:
         """Show what the folder's record says, until the run is live (again)."""
         folder = self.place.folder
         reader = RecordReader(folder.history)
-        view = RunView(self.board, folder.read_spec())
+        view = RunPage(self.board, folder.read_spec())
         while not self._closed.is_set():
             try:
                 self._take(view, reader.new_events())
@@ -144,13 +141,14 @@ class Feed:
                 return
             self._closed.wait(_REST)
 
-    def _take(self, view: RunView, events: Iterable[Event]) -> None:
+    def _take(self, view: RunPage, events: Iterable[Event]) -> None:
         """Take in events. At the first look at a long record, what is read so far is shown."""
         rest, due = iter(events), time.monotonic() + _FIRST
         self.reading = self.view is None
         try:
             while not self._closed.is_set() and (part := list(islice(rest, STEP))):
-                view.take(part)
+                for event in part:
+                    view.take(event)
                 if self.reading and time.monotonic() > due:
                     view.publish_recipe()
                     view.publish(live=False)
@@ -159,7 +157,7 @@ class Feed:
         finally:
             self.reading = False
 
-    def _show(self, view: RunView, *, live: bool) -> None:
+    def _show(self, view: RunPage, *, live: bool) -> None:
         if self.view is not view:
             view.publish_recipe()
             self._details_due = 0.0
@@ -173,7 +171,7 @@ class Feed:
             now = time.monotonic()
             self._details_due = now + max(1.0, _SHARE * (now - began))
 
-    def _manifest_of(self, view: RunView) -> Manifest | None:
+    def _manifest_of(self, view: RunPage) -> Manifest | None:
         """The manifest of the dataset, read once."""
         if self._manifest is None or self._manifest[0] != view.spec.data:
             self._manifest = (view.spec.data, manifest_of(view.spec))

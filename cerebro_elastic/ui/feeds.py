@@ -11,7 +11,7 @@ from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.feed import STEP, Feed
 from cerebro_elastic.ui.places import Places, RunPlace
-from cerebro_elastic.ui.view import RunView
+from cerebro_elastic.ui.view import RunPage
 
 _PAUSE = 1.0
 _POLITE = 0.1
@@ -103,10 +103,11 @@ class Feeds:
         mark = (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
         known = self._ended.get(place.run)
         if known is None or known[0] != mark:
-            view = RunView(Board(), place.folder.read_spec())
+            view = RunPage(Board(), place.folder.read_spec())
             events = iter(read_journal(history) if stat is not None else ())
             while not self._closed.is_set() and (part := list(islice(events, STEP))):
-                view.take(part)
+                for event in part:
+                    view.take(event)
                 self._let_others_read()
             view.publish(live=False)
             known = self._ended[place.run] = (mark, view.summary(live=False))

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt, Visit
-from cerebro_elastic.core.model.best import best, loss
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.system.explanations import shortened
-
-
-def result_of(config: Config, points: tuple[Point, ...], objective: Objective) -> ConfigResult:
-    """The config's best value so far, by the ends of its epochs."""
-    ends = [point.metrics for point in points if point.ends]
-    best_epoch = best(loss(metrics.get(objective.metric), objective.mode) for metrics in ends)
-    return ConfigResult(
-        config=config.id,
-        hparams=config.hparams,
-        status=config.status,
-        reason=config.reason,
-        curve=ends,
-        visits=(),
-        best_epoch=best_epoch,
-        best=None if best_epoch is None else ends[best_epoch][objective.metric],
-        behind=born(config).epoch,
-    )
 
 
 def config_row(
@@ -52,7 +33,7 @@ def config_row(
         "epoch": config.epoch,
         "done": total - units_left(config, plan) if config.status is Status.LIVE else None,
         "best": result.best,
-        "at": None if result.best_epoch is None else result.behind + result.best_epoch + 1,
+        "at": result.best_at,
         "metrics": config.metrics,
         "parent": config.parent.config if config.parent else None,
         "on": attempt.node if attempt else None,
@@ -66,10 +47,9 @@ def config_row(
 def curves_of(points: tuple[Point, ...]) -> dict[str, list[tuple[int, float]]]:
     """A config's curves by metric: epochs and the values at their ends."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for point in points:
-        if point.ends:
-            for name, value in point.metrics.items():
-                curves.setdefault(name, []).append((point.epochs, value))
+    for end in epoch_ends(points):
+        for name, value in end.metrics.items():
+            curves.setdefault(name, []).append((end.epochs, value))
     return curves
 
 

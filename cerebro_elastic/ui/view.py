@@ -4,73 +4,52 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import yaml
 
+from cerebro_elastic.core.history.estimates import begun_at
 from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import Event, StateRead, UnitAssigned, UnitCommitted
-from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
-from cerebro_elastic.reporting.results import ConfigResult, ranked
+from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, unit_under_way, visit_span
+from cerebro_elastic.ui.rows import config_row, curves_of, node_row, unit_under_way, visit_span
 
 _TOP = 5
 """The number of best configs to show where many runs are."""
 _Cause = tuple[Config, Attempt | None, bool, tuple[Point, ...], str | None]
 
 
-class RunView:
-    """Folds a run's events, and writes what has changed to the ``board``."""
+class RunPage(RunView):
+    """The view of a run, which writes what has changed to the ``board``."""
 
     def __init__(self, board: Board, spec: Spec) -> None:
+        super().__init__()
         self.spec = spec
+        self.plan = spec.plan
         self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
-        self.state = State()
         self.events: list[Event] = []
-        self.visits: dict[str, list[Visit]] = {}
         self.results: dict[str, ConfigResult] = {}
         self._board = board
         self._causes: dict[str, _Cause] = {}
-        self._began: dict[int, float] = {}
-        self._freed: dict[str, float] = {}
-        self._unsent: list[Visit] = []
-        self._spans: set[str] = set()
+        self._first_seen: dict[int, float] = {}
+        self._drawn: Sequence[Visit] = ()
+        self._sent = 0
 
-    @property
-    def plan(self) -> Plan:
-        """The run's plan."""
-        return self.spec.plan
-
-    def take(self, events: Iterable[Event]) -> None:
-        """Take in the next events."""
-        for event in events:
-            self.state = fold(self.state, event)
-            self.events.append(event)
-            match event:
-                case StateRead(visits=visits):
-                    self.visits, self._unsent, self._spans = {}, [], set()
-                    for visit in visits:
-                        self._add(visit)
-                case UnitCommitted(visit=visit):
-                    self._add(visit)
-                case UnitAssigned(revision=token, attempt=attempt):
-                    free = max((self._freed.get(name, 0.0) for name in attempt.nodes), default=0.0)
-                    self._began[token] = max(attempt.since or 0.0, free)
-
-    def _add(self, visit: Visit) -> None:
-        self.visits.setdefault(visit.unit.config, []).append(visit)
-        self._unsent.append(visit)
-        for node in visit.nodes:
-            self._freed[node] = visit.freed
+    def take(self, event: Event) -> list[tuple[int, Visit]]:
+        """Take in the next event."""
+        added = super().take(event)
+        self.events.append(event)
+        return added
 
     def publish(self, *, live: bool) -> None:
         """Write what has changed. In a run that is not live no node is there, whatever the record says."""
@@ -103,29 +82,33 @@ class RunView:
         if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
             return
         self._causes[config.id] = cause
-        result = self.results[config.id] = result_of(config, points, self.objective)
+        metric, mode = self.objective.metric, self.objective.mode
+        result = self.results[config.id] = config_result(config, points, (), metric, mode)
         self._board.put("configs", config.id, config_row(config, result, attempt, queued, last, self.plan))
         if known is None or known[3] is not points:
             self._board.put("curves", config.id, curves_of(points))
 
     def _publish_spans(self) -> None:
-        for visit in self._unsent:
+        afresh = self.log is not self._drawn
+        if afresh:
+            self._drawn, self._sent = self.log, 0
+        for visit in self.log[self._sent :]:
             for node in visit.nodes:
-                key = f"{visit.attempt} {node}"
-                self._spans.add(key)
-                self._board.put("spans", key, visit_span(visit, node))
-        if self._unsent and len(self._spans) == len(self._unsent):  # the view's first
-            self._board.keep("spans", self._spans)
-        self._unsent = []
+                self._board.put("spans", f"{visit.attempt} {node}", visit_span(visit, node))
+        self._sent = len(self.log)
+        if afresh:
+            self._board.keep(
+                "spans", {f"{visit.attempt} {node}" for visit in self.log for node in visit.nodes}
+            )
 
     def _last_node(self, config: str) -> str | None:
         visits = self.visits.get(config)
         return visits[-1].node if visits else None
 
     def _unit(self, attempt: Attempt) -> dict[str, Any]:
-        began = self._began.get(attempt.token) or attempt.since
-        if not began:  # the run's first units: nothing in the record says when
-            began = self._began[attempt.token] = time.time()
+        began = begun_at(self.state, attempt)
+        if began is None:  # the run's first units: nothing in the record says when
+            began = self._first_seen.setdefault(attempt.token, time.time())
         return unit_under_way(attempt, began, self._last_node(attempt.unit.config))
 
     def ranked(self) -> list[ConfigResult]:

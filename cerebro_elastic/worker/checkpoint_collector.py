@@ -7,13 +7,13 @@ The rank that makes a checkpoint superfluous deletes it. The files' names say wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import reduce
 from pathlib import PurePosixPath
 
-from cerebro_elastic.checkpoint.retention import KeptCheckpoints
-from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
+from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError
@@ -37,9 +37,10 @@ class CheckpointCollector:
     def __init__(self, record: Record, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
         self._record = record
         self._storage = storage
-        self._empty = KeptCheckpoints(plan, recipe.objective.metric, recipe.objective.mode)
+        self._plan = plan
+        self._objective = recipe.objective
         self._log = log
-        self._shelves: dict[str, KeptCheckpoints] = {}
+        self._histories: dict[str, ConfigHistory] = {}
         self._independent: set[str] = set()
 
     def committed(self, visit: Visit) -> None:
@@ -47,9 +48,8 @@ class CheckpointCollector:
         attempts at this visit."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
         try:
-            kept = {
-                PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent_to_children(config)
-            }
+            urls = self._history(visit).kept(self._objective.metric, self._objective.mode)
+            kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
         except ForeignValue as error:  # the config's next visit deletes what this one leaves
             self._log.warning("nothing is deleted", why=str(error))
             return
@@ -63,27 +63,28 @@ class CheckpointCollector:
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
-    def _shelf(self, visit: Visit) -> KeptCheckpoints:
-        """The config's shelf with all its visits up to this one, those of other nodes too."""
+    def _history(self, visit: Visit) -> ConfigHistory:
+        """The config's history with all its visits up to this one, those of other nodes too."""
         config = visit.unit.config
-        shelf = self._shelves.get(config, self._empty)
-        if config not in self._shelves:
-            visits = []
-        elif shelf.at.head == visit.input and _place(shelf) == (visit.unit.epoch, visit.index_in_epoch):
-            visits = [visit]  # this rank has made the one before it, too
-        else:
-            visits = self._since(config, shelf, visit.unit.epoch)
-        if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
-            # None is known yet, or the store has gone back since.
-            shelf, visits = self._empty_of(config), self._record.visits_of(config)
-        for recorded in visits:
-            shelf = shelf.put(recorded)
-        self._shelves[config] = shelf
-        return shelf
+        known = self._histories.get(config)
+        history = self._grown(known, visit) if known is not None else None
+        if history is None:  # none is known yet, or the store has gone back since
+            born_as = self._record.config(config) or Config(config, {})
+            history = ConfigHistory.of(born_as, self._record.visits_of(config), self._plan)
+        self._histories[config] = history
+        return history
 
-    def _empty_of(self, config: str) -> KeptCheckpoints:
-        known = self._record.config(config)
-        return replace(self._empty, at=born(known)) if known and known.parent else self._empty
+    def _grown(self, history: ConfigHistory, visit: Visit) -> ConfigHistory | None:
+        """The history up to this visit; ``None`` if it does not lead there."""
+        epoch, place = history.config.epoch, position(history.config)
+        visits = [visit]  # if this rank has made the one before it, too
+        if visit.input != history.config.head or (visit.unit.epoch, visit.index_in_epoch) != (epoch, place):
+            epochs = range(epoch, visit.unit.epoch + 1)
+            read = (other for e in epochs for other in self._record.visits_of(visit.unit.config, e))
+            visits = [other for other in read if (other.unit.epoch, other.index_in_epoch) >= (epoch, place)]
+        if not visits or visits[0].input != history.config.head or visits[-1].attempt != visit.attempt:
+            return None
+        return reduce(lambda grown, other: grown.after(other, self._plan), visits, history)
 
     def _lent_to_children(self, config: str) -> frozenset[str]:
         """The URLs of the config's checkpoints that its children still need: those with which they began,
@@ -98,12 +99,6 @@ class CheckpointCollector:
                     self._independent.add(child)
         return frozenset(urls)
 
-    def _since(self, config: str, shelf: KeptCheckpoints, epoch: int) -> list[Visit]:
-        at = _place(shelf)
-        epochs = range(shelf.at.epoch, epoch + 1)
-        visits = [visit for number in epochs for visit in self._record.visits_of(config, number)]
-        return [visit for visit in visits if (visit.unit.epoch, visit.index_in_epoch) >= at]
-
     def _delete(self, folder: str, drop: Callable[[str], bool]) -> None:
         """A failure costs space, and does not end the run."""
         url = f"{self._storage}/{folder}"
@@ -114,8 +109,3 @@ class CheckpointCollector:
                         files.remove(place)
         except CerebroError as error:
             self._log.warning("cannot delete what is superfluous", why=str(error))
-
-
-def _place(shelf: KeptCheckpoints) -> tuple[int, int]:
-    """The epoch and the place in it of the visit that the shelf lacks next."""
-    return shelf.at.epoch, position(shelf.at)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_elastic.checkpoint.retention import collectable
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.history.view import ConfigHistory, RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best, loss, ranking
 from cerebro_elastic.core.model.configs import Config
@@ -26,7 +26,7 @@ from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.search.criterion import Criterion, ranked
 from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.view import RunView
+from cerebro_elastic.ui.view import RunPage
 
 Mode = Literal["min", "max"]
 PLAN = Plan("run", partitions=1, epochs=9)
@@ -77,7 +77,7 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     state = derive(State(plan=PLAN, configs=dict(sorted(made.items()))), log, ())
     read = StateRead(9, state, tuple(log))
 
-    rows = leaderboard([read], objective.metric, mode)
+    rows = leaderboard(RunView([read]), objective.metric, mode)
     by_id = {row.config: row for row in rows}
     order = [row.config for row in rows if row.best is not None]
     best_values = {row.config: row.best for row in rows if row.best is not None}
@@ -86,12 +86,13 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     shown = best_so_far(state, objective)
     assert (list(shown), shown) == (order, best_values)
 
-    view = RunView(
+    page = RunPage(
         Board(), Spec(PLAN, {"objective": {"metric": "val_nll", "mode": mode}}, "", "", "", "", {}, "", "")
     )
-    view.take([RunOpened(1, PLAN), read])
-    view.publish(live=False)
-    assert [(row.config, row.best, row.best_epoch) for row in view.ranked()] == [
+    for event in (RunOpened(1, PLAN), read):
+        page.take(event)
+    page.publish(live=False)
+    assert [(row.config, row.best, row.best_epoch) for row in page.ranked()] == [
         (row.config, row.best, row.best_epoch) for row in rows if row.best is not None
     ]
 
@@ -100,8 +101,8 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     assert [view.config for view in ranked((criterion.best(view), view) for view in seen)] == order
 
     for name, of in visits.items():
-        gone = collectable(of, PLAN, "val_nll", mode)
-        best_checkpoint = by_id[name].best_checkpoint
-        assert best_checkpoint not in gone
-        kept = [visit.output for visit in of if visit.output not in gone]
-        assert set(kept) == {visit.output for visit in of[-2:]} | ({best_checkpoint} - {None})
+        best_one = by_id[name].best_checkpoint
+        kept = ConfigHistory.of(Config(name, {}), of, PLAN).kept("val_nll", mode)
+        assert kept == {
+            ref.url for ref in (*(visit.output for visit in of[-2:]), best_one) if ref is not None
+        }

@@ -145,5 +145,10 @@ def test_curves_have_points_for_units_and_epochs() -> None:
     curves, usage = state.curves, state.usage
     loss = {"loss": 1.0}
     both = {"loss": 1.0, "val": 5.0}
-    assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both, ends=True))
+    first, second = log[1].output, log[2].output
+    assert curves["c0000"] == (
+        Point(1, 0, loss, checkpoint=first),
+        Point(2, 0, loss, checkpoint=second),
+        Point(2, 1, both, ends=True, checkpoint=evaluation.output),
+    )
     assert (usage.units, usage.seconds, usage.elapsed) == (2, 4.0, 101.0)

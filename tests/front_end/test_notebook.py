@@ -58,9 +58,8 @@ def start(name, seconds=0.0, epochs=2, **how):
 """
 ELSEWHERE = """
 from cerebro_elastic.front_end.notebook_view import NotebookView
-from cerebro_elastic.reporting.results import gather
 with NotebookView(result.folder, result.recipe.objective) as view:
-    view.watcher.show([], gather(result.events)[0])
+    view.watcher.show([], result.view.state)
 """
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from cerebro_elastic.core.model.attempts import Failure, FailureKind
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigEnded, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.reporting.failures import failure_texts
-from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.live import LiveView
 
 STORY = "TypeError: no such layer\n  my_net.py:7 in step: self.layer(x)\n  raised at torch/nn.py:1 in forward"
@@ -23,17 +22,19 @@ def failed(config: str, node: str, token: int) -> UnitFailed:
     return UnitFailed(token, Failure(Unit(config, 0, 2), node, token, FailureKind.EXCEPTION, STORY))
 
 
-def row(config: str, reason: str) -> ConfigResult:
-    return ConfigResult(config, {}, Status.FAILED, reason, [], [])
+def ended(config: str, reason: str, *failures: Failure) -> Config:
+    return Config(config, {}, Status.FAILED, reason=reason, failures=failures)
 
 
 def test_each_reason_is_listed_once(tmp_path: Path) -> None:
     (tmp_path / "node-1.log").touch()
     names = [f"c{i:04d}" for i in range(7)]
-    events = [failed(name, node, i) for i, name in enumerate(names) for node in ("node-0", "node-1")]
-    rows = [row(name, f"epoch 0 failed alike on node-0, node-1: exception: {STORY}") for name in names]
-    rows.append(row("c0007", "no strategy is feasible"))
-    texts = list(failure_texts(rows, events, tmp_path))
+    why = f"epoch 0 failed alike on node-0, node-1: exception: {STORY}"
+    configs = [
+        ended(name, why, *(failed(name, node, i).failure for node in ("node-0", "node-1")))
+        for i, name in enumerate(names)
+    ]
+    texts = list(failure_texts([*configs, ended("c0007", "no strategy is feasible")], tmp_path))
     assert texts == [
         "c0000, c0001, c0002, c0003, c0004 and 2 others failed: TypeError: no such layer\n"
         f"  my_net.py:7 in step: self.layer(x)\n  all of it: {tmp_path}/node-1.log",

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.progress import summary_line
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, simulate
 from support.world import FixedSearch
@@ -50,7 +50,7 @@ def test_equal_units_without_costs_reach_the_bound() -> None:
 def test_before_the_first_visit_there_is_none() -> None:
     done = played()
     first = next(i for i, event in enumerate(done.events) if isinstance(event, UnitCommitted))
-    assert gap(gather(done.events[:first])[0]) is None
+    assert gap(RunView(done.events[:first]).state) is None
     assert gap(State()) is None
 
 
@@ -103,7 +103,7 @@ def test_a_stalled_run_has_no_gap() -> None:
 def test_replicas_spread_what_is_left() -> None:
     """Of two nodes the second is as fast; all that is left may go to either."""
     done = played(plan=replace(PLAN, min_nodes=2, max_nodes=2))
-    middle = gather(done.events[: len(done.events) // 2])[0]
+    middle = RunView(done.events[: len(done.events) // 2]).state
     both = tuple(sorted(middle.nodes))
     spread = replace(middle, homes=dict.fromkeys(range(4), both))
     alone, shared = gap(middle), gap(spread)

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Objective
@@ -61,7 +62,7 @@ def column(page: Page, place: int) -> list[str]:
 
 
 def test_the_leaderboard_is_the_stores(page: Page, past: Any) -> None:
-    rows = leaderboard(past.events, "val_acc", "max")
+    rows = leaderboard(RunView(past.events), "val_acc", "max")
     assert column(page, 2) == [row.config for row in rows] == ["c0001", "c0002", "c0000", "c0003"]
     assert column(page, 3) == ["0.9", "0.7", "0.6", "-"]
     assert page.locator("#best").inner_text() == "0.9"

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.traffic import communication_costs, summarize_traffic
 
 GB, TB, PB = 10**9, 10**12, 10**15
@@ -19,6 +20,13 @@ GB, TB, PB = 10**9, 10**12, 10**15
 def visit(config: str, epoch: int, partition: int, size: int, batches: int) -> Visit:
     output = CheckpointRef("", "", size)
     return Visit(Unit(config, epoch, partition), partition, "n", 1, None, output, 1, batches, 1.0, 0.0, 0.0)
+
+
+def viewed(*visits: Visit) -> RunView:
+    """A run of one config with these visits."""
+    view = RunView()
+    view.log, view.visits = list(visits), {"c": list(visits)}
+    return view
 
 
 def test_the_papers_example() -> None:
@@ -48,9 +56,9 @@ def test_configs_that_differ_count_each_by_its_own() -> None:
 
 
 def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -> None:
-    _, visits = gather(past.events)
-    hosts = {"node-0": "one", "node-1": "two", "node-2": "one"}
-    summary = summarize_traffic(visits, manifest, hosts)
+    view = RunView(past.events)
+    view.nodes["node-2"] = replace(view.nodes["node-2"], host=view.nodes["node-0"].host)
+    summary = summarize_traffic(view, manifest)
     assert (summary.hops, summary.stays) == (5, 2)
     assert (summary.hopped, summary.written) == (5 * 1000, 10 * 1000)
     assert (summary.dataset, summary.read) == (200_000, 300_000), "nodes of one host share what they read"
@@ -58,37 +66,37 @@ def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -
 
 def test_unused_replicas_were_read_too(manifest: Manifest) -> None:
     one = replace(visit("c", 0, 0, 1, 1), replicas=(1,))
-    assert summarize_traffic({"c": [one]}, manifest, {}).read == 200_000
+    assert summarize_traffic(viewed(one), manifest).read == 200_000
 
 
 def test_a_partition_that_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
     limited = [replace(visit("c", at // 2, at % 2, 1, 1), cached=(at % 2,), attempt=at) for at in range(4)]
-    summary = summarize_traffic({"c": limited}, manifest, {})
+    summary = summarize_traffic(viewed(*limited), manifest)
     assert (summary.read, summary.limited) == (400_000, True)
     roomy = [replace(each, cached=(0, 1)) for each in limited]
-    assert summarize_traffic({"c": roomy}, manifest, {}).read == 200_000
-    assert not summarize_traffic({"c": [replace(limited[0], cached=None)]}, manifest, {}).limited
+    assert summarize_traffic(viewed(*roomy), manifest).read == 200_000
+    assert not summarize_traffic(viewed(replace(limited[0], cached=None)), manifest).limited
 
 
 def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
     home = visit("c", 0, 0, 1, 1)
     away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]
-    assert summarize_traffic({"c": [home, *away]}, manifest, {}).read == 200_000
-    assert summarize_traffic({"c": [home, *away]}, manifest, {"n": "one", "m": "one"}).read == 100_000
+    view = viewed(home, *away)
+    assert summarize_traffic(view, manifest).read == 200_000
+    view.nodes = {name: Node(name, "one", 1) for name in "nm"}
+    assert summarize_traffic(view, manifest).read == 100_000
 
 
 def test_without_its_dataset(past: Any) -> None:
-    _, visits = gather(past.events)
-    summary = summarize_traffic(visits, None, {})
+    summary = summarize_traffic(RunView(past.events), None)
     assert (summary.dataset, summary.read) == (None, None)
     assert [cost.name for cost in summary.communication if "Task parallelism" in cost.name] == []
 
 
 def test_numbers_of_rows_are_not_the_data_of_a_users_dataset(past: Any, manifest: Manifest) -> None:
-    _, visits = gather(past.events)
-    summary = summarize_traffic(visits, replace(manifest, datasets={"train": 9}), {})
+    summary = summarize_traffic(RunView(past.events), replace(manifest, datasets={"train": 9}))
     assert (summary.dataset, summary.read, summary.indexed) == (None, None, True)
 
 
 def test_of_a_run_without_visits(manifest: Manifest) -> None:
-    assert summarize_traffic({}, manifest, {}).communication[0].bytes == pytest.approx(0)
+    assert summarize_traffic(RunView(), manifest).communication[0].bytes == pytest.approx(0)

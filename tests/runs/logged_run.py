@@ -6,10 +6,19 @@ import json
 from pathlib import Path
 
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, UnitCommitted
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    Event,
+    NodeJoined,
+    RunOpened,
+    UnitAssigned,
+    UnitCommitted,
+)
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
@@ -31,19 +40,24 @@ class Record:
         self.folder = folder
         self.history = folder / "history.jsonl"
         self.revision = 1
+        self.state = State()
         self.said: list[str] = []
-        self.tell(RunOpened(self.next(), Plan("r", 2, 4)))
+        self.tell(RunOpened(self.next(), Plan("r", 2, 4, max_nodes=2)))
+        for name in ("n0", "n1"):
+            self.tell(NodeJoined(self.next(), Node(name, "host", registration=self.revision)))
 
     def next(self) -> int:
         self.revision += 1
         return self.revision
 
-    def tell(self, *events: Event) -> None:
+    def tell(self, event: Event) -> None:
+        self.state = fold(self.state, event)
         with self.history.open("a") as file:
-            file.writelines(encode(event) + "\n" for event in events)
+            file.write(encode(event) + "\n")
 
     def create(self, *names: str) -> None:
-        self.tell(*(ConfigCreated(self.next(), Config(name, HPARAMS)) for name in names))
+        for name in names:
+            self.tell(ConfigCreated(self.next(), Config(name, HPARAMS)))
 
     def visit(self, config: str, place: int, rows: int = 2) -> Visit:
         """The ``place``-th visit of a config logs ``rows`` rows, one for each step."""
@@ -53,11 +67,22 @@ class Record:
         log.write_text("".join(json.dumps(row) + "\n" for row in logged))
         ref = CheckpointRef("/a", "d", 1)
         at = 1000.0 + place
-        unit = Unit(config, place // 2, place % 2)
-        return Visit(unit, place % 2, f"n{place % 2}", 1, None, ref, 1, 1, 0.8, 0.2, at, log=str(log))
+        unit, head = Unit(config, place // 2, place % 2), self.state.configs[config].head
+        return Visit(
+            unit, place % 2, f"n{place % 2}", self.revision, head, ref, 1, 1, 0.8, 0.2, at, log=str(log)
+        )
 
-    def commit(self, config: str, place: int) -> None:
-        self.tell(UnitCommitted(self.next(), self.visit(config, place)))
+    def assign(self, config: str, place: int) -> None:
+        row, node = self.state.configs[config], self.state.nodes[f"n{place % 2}"]
+        unit = Unit(config, place // 2, place % 2)
+        attempt = Attempt(unit, node.name, node.registration, row.revision, row.head)
+        self.tell(UnitAssigned(self.next(), attempt))
+
+    def commit(self, config: str, place: int) -> Visit:
+        self.assign(config, place)
+        visit = self.visit(config, place)
+        self.tell(UnitCommitted(self.next(), visit))
+        return visit
 
     def scribe(self, logger: Logger, note: LogPosition | None = None) -> LogForwarder:
         note = note or FileLogPosition(self.folder / "logged.json")

@@ -19,7 +19,6 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.control.extension import Wish
 from cerebro_elastic.runs.start.extend import planned
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
@@ -90,7 +89,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     """Its visits, repeated in a run that had all its epochs from the start, lead to the same states."""
     spec = replace(result.spec, extensions=())
     row, head = result.config(config), None
-    at = born(gather(result.events)[0].configs[config])
+    at = born(result.view.state.configs[config])
     with VisitReplayer(spec, result.folder.cache) as replayer:
         for number, visit in enumerate(row.visits):
             again = replayer(at, visit, head, str(folder / str(number)))

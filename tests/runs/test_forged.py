@@ -322,7 +322,7 @@ class TestWhatWasMadeOfIt:
                 continue
             try:
                 spec = decode(text_of(changed(document, path)), Spec)
-                found = violations(check_spec(spec, spec.load_recipe(), run.events))
+                found = violations(check_spec(spec, spec.load_recipe(), run.view, run.events))
             except CerebroError:
                 continue
             assert found, path
@@ -498,7 +498,7 @@ def accused(run: RunResult, name: str, written: bytes) -> bool:
         found = damage
     origins = [found.origin] if isinstance(found, checkpoint.Manifest) and found.origin is not None else []
     stories = list(record_chain.checkpoints(run.lines, origins, grows=False))
-    return bool(stories or violations(check_manifests(run.spec, run.events, {name: found})))
+    return bool(stories or violations(check_manifests(run.spec, run.view, run.events, {name: found})))
 
 
 def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:

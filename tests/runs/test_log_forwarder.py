@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from logged_run import HPARAMS, Election, Record
+from logged_run import Election, Record
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, StateRead, UnitCommitted
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
@@ -76,9 +75,9 @@ def test_earlier_and_later_rows_are_written_once(record: Record) -> None:
 
 def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
     """Of a machine that joined late, or that has missed something."""
-    visits = tuple(record.visit("c0000", place) for place in (0, 1))
-    state = State(configs={"c0000": Config("c0000", HPARAMS)})
-    record.tell(StateRead(record.next(), state, visits))
+    visits = tuple(record.commit("c0000", place) for place in (0, 1))
+    record.history.unlink()
+    record.tell(StateRead(record.next(), record.state, visits))
     record.commit("c0000", 2)
     kept = Kept()
     with record.scribe(kept):
@@ -87,7 +86,9 @@ def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
 
 
 def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
-    line = encode(UnitCommitted(record.next(), record.visit("c0000", 0))) + "\n"
+    record.assign("c0000", 0)
+    visit = record.visit("c0000", 0)
+    line = encode(UnitCommitted(record.next(), visit)) + "\n"
     kept = Kept()
     with record.scribe(kept), record.history.open("a") as file:
         file.write(line[:40])

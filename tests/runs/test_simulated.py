@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cerebro_elastic import RunResult
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
@@ -35,7 +36,7 @@ def test_its_forecast_has_its_results(finished: RunResult) -> None:
     done = simulate(finished.recipe, like=finished).simulation
     objective = finished.recipe.objective
     assert check(done.events) == []
-    again = leaderboard(done.events, objective.metric, objective.mode)
+    again = leaderboard(RunView(done.events), objective.metric, objective.mode)
     assert [(row.config, row.best) for row in again] == [(r.config, r.best) for r in finished.leaderboard]
     assert done.seconds > 0
 

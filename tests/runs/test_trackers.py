@@ -18,9 +18,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from wandb.proto import wandb_internal_pb2
 
-from cerebro_elastic.core.model.configs import Config, Parent, Status
+from cerebro_elastic.core.history.lineage import child
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
-from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
@@ -121,8 +121,7 @@ def test_the_next_leader_goes_on_with_the_same_runs(
 
 def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowClient, tmp_path: Path) -> None:
     record.commit("c0000", 0)
-    parent = Parent("c0000", CheckpointRef("/a", "d", 1), 0, "c0000", (0,))
-    record.tell(ConfigCreated(record.next(), Config("c0002", HPARAMS, parent=parent)))
+    record.tell(ConfigCreated(record.next(), child(record.state.configs["c0000"], "c0002", HPARAMS, {})))
     record.tell(ConfigEnded(record.next(), "c0000", Status.STOPPED, "hopeless"))
     record.tell(ConfigEnded(record.next(), "c0001", Status.FAILED, "out of memory"))
     record.tell(ConfigEnded(record.next(), "c0002", Status.STOPPED, "enough", by_hand=True))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -151,8 +151,8 @@ def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
     objective, plan = result.recipe.objective, result.spec.plan
     kept = set()
     for row in result.leaderboard:
-        superfluous = collectable(row.visits, plan, objective.metric, objective.mode)
-        kept |= {visit.output.url for visit in row.visits} - {ref.url for ref in superfluous}
+        history = ConfigHistory.of(result.view.state.configs[row.config], row.visits, plan)
+        kept |= history.kept(objective.metric, objective.mode)
     for checkpoint in Path(result.spec.storage, "checkpoints").glob("*/*"):
         if str(checkpoint) not in kept:
             yield f"an orphaned checkpoint is left: {checkpoint}"

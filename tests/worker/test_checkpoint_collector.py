@@ -99,7 +99,7 @@ def test_visits_of_other_ranks_are_read_once(
     scene = make_scene(epochs=8)
     own = scene.attempts.context.collector
     other = CheckpointCollector(
-        own._record, own._storage, own._empty.plan, scene.attempts.context.unit_runner.recipe, own._log
+        own._record, own._storage, own._plan, scene.attempts.context.unit_runner.recipe, own._log
     )
     read, visits = scene.store.range, list[int]()
 

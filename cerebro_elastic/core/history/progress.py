@@ -7,6 +7,7 @@ from dataclasses import replace
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import PartialUnit, Phase, Unit
 
 
@@ -89,17 +90,29 @@ def _evaluate(config: Config, visit: Visit) -> Config:
 
 
 def _next_epoch(config: Config, done: bool, plan: Plan) -> Config:
-    finished = done or config.epoch + 1 == plan.epochs
-    return replace(
+    epoch = config.epoch + 1
+    finished = done or epoch == plan.epochs
+    end = Point(epoch * plan.partitions, epoch, config.pending, ends=True, checkpoint=config.head)
+    ended = replace(
         config,
         status=Status.FINISHED if finished else config.status,
-        reason="the task ended its training" if done and config.epoch + 1 < plan.epochs else config.reason,
-        epoch=config.epoch + 1,
+        reason="the task ended its training" if done and epoch < plan.epochs else config.reason,
+    )
+    return at_end(ended, end)
+
+
+def at_end(config: Config, end: Point) -> Config:
+    """The config as it is at the ``end`` of an epoch."""
+    return replace(
+        config,
+        epoch=end.epochs,
         visited=(),
         evaluated=(),
-        parts=0,
-        metrics=config.pending,
+        head=end.checkpoint,
+        metrics=end.metrics,
         pending={},
         weighted={},
         samples=0,
+        partial_unit=None,
+        parts=0,
     )

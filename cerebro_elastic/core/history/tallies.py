@@ -74,7 +74,8 @@ def add_point(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves
     ends = after.epoch > visit.unit.epoch
     if not ends and (visit.unit.phase is not Phase.TRAIN or not visit.whole):
         return curves
-    point = Point(units_done(after, plan), after.epoch, after.metrics if ends else after.pending, ends)
+    metrics = after.metrics if ends else after.pending
+    point = Point(units_done(after, plan), after.epoch, metrics, ends, after.head)
     return {**curves, after.id: (*curves.get(after.id, ()), point)}
 
 

@@ -8,7 +8,9 @@ epochs the earliest, of configs the one that was created first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from cerebro_elastic.core.model.state import Point
 
 
 def loss(value: float | None, mode: str) -> float:
@@ -27,3 +29,13 @@ def ranking(losses: Iterable[float]) -> list[int]:
 def best(losses: Iterable[float]) -> int | None:
     """The place of the best of the ``losses``; ``None`` if none is finite."""
     return next(iter(ranking(losses)), None)
+
+
+def epoch_ends(curve: Iterable[Point]) -> list[Point]:
+    """The points at which an epoch was complete, validation included."""
+    return [point for point in curve if point.ends]
+
+
+def best_end(ends: Sequence[Point], metric: str, mode: str) -> int | None:
+    """The place of the best epoch's end by the objective; ``None`` if none has a finite value of it."""
+    return best(loss(end.metrics.get(metric), mode) for end in ends)

@@ -10,7 +10,7 @@ from cerebro_elastic.core.model.attempts import Attempt, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan
-from cerebro_elastic.core.model.units import Order, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Order, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class Point:
     """What it had logged then."""
     ends: bool = False
     """An epoch ends here: the metrics are the epoch's."""
+    checkpoint: CheckpointRef | None = None
+    """Its state there."""
 
 
 @dataclass(frozen=True, slots=True)

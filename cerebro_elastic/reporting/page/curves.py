@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.reporting.page.scale import Scale, Tick, number, wide
-from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 468, 12, 228
@@ -71,9 +71,8 @@ class Group:
 
 def groups(rows: Sequence[ConfigResult], metric: str) -> list[Group]:
     """The groups, the one of the objective first. In each, metrics of validation come first."""
-    names = {name for row in rows for values in row.curve for name in values}
     stems: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda name: (name != metric, "train" in name, name)):
+    for name in sorted(logged_metrics(rows), key=lambda name: (name != metric, "train" in name, name)):
         stems.setdefault(_stem(name), []).append(name)
     first = _stem(metric)
     ordered = sorted(stems, key=lambda stem: (stem != first, stem))
@@ -83,7 +82,7 @@ def groups(rows: Sequence[ConfigResult], metric: str) -> list[Group]:
 
 def trained(rows: Sequence[ConfigResult]) -> bool:
     """Whether any metric of training was logged."""
-    return any("train" in name for row in rows for values in row.curve for name in values)
+    return any("train" in name for name in logged_metrics(rows))
 
 
 def _stem(metric: str) -> str:
@@ -93,7 +92,7 @@ def _stem(metric: str) -> str:
 
 def _panels(rows: Sequence[ConfigResult], metrics: Sequence[str]) -> Iterator[Panel]:
     """A panel for each metric with a finite value. If their values overlap, they share one scale."""
-    curves = {metric: {row.config: list(_points(row, metric)) for row in rows} for metric in metrics}
+    curves = {metric: {row.config: row.values(metric) for row in rows} for metric in metrics}
     limits = {
         metric: _limits(finite)
         for metric, of_configs in curves.items()
@@ -104,7 +103,7 @@ def _panels(rows: Sequence[ConfigResult], metrics: Sequence[str]) -> Iterator[Pa
     if max(low for low, _ in limits.values()) <= min(high for _, high in limits.values()):
         together = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
         limits = dict.fromkeys(limits, together)
-    epochs = max(row.behind + len(row.curve) for row in rows)
+    epochs = max(row.epochs for row in rows)
     for metric, (low, high) in limits.items():
         yield _panel(metric, curves[metric], epochs, low, high)
 
@@ -123,13 +122,6 @@ def _panel(
         log=y.log,
         cut=any(v < low or v > high for c in curves.values() for _, v in c if math.isfinite(v)),
     )
-
-
-def _points(row: ConfigResult, metric: str) -> Iterator[tuple[int, float]]:
-    """Epochs from 1, with the metric's value, where it was logged."""
-    for epoch, values in enumerate(row.curve, start=row.behind + 1):
-        if metric in values:
-            yield epoch, values[metric]
 
 
 def _limits(ordered: Sequence[float]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import yaml
 from jinja2 import Environment
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
@@ -25,7 +26,7 @@ from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page import curves, gantt, parallel
 from cerebro_elastic.reporting.page.environment import page_environment
 from cerebro_elastic.reporting.page.scale import number
-from cerebro_elastic.reporting.results import gather, leaderboard, nodes_of
+from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text, hparams_text
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
@@ -71,10 +72,8 @@ class Report:
 
 def render(report: Report) -> str:
     """Write the page."""
-    rows = leaderboard(report.events, report.objective.metric, report.objective.mode)
-    state, visits = gather(report.events)
-    nodes = nodes_of(report.events)
-    hosts = {name: node.host for name, node in nodes.items()}
+    view = RunView(report.events)
+    rows = leaderboard(view, report.objective.metric, report.objective.mode)
     line = timeline(report.events)
     return (
         _environment()
@@ -84,7 +83,7 @@ def render(report: Report) -> str:
             metadata=report.metadata,
             encoded_metadata=encode(report.metadata),
             spec=report.spec,
-            state=state,
+            state=view.state,
             rows=rows,
             colours={row.config: place for place, row in enumerate(rows[:COLOURED], start=1)},
             leaderboard_csv=leaderboard_text(rows, report.objective.metric),
@@ -98,11 +97,11 @@ def render(report: Report) -> str:
             marks=line.marks[:_MOST_MARKS],
             chart=gantt.gantt(line),
             gantt=gantt,
-            gap=gap(state),
-            traffic=summarize_traffic(visits, report.manifest, hosts),
-            nodes=nodes,
+            gap=gap(view.state),
+            traffic=summarize_traffic(view, report.manifest),
+            nodes=dict(sorted(view.nodes.items())),
             recipe=yaml.safe_dump(dict(report.spec.recipe), sort_keys=False, allow_unicode=True, width=100),
-            outcome=_outcome(state),
+            outcome=_outcome(view.state),
         )
     )
 

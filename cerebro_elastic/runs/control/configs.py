@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.model.best import best, loss
+from cerebro_elastic.core.history.progress import at_end
+from cerebro_elastic.core.history.view import ConfigHistory
+from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
-from cerebro_elastic.reporting.results import epoch_ends
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.search.space import misfit
 from cerebro_elastic.store.ledger.operators import OperatorLedger
@@ -167,14 +168,14 @@ def _starts(record: Record, spec: Spec) -> Mapping[str, Callable[[Config], Confi
 def _best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    ends = epoch_ends(parent, record.visits_of(parent.id), spec.plan)
-    place = best(loss(at.metrics.get(objective.metric), objective.mode) for at, _ in ends)
+    ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
+    place = best_end(ends, objective.metric, objective.mode)
     if place is None:
         raise RunError(
             f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "
             f"{objective.metric!r}"
         )
-    return ends[place][0]
+    return at_end(parent, ends[place])
 
 
 def _known(record: Record, name: str, config: Config | None) -> Config:

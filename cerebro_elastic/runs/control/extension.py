@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
@@ -48,10 +47,10 @@ class Wish:
 def extended(result: RunResult, wish: Wish) -> Spec:
     """The spec of the run ``result`` after the extension, whose last ``extensions`` says what changes. Raises
     ``RunError`` if the run cannot be extended so, with the reason."""
-    spec, (state, visits) = result.spec, gather(result.events)
+    spec, state = result.spec, result.view.state
     _check_wish(wish)
     recipe = _longer_recipe(spec, wish)
-    names = _chosen(result, state, visits, wish, recipe.epochs)
+    names = _chosen(result, wish, recipe.epochs)
     configs = {name: state.configs[name].epoch for name in names}
     before = dict(spec.recipe)
     if recipe.resolved() == before and not configs:
@@ -148,10 +147,9 @@ def _more_configs(recipe: Recipe, num: int) -> int:
     return num
 
 
-def _chosen(
-    result: RunResult, state: State, visits: Mapping[str, Sequence[Visit]], wish: Wish, epochs: int
-) -> list[str]:
+def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
     """The configs that go on."""
+    state, visits = result.view.state, result.view.visits
     if wish.configs:
         return [_named(result, state, name, epochs) for name in dict.fromkeys(wish.configs)]
     may = [

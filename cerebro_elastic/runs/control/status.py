@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
@@ -54,9 +54,7 @@ def head_now(
 
 
 def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
-    state = State()
-    for event in read_journal(folder.history):
-        state = fold(state, event)
+    state = RunView(read_journal(folder.history)).state
     # Nodes that were killed are still in the record.
     return folder.read_spec(), replace(state, nodes={}, attempts={}, queued={}, leader=None), False
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.run import Progress
@@ -20,7 +21,6 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.gap import gap
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import CommunicationCost, communication_costs
 from cerebro_elastic.runs.folder import default_home
@@ -165,18 +165,19 @@ def forecast_run(
     dominated = why_dominated(options)
     options = [option for option in options if option.candidate not in dominated]
     chosen = best(options)
-    state, visits = gather(simulations[chosen.candidate].events)
+    view = RunView(simulations[chosen.candidate].events)
+    configs = view.state.configs.values()
     sizes_known = all(p.state_bytes is not None for p in _profiles_of(measurement, chosen.candidate))
     return RunForecast(
         measurement=measurement,
         options=sorted(options, key=lambda option: option.seconds),
         best=chosen,
         left_out=left_out | dominated,
-        communication=communication_costs(visits, measurement.bytes, chosen.candidate.nodes)
+        communication=communication_costs(view.visits, measurement.bytes, chosen.candidate.nodes)
         if sizes_known
         else (),
-        configs=len(state.configs),
-        stopped=sum(config.status is Status.STOPPED for config in state.configs.values()),
+        configs=len(configs),
+        stopped=sum(config.status is Status.STOPPED for config in configs),
         evenness=_evenness(recipe, measurement, chosen.candidate),
     )
 

@@ -15,7 +15,6 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.reporting.results import nodes_of
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
@@ -107,7 +106,7 @@ def simulate(
         plan,
         _times(seconds, recorded),
         _metric_source(resolved, plan, recorded),
-        hosts={name: node.host for name, node in nodes_of(recorded.events).items()} if recorded else {},
+        hosts={name: node.host for name, node in recorded.view.nodes.items()} if recorded else {},
         faults=faults,
         spread=noise,
         start=start_time,

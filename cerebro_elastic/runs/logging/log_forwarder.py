@@ -14,11 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.events import StateRead
 from cerebro_elastic.errors import StoreError, TrackerAway
-from cerebro_elastic.reporting.logged import Logged, Logger
-from cerebro_elastic.runs.logging.config_states import ConfigStates, parent_of
+from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of
 from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.system.files import locate, read, write_text
 
@@ -152,7 +151,8 @@ class LogForwarder:
         """Write what is new, as long as this machine writes. With ``finish``, also the end of a run that has
         ended. Raises ``StoreError`` and what the logger raises."""
         self._turn()
-        if finish and self._finish is not None and self._written is not None and self._states.ended:
+        ended = self._written is not None and self._view.state.outcome is not None
+        if finish and ended and self._finish is not None:
             self._finish()
 
     def _turn(self) -> None:
@@ -162,11 +162,8 @@ class LogForwarder:
         if self._written is None:
             self._written = dict(self._position.read())
         for event in self._reader.new_events():
-            visits = self._states.read(event)
-            if isinstance(event, StateRead):
-                self._seen.clear()
-            for visit in visits:
-                if not self._take(visit, self._written):
+            for number, visit in self._view.take(event):
+                if not self._take(visit, number, self._written):
                     self._leave()
                     return
         self._write_ends(self._written)
@@ -184,19 +181,18 @@ class LogForwarder:
         """Back to the record's beginning; what is written is not written again."""
         self._written = None
         self._reader = RecordReader(self._history)
-        self._states = ConfigStates()
-        self._seen: dict[str, int] = {}
+        self._view = RunView()
 
-    def _take(self, visit: Visit, written: dict[str, int]) -> bool:
-        """Write a config's next visit, unless it was written before; whether this machine still writes."""
+    def _take(self, visit: Visit, number: int, written: dict[str, int]) -> bool:
+        """Write the visit of this ``number`` among its config's, unless it was written before; whether this
+        machine still writes."""
         name = visit.unit.config
-        number = self._seen[name] = self._seen.get(name, 0) + 1
         if number <= written.get(name, 0):
             return True
         if visit.log is not None and (rows := self._rows(visit.log)):
             if not self._position.ours():
                 return False
-            config = self._states.configs[name]
+            config = self._view.state.configs[name]
             times = (visit.started, visit.ended)
             self._logger.write(Logged(name, config.hparams, rows, *times, number, parent_of(config)))
         written[name] = self._buffered[name] = number
@@ -206,7 +202,7 @@ class LogForwarder:
 
     def _write_ends(self, written: dict[str, int]) -> None:
         """Write how configs have ended, as far as that was not written before."""
-        for end in self._states.ends():
+        for end in config_ends(self._view):
             if written.get(end_of(end.config)) != end.revision:
                 if not self._position.ours():
                     self._leave()

@@ -17,13 +17,15 @@ import numpy as np
 from cerebro_elastic.checkpoint.tree import is_tensor
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
 from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
 from cerebro_elastic.reporting.card import card
-from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
+from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
 from cerebro_elastic.system.files import redacted, translated
@@ -133,17 +135,17 @@ def _remove_left(temporary: Path) -> None:
 
 
 def _pick(result: RunResult, row: ConfigResult) -> ExportedConfig:
-    state, visits = gather(result.events)
-    plan = result.spec.plan
-    ends = epoch_ends(state.configs[row.config], row.visits, plan)
-    place = row.best_epoch if row.best_epoch is not None else len(ends) - 1
-    at, ref = ends[place] if ends else (None, None)
-    if at is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
+    state, visits = result.view.state, result.view.visits
+    ends = epoch_ends(state.curves.get(row.config, ()))
+    end = ends[-1 if row.best_epoch is None else row.best_epoch] if ends else None
+    ref = end.checkpoint if end is not None else None
+    if end is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
         raise RunError(
             f"config {row.config!r} of run {result.run!r} has no state at the end of an epoch that is kept: "
             "that of its best epoch is, and that of its last one until it goes on; wait for its epoch's end"
         )
-    steps = history(row.config, state.configs, visits, plan, until=ref)
+    steps = history(row.config, state.configs, visits, result.spec.plan, until=ref)
+    at = at_end(state.configs[row.config], end)
     return ExportedConfig(row, at, ref, [visit for _, visit in steps])
 
 

@@ -9,7 +9,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
@@ -28,7 +27,7 @@ def check_curves(result: RunResult) -> Iterator[Violation | Note]:
     if not file.is_file():
         return
     written, expected = _lines(file.read_bytes()), _lines(curves_text(result.leaderboard).encode())
-    ended = any(isinstance(event, RunEnded) for event in result.events)
+    ended = result.view.state.outcome is not None
     pairs = zip_longest(written, expected) if ended else ((w, w if w in expected else None) for w in written)
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:

@@ -6,12 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.trace import in_words
-from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -21,22 +20,18 @@ from cerebro_elastic.core.model.events import (
     LeaderChanged,
     ProfileDone,
     RunEnded,
-    RunExtended,
-    RunOpened,
-    StateRead,
     UnitAssigned,
     UnitCommitted,
 )
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.origin import basis_of, origin_of
-from cerebro_elastic.core.model.run import Basis, Plan, Spec
+from cerebro_elastic.core.model.run import Basis, Spec
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.parallelism import AUTO
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import batches_in, plan_of
 from cerebro_elastic.system.files import content, locate
 from cerebro_elastic.system.words import counted
@@ -55,15 +50,18 @@ class Note:
     story: str
 
 
-def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
+def check_spec(
+    spec: Spec, recipe: Recipe, view: RunView, events: Sequence[Event]
+) -> Iterator[Violation | Note]:
     """Check the spec against the history and itself: the plan follows from the recipe, each leader has led by
     this very spec, or by that of before an extension, and each extension is in the history."""
     specs = specs_of(spec)
-    for plan, number in _plans(events):
+    for _, plan, extension in view.plans:
+        number = extension.number if extension is not None else 0
         if number < len(specs):
             what = "the plan in the spec and the one in the history"
             yield from _differ("spec", what, specs[number].plan, plan)
-    yield from _check_extensions(spec, events)
+    yield from _check_extensions(spec, view)
     for each in specs:
         yield from _check_recipe(each, recipe if each is spec else load_recipe(each.recipe, root=recipe.root))
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
@@ -78,7 +76,7 @@ def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[
         yield Violation("spec", "the users' code in the spec is not that by which anybody led the run")
     for event in leaders:
         assert event.basis is not None
-        right = replace(basis_of(specs[_extended_by(events, event.revision, spec)]), code=ours.code)
+        right = replace(basis_of(specs[_extended_by(view, event.revision, spec)]), code=ours.code)
         if replace(event.basis, code=ours.code) != right:
             yield Violation(
                 "spec",
@@ -100,10 +98,9 @@ def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
         yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
 
 
-def _check_extensions(spec: Spec, events: Sequence[Event]) -> Iterator[Violation | Note]:
+def _check_extensions(spec: Spec, view: RunView) -> Iterator[Violation | Note]:
     """Check that the extensions in the spec are those in the history. The last one may be still to come."""
-    known = [event.extension for event in events if isinstance(event, RunExtended)]
-    known += [e.state.extension for e in events if isinstance(e, StateRead) and e.state.extension is not None]
+    known = [extension for *_, extension in view.plans if extension is not None]
     for extension in known:
         if extension not in spec.extensions:
             yield Violation(
@@ -114,40 +111,28 @@ def _check_extensions(spec: Spec, events: Sequence[Event]) -> Iterator[Violation
         yield Note(f"the run is to go on to {counted(spec.plan.epochs, 'epoch')}, and has not begun to")
 
 
-def _extended_by(events: Sequence[Event], revision: int, spec: Spec) -> int:
+def _extended_by(view: RunView, revision: int, spec: Spec) -> int:
     """How often the run was extended before this revision."""
-    number = 0
-    for event in events:
-        match event:
-            case RunExtended(extension=extension) if event.revision < revision:
-                number = extension.number
-            case StateRead(state=state) if state.extension is not None and state.extended < revision:
-                number = state.extension.number
-    return min(number, len(spec.extensions))
+    numbers = [extension.number for at, _, extension in view.plans if extension is not None and at < revision]
+    return min(numbers[-1] if numbers else 0, len(spec.extensions))
 
 
 def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
     """Check the history against itself, where the machine that folds it takes any event: nothing is trained
     or decided after the run's end, and a state that was read afresh has the visits on record before it. (It
     may lack some if the store was restored from a snapshot.)"""
-    visits: dict[str, Visit] = {}
-    ended = False
+    view = RunView()
     for number, event in enumerate(events, start=1):
-        match event:
-            case StateRead(state=state, visits=read):
-                read_visits = {_key(visit): visit for visit in read}
-                lost = sum(read_visits.get(key) != visit for key, visit in visits.items())
-                if number > 1:
-                    yield Note(
-                        f"line {number}: the state was read afresh, for the store had forgotten its history "
-                        f"or was restored; {counted(lost, 'visit')} of before not in it"
-                    )
-                visits, ended = read_visits, state.outcome is not None
-            case UnitCommitted(visit=visit):
-                visits[_key(visit)] = visit
-        if ended and isinstance(event, _OVER):
+        if view.state.outcome is not None and isinstance(event, _OVER):
             yield Violation("history", f"line {number}: {type(event).__name__} comes after the run's end")
-        ended = (ended or isinstance(event, RunEnded)) and not isinstance(event, RunExtended)
+        before = view.log
+        view.take(event)
+        if view.log is not before and number > 1:
+            lost = len(before) - sum(visit in view.visits.get(visit.unit.config, ()) for visit in before)
+            yield Note(
+                f"line {number}: the state was read afresh, for the store had forgotten its history "
+                f"or was restored; {counted(lost, 'visit')} of before not in it"
+            )
 
 
 _OVER = (
@@ -163,29 +148,24 @@ _OVER = (
 """What does not happen in a run that has ended. (Nodes leave then, and give back what they have.)"""
 
 
-def _key(visit: Visit) -> str:
-    return f"{visit.unit.config} {visit.unit.epoch} {visit.index_in_epoch}"
-
-
 def check_data(
-    spec: Spec, recipe: Recipe, manifest: Manifest | None, events: Sequence[Event]
+    spec: Spec, recipe: Recipe, manifest: Manifest | None, view: RunView
 ) -> Iterator[Violation | Note]:
     """Check the visits against the dataset: the number of samples and batches of each partition."""
     if manifest is None or manifest.digest != spec.data_digest:
         why = "are not in reach" if manifest is None else "are others now"
         yield Note(f"the data at {spec.data} {why}: what visits say of samples and batches was not compared")
         return
-    state, visits = gather(events)
     plan, train = spec.plan, len(manifest.train)
     evaluations = len(manifest.valid) if plan.evaluations else 0
     if (train, evaluations) != (plan.partitions, plan.evaluations):
         yield Violation("data", f"they have {train} and {evaluations} partitions, the plan says {plan}")
         return
-    for visit in chain.from_iterable(visits.values()):
+    for visit in view.log:
         unit = visit.unit
         partitions = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
         rows = partitions[unit.partition].rows
-        size, drop_last = batches_in(recipe, manifest, state.configs[unit.config].hparams)
+        size, drop_last = batches_in(recipe, manifest, view.state.configs[unit.config].hparams)
         end = visit.skip + visit.batches
         samples = min(rows, end * size) - min(rows, visit.skip * size)
         whole = batch_count(rows, size, drop_last and unit.phase is not Phase.EVALUATE)
@@ -198,10 +178,10 @@ def check_data(
             )
 
 
-def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
+def check_rows(view: RunView) -> Iterator[Violation | Note]:
     """Check the rows that tasks logged against the visits that name them."""
     unknown = 0
-    for visit in chain.from_iterable(gather(events)[1].values()):
+    for visit in view.log:
         if visit.log is None or not visit.log_digest:
             unknown += visit.log is not None
             continue
@@ -220,16 +200,17 @@ def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
         yield Note(f"{counted(unknown, 'file')} of logged rows cannot be checked: of an earlier version")
 
 
-def check_manifests(spec: Spec, events: Sequence[Event], manifests: Manifests) -> Iterator[Violation | Note]:
+def check_manifests(
+    spec: Spec, view: RunView, events: Sequence[Event], manifests: Manifests
+) -> Iterator[Violation | Note]:
     """Check the manifests of the checkpoints at rest: each is as it was written, and has the digest and the
     origin of the visit that wrote the checkpoint. A checkpoint whose assignment has a head must bear one."""
-    state, visits = gather(events)
     assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
     silent = made_again = 0
     prefix = f"{spec.storage}/checkpoints/"
     bases = [basis_of(each) for each in specs_of(spec)]
     known = {bases[-1].code, *_codes(events)}
-    for visit in chain.from_iterable(visits.values()):
+    for visit in view.log:
         name = visit.output.url.removeprefix(prefix)
         if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
             yield Violation("checkpoints", f"{visit.output.url} of {in_words(visit.unit)} is not in {prefix}")
@@ -247,8 +228,8 @@ def check_manifests(spec: Spec, events: Sequence[Event], manifests: Manifests) -
                 yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
             continue
         made_again += visit.attempt in assigned and origin.record is None
-        hparams = state.configs[visit.unit.config].hparams
-        basis = bases[_extended_by(events, visit.attempt, spec)]
+        hparams = view.state.configs[visit.unit.config].hparams
+        basis = bases[_extended_by(view, visit.attempt, spec)]
         if origin.record is None and origin.basis.spec in [later.spec for later in bases]:
             basis = origin.basis  # it was made again, perhaps after an extension
         expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
@@ -270,16 +251,6 @@ def check_manifests(spec: Spec, events: Sequence[Event], manifests: Manifests) -
 
 def _codes(events: Sequence[Event]) -> set[str]:
     return {e.basis.code for e in events if isinstance(e, LeaderChanged) and e.basis is not None}
-
-
-def _plans(events: Sequence[Event]) -> Iterator[tuple[Plan, int]]:
-    """The plans in the history, and how often the run had been extended then."""
-    for event in events:
-        match event:
-            case RunOpened(plan=plan):
-                yield plan, 0
-            case StateRead(state=state) if state.plan is not None:
-                yield state.plan, state.extension.number if state.extension is not None else 0
 
 
 def _of(basis: Basis) -> str:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
-from cerebro_elastic.reporting.results import ConfigResult, config_result, gather
+from cerebro_elastic.reporting.results import ConfigResult, config_result
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.system.files import locate, read
@@ -119,7 +120,6 @@ def compare_results(
     result: RunResult, config: str, replayed: Sequence[ReplayedVisit]
 ) -> Iterator[Difference]:
     """Where the recorded results of a config are not those that follow from its visits as ``replayed``."""
-    state, _ = gather(result.events)
     visits = [
         replace(
             again.visit,
@@ -131,7 +131,8 @@ def compare_results(
         if again.visit.unit.config == config
     ]
     recorded, objective = result.config(config), result.recipe.objective
-    derived = config_result(state.configs[config], visits, result.spec.plan, objective.metric, objective.mode)
+    own = ConfigHistory.of(result.view.state.configs[config], visits, result.spec.plan)
+    derived = config_result(own.config, own.curve, visits, objective.metric, objective.mode)
     values = {
         f"best {objective.metric}": (recorded.best, derived.best),
         "epoch of the best": (recorded.best_epoch, derived.best_epoch),
@@ -158,9 +159,9 @@ def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
 
 def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]]]:
     """The visits that led to the present state of ``config``, by unit. A unit that was split has several."""
-    state, visits = gather(result.events)
+    configs, visits = result.view.state.configs, result.view.visits
     unit: list[tuple[Config, Visit]] = []
-    for at, visit in history(result.config(config).config, state.configs, visits, result.spec.plan):
+    for at, visit in history(result.config(config).config, configs, visits, result.spec.plan):
         if unit and (unit[-1][1].whole or not _takes_up(visit, unit[-1][1])):
             yield unit
             unit = []

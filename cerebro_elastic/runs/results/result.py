@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
@@ -18,7 +19,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
-from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
+from cerebro_elastic.reporting.results import ConfigResult, leaderboard, logged_metrics
 from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
@@ -102,7 +103,7 @@ class RunResult:
         default what it has found by now."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
-        for name in ("leaderboard", "configs", "_heads"):
+        for name in ("view", "leaderboard", "configs", "_heads"):
             vars(earlier).pop(name, None)
         earlier.exactness = exactness or self.exactness
         return earlier
@@ -132,10 +133,15 @@ class RunResult:
         return load_recipe(self.spec.recipe, root=self.spec.root)
 
     @cached_property
+    def view(self) -> RunView:
+        """The run after all its events."""
+        return RunView(self.events)
+
+    @cached_property
     def leaderboard(self) -> list[ConfigResult]:
         """All configs, the best first by the recipe's objective."""
         objective = self.recipe.objective
-        return leaderboard(self.events, objective.metric, objective.mode)
+        return leaderboard(self.view, objective.metric, objective.mode)
 
     @property
     def best(self) -> ConfigResult:
@@ -143,7 +149,7 @@ class RunResult:
         one."""
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
-            logged = sorted({name for row in self.leaderboard for metrics in row.curve for name in metrics})
+            logged = logged_metrics(self.leaderboard)
             metric = self.recipe.objective.metric
             raise RunError(
                 f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; logged so far: "
@@ -202,12 +208,12 @@ class RunResult:
         except ImportError as exc:
             raise MissingExtra("curves need matplotlib: pip install 'cerebro-elastic[plots]'") from exc
         name = self.recipe.objective.metric if metric is None else metric
-        logged = {key for row in self.leaderboard for values in row.curve for key in values}
+        logged = logged_metrics(self.leaderboard)
         if name not in logged:
             raise RunError(f"no config of run {self.run!r} has logged {name!r}; {did_you_mean(name, logged)}")
         axes = ax if ax is not None else pyplot.subplots()[1]
         for row in self.leaderboard:
-            epochs = range(row.behind + 1, row.behind + len(row.curve) + 1)
+            epochs = range(row.behind + 1, row.epochs + 1)
             values = [epoch.get(name, math.nan) for epoch in row.curve]
             axes.plot(epochs, values, marker=".", label=f"{row.config} {hparams_text(row.hparams)}")
         axes.set_xlabel("epoch")
@@ -280,7 +286,7 @@ def load_picked(
         try:
             return result, picked, checkpoint.load(ref)
         except DamagedCheckpoint as damaged:
-            if gather(result.events)[0].outcome is not None:
+            if result.view.state.outcome is not None:
                 raise
             if time.monotonic() > until:
                 raise RunError(

@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 
 if TYPE_CHECKING:
     import pandas
@@ -114,10 +114,8 @@ class ResultGrid(Sequence[Result]):
             if (values := _values(row, metric, finite=filter_nan_and_inf))
         }
         if not scores:
-            logged = sorted({name for row in self._rows for epoch in row.curve for name in epoch})
-            raise RunError(
-                f"no config of run {self._run!r} has a value of {metric!r}; {did_you_mean(metric, logged)}"
-            )
+            near = did_you_mean(metric, logged_metrics(self._rows))
+            raise RunError(f"no config of run {self._run!r} has a value of {metric!r}; {near}")
         place: int = best(scores, key=scores.__getitem__)
         return self._results[place]
 
@@ -166,7 +164,7 @@ def _result(row: ConfigResult) -> Result:
 
 
 def _values(row: ConfigResult, metric: str, *, finite: bool) -> list[float]:
-    values = [epoch[metric] for epoch in row.curve if metric in epoch]
+    values = [value for _, value in row.values(metric)]
     return [value for value in values if math.isfinite(value)] if finite else values
 
 

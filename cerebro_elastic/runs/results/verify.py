@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
     CheckpointError,
@@ -30,7 +27,6 @@ from cerebro_elastic.errors import (
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import changed_code
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
@@ -91,7 +87,7 @@ def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
     are now, for about ``seconds`` seconds at most. ``None`` if the history is not sound, or if scheduler or
     search are not installed here."""
     events, until = result.events, time.monotonic() + seconds
-    if any(_foldable(events)):
+    if any(_foldable(result)):
         return None
     try:
         policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
@@ -105,7 +101,7 @@ def _findings(
     result: RunResult, head: str | None, export: Path | None, seconds: float
 ) -> Iterator[Violation | Note]:
     spec, events = result.spec, result.events
-    impossible = list(_foldable(events))
+    impossible = list(_foldable(result))
     yield from impossible
     manifests = _manifests(spec)
     origins = [m.origin for m in manifests.values() if not isinstance(m, DamagedCheckpoint)]
@@ -123,10 +119,10 @@ def _findings(
     yield from _best_readable(result, origins)
     manifest = manifest_of(spec)
     yield from record_checks.check_history(events)
-    yield from record_checks.check_spec(spec, result.recipe, events)
-    yield from record_checks.check_data(spec, result.recipe, manifest, events)
-    yield from record_checks.check_rows(events)
-    yield from record_checks.check_manifests(spec, events, manifests)
+    yield from record_checks.check_spec(spec, result.recipe, result.view, events)
+    yield from record_checks.check_data(spec, result.recipe, manifest, result.view)
+    yield from record_checks.check_rows(result.view)
+    yield from record_checks.check_manifests(spec, result.view, events, manifests)
     if not result.from_store:
         yield from output_checks.check_curves(result)
         yield from output_checks.check_report(result)
@@ -175,8 +171,7 @@ def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note
             "another machine led then, or the state was read afresh"
         )
     if record_chain.rewound(result.events):
-        visits = chain.from_iterable(gather(result.events)[1].values())
-        urls = {visit.output.url for visit in visits}
+        urls = {visit.output.url for visit in result.view.log}
         prefix = f"{result.spec.storage}/checkpoints/"
         manifests = {name: found for name, found in manifests.items() if prefix + name in urls}
     whole = (found for found in manifests.values() if not isinstance(found, DamagedCheckpoint))
@@ -225,15 +220,12 @@ def _versions(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
     return (event.versions for event in events if isinstance(event, LeaderChanged) and event.versions)
 
 
-def _foldable(events: Sequence[Event]) -> Iterator[Violation]:
+def _foldable(result: RunResult) -> Iterator[Violation]:
     """Whether each event is possible where it stands."""
-    state = State()
-    for event in events:
-        try:
-            state = fold(state, event)
-        except (IllegalEvent, KeyError) as error:
-            yield Violation("history", str(error))
-            return
+    try:
+        _ = result.view
+    except (IllegalEvent, KeyError) as error:
+        yield Violation("history", str(error))
 
 
 def _manifests(spec: Spec) -> Manifests:

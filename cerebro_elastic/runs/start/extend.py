@@ -9,7 +9,6 @@ from pathlib import Path
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.control.extension import Wish, extended
@@ -95,14 +94,14 @@ def extend(
 def planned(result: RunResult, wish: Wish) -> Spec:
     """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
     process of its own, and nothing is changed. Raises ``RunError`` as ``extend``."""
-    if not has_ended(result.events, result.spec):
+    if not has_ended(result.view.state, result.spec):
         raise RunError(
             f"run {result.run!r} has not ended: only then can it be extended; if nobody runs it, the command "
             "that started it goes on with it"
         )
     after = extended(result, wish)
-    state, _ = gather(result.events)
-    going_on = {name: state.configs[name] for name in after.extensions[-1].configs}
+    configs = result.view.state.configs
+    going_on = {name: configs[name] for name in after.extensions[-1].configs}
     check_lengths(result.spec, going_on, after.plan.epochs)
     return after
 

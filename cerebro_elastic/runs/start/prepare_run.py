@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import may_go_on
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import Event, RunEnded, RunExtended, StateRead
 from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.run import Spec
@@ -63,23 +63,16 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    events = list(read_journal(folder.history)) if folder.history.exists() else []
-    return bool(events) and has_ended(events, folder.read_spec())
+    if not folder.history.exists():
+        return False
+    state = RunView(read_journal(folder.history)).state
+    return state.outcome is not None and has_ended(state, folder.read_spec())
 
 
-def has_ended(events: Iterable[Event], spec: Spec) -> bool:
-    """Whether the run of these events has ended, and its ``spec`` has no extension that is still to come."""
-    ended, number = False, 0
-    for event in events:
-        match event:
-            case RunEnded():
-                ended = True
-            case RunExtended(extension=extension):
-                ended, number = False, extension.number
-            case StateRead(state=state):
-                ended = state.outcome is not None
-                number = state.extension.number if state.extension is not None else 0
-    return ended and number == len(spec.extensions)
+def has_ended(state: State, spec: Spec) -> bool:
+    """Whether the run has ended, and its ``spec`` has no extension that is still to come."""
+    number = state.extension.number if state.extension is not None else 0
+    return state.outcome is not None and number == len(spec.extensions)
 
 
 def extend_folder(folder: RunFolder, extended: Spec) -> Spec:

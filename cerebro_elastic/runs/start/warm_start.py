@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.recipes.search import KnownConfig, Start
-from cerebro_elastic.reporting.results import ConfigResult, gather
+from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.criterion import criteria_of
@@ -67,7 +67,7 @@ def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
         "checkpoint": ref.url,
         "digest": ref.digest,
         "bytes": ref.bytes,
-        "epoch": row.behind + row.best_epoch + 1,
+        "epoch": row.best_at,
         "hparams": dict(row.hparams),
     }
 
@@ -90,7 +90,7 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
         return
     other, comparable = _run(known, home, where), 0
     metrics = [objective.metric for objective in criteria_of(recipe)]
-    configs = gather(other.events)[0].configs
+    configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
         curve = [_finite(logged, metrics) for logged in row.curve]
@@ -103,7 +103,7 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
                 "space": configs[row.config].origin.get("space", {}),
             }
     if not comparable:
-        logged = {name for row in other.leaderboard for point in row.curve for name in point}
+        logged = logged_metrics(other.leaderboard)
         raise RecipeError(
             f"{where}: no config of run {other.run!r} has a value of {' and '.join(metrics)}, by which this "
             f"search compares; {did_you_mean(metrics[0], logged)}"

@@ -109,7 +109,7 @@ function rectangle(context, paint, node, bar, pointed) {
 
 function quarantines(context, paint) {
   const { x, left } = view;
-  for (const [node, begin, end] of section("run").quarantines ?? []) {
+  for (const { node, start: begin, end } of section("run").quarantines ?? []) {
     if (!lanes.has(node) || end < view.begin) continue;
     const from = Math.max(left, x(begin));
     context.globalAlpha = 0.25;
@@ -124,9 +124,9 @@ function quarantines(context, paint) {
 }
 
 function marks(context, paint) {
-  for (const [at, , node, fault] of section("run").health?.marks ?? []) {
-    if (at < view.begin) continue;
-    const [px, y] = [view.x(at), lanes.has(node) ? TOP + lanes.get(node) * ROW + 1 : 4];
+  for (const { at: moment, node, fault } of section("run").health?.marks ?? []) {
+    if (moment < view.begin) continue;
+    const [px, y] = [view.x(moment), lanes.has(node) ? TOP + lanes.get(node) * ROW + 1 : 4];
     context.fillStyle = fault ? paint.fault : paint.event;
     context.strokeStyle = paint.panel;
     context.beginPath();
@@ -146,8 +146,8 @@ function at(event) {
   const time = view.begin + ((px - view.left) / (view.width - view.left - 10)) * (view.end - view.begin);
   const node = [...lanes.keys()][Math.floor((py - TOP + 4) / ROW)];
   const since = (moment) => clock(moment - view.origin);
-  const mark = (section("run").health?.marks ?? []).find(([moment, , of]) => Math.abs(view.x(moment) - px) < 6 && (of === node || (py < TOP && !lanes.has(of))));
-  if (mark) return { text: `about ${since(mark[0])}: ${mark[1]}`, config: null };
+  const mark = (section("run").health?.marks ?? []).find((each) => Math.abs(view.x(each.at) - px) < 6 && (each.node === node || (py < TOP && !lanes.has(each.node))));
+  if (mark) return { text: `about ${since(mark.at)}: ${mark.text}`, config: null };
   if (node === undefined || px < view.left) return null;
   const unit = section("nodes")[node]?.unit;
   if (unit && time >= unit.began) return { config: unit.config, text: `${unit.config} epoch ${unit.epoch} partition ${unit.partition} on ${node}, for ${clock(now() - unit.began)} so far${unit.expected ? ` of about ${clock(unit.expected)}` : ""}` };

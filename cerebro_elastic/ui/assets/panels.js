@@ -72,8 +72,9 @@ function nodeTable() {
     const doing = !node ? "not there" : node.stalled ? `stalled: ${node.stalled}` : node.quarantined ? `quarantined: ${node.quarantined}` : node.unit ? `${node.unit.config} epoch ${node.unit.epoch}, partition ${node.unit.partition}${node.unit.strategy ? ` by ${node.unit.strategy}` : ""}` : node.starting ? "starting" : "idle";
     const drain = !node ? null : actionButton(node.leaving ? "leaves" : "Let it leave", whyNot("drain", node), () => askToDrain(name, node));
     if (drain) drain.dataset.drain = name;
-    const parts = ["training", "hops", "profiling", "lost", "quarantined", "idle"];
-    const bar = share && h("span", { class: "shares", role: "img", "aria-label": parts.map((part) => `${part} ${percent(share[part] / share.present)}`).join(", ") }, parts.slice(0, -1).map((part) => { const i = h("i", { class: part === "hops" ? "hopping" : part, "data-tip": `${name}: ${part} ${percent(share[part] / share.present)}` }); i.style.width = `${(100 * share[part]) / (share.present || 1)}%`; return i; }));
+    const parts = ["training", "hopping", "profiling", "lost", "quarantined", "idle"];
+    const word = (part) => (part === "hopping" ? "hops" : part);
+    const bar = share && h("span", { class: "shares", role: "img", "aria-label": parts.map((part) => `${word(part)} ${percent(share[part] / share.present)}`).join(", ") }, parts.slice(0, -1).map((part) => { const i = h("i", { class: part, "data-tip": `${name}: ${word(part)} ${percent(share[part] / share.present)}` }); i.style.width = `${(100 * share[part]) / (share.present || 1)}%`; return i; }));
     return h("tr", { class: node?.stalled || node?.quarantined ? "fault" : null },
       h("td", { class: "whole" }, name), h("td", { class: "whole" }, (node ?? share).host), h("td", { class: "whole" }, (node ?? share).hardware), there ? h("td", { class: "wide" }, doing, node?.saves ? h("small", {}, ` saves ${node.saves}`) : null) : null,
       h("td", { class: "n" }, share ? String(share.visits) : "–"), h("td", { class: "n" }, share ? percent(share.training / share.present) : "–"), h("td", { class: "n" }, share ? percent(share.idle / share.present) : "–"), h("td", {}, bar), there ? h("td", {}, drain) : null);
@@ -103,7 +104,7 @@ function health() {
       share === null ? null : h("li", {}, `${percent(share)} of the nodes' time was idle.`),
       spec?.storage ? h("li", {}, "States are kept at ", h("code", {}, spec.storage), ".") : null,
       all.live ? h("li", {}, all.leader ? `${all.leader} leads the run.` : "No controller leads the run at this moment.") : null),
-    ...(found.marks.length ? [h("h3", {}, "What happened"), h("div", { class: "scroll events" }, h("table", {}, h("tbody", {}, [...found.marks].reverse().map(([at, text, , fault]) => h("tr", { class: fault ? "fault" : null }, h("td", { class: "n narrow" }, `about ${clock(at - began)}`), h("td", {}, text)))))), found.earlier ? h("p", { class: "soft" }, `and ${found.earlier} before.`) : null].filter(Boolean) : []));
+    ...(found.marks.length ? [h("h3", {}, "What happened"), h("div", { class: "scroll events" }, h("table", {}, h("tbody", {}, [...found.marks].reverse().map(({ at, text, fault }) => h("tr", { class: fault ? "fault" : null }, h("td", { class: "n narrow" }, `about ${clock(at - began)}`), h("td", {}, text)))))), found.earlier ? h("p", { class: "soft" }, `and ${found.earlier} before.`) : null].filter(Boolean) : []));
 }
 
 function space() {
@@ -115,10 +116,10 @@ function space() {
   lines.sort((a, b) => (a.classList.contains("k0") ? 0 : 1) - (b.classList.contains("k0") ? 0 : 1));
   const inner = s("svg", { viewBox: `0 0 ${axes.width} ${axes.height}`, width: "100%", height: axes.height, preserveAspectRatio: "none" }, lines);
   const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
-  const marks = axes.axes.flatMap(([name, x, log, ticks], index) => [
+  const marks = axes.axes.flatMap(({ name, x, log, ticks }, index) => [
     s("line", { class: "axis", x1: `${x}%`, x2: `${x}%`, y1: axes.top, y2: axes.bottom }),
     s("text", { x: `${x}%`, y: axes.top - 14 - 16 * (index % axes.rows), class: index ? "mid name" : "name", "data-tip": name }, `${cut(name, axes.rows * axes.letters)}${log ? " (log)" : ""}`),
-    ...ticks.map(([at, text]) => s("text", { x: `${x}%`, dx: 6, y: at + 4, class: "halo", "data-tip": text }, cut(text, axes.letters))),
+    ...ticks.map(({ at, text }) => s("text", { x: `${x}%`, dx: 6, y: at + 4, class: "halo", "data-tip": text }, cut(text, axes.letters))),
   ]);
   const svg = s("svg", { id: "coordinates", height: axes.height, role: "img", "aria-label": "Parallel coordinates of hyper-parameters and the objective" }, inner, marks);
   svg.style.minWidth = `${axes.least * (axes.axes.length - 1)}px`;
@@ -149,11 +150,11 @@ function traffic() {
   const { traffic: found, spec } = section("run");
   const place = $("traffic-body");
   if (!found) { place.replaceChildren(h("p", { class: "empty" }, "Nothing was moved yet.")); return; }
-  const own = found.methods[0]?.[2] || 0;
-  const most = Math.max(...found.methods.map(([, , count]) => count), 1);
+  const own = found.communication[0]?.bytes || 0;
+  const most = Math.max(...found.communication.map((cost) => cost.bytes), 1);
   place.replaceChildren(
     h("p", {}, `${plural(found.hops, "hop")} brought ${bytes(found.hopped)} of states to the nodes that trained on; ${found.stays} times a config went on where it was. ${bytes(found.written)} of states were written. `, found.dataset === null ? `The dataset at ${spec?.data || "?"} is out of reach from here, so methods that copy it are left out.` : `The dataset has ${bytes(found.dataset)}; the hosts read ${bytes(found.read)} of it.`, found.data ? ` Data: ${found.data}.` : ""),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "the same training by"), h("th", { class: "n" }, "would move"), h("th", { class: "n" }, "against hopping"), h("th", {}, h("span", { class: "hidden" }, "as a bar")))), h("tbody", {}, found.methods.slice(0, METHODS).map(([name, formula, count], index) => {
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "the same training by"), h("th", { class: "n" }, "would move"), h("th", { class: "n" }, "against hopping"), h("th", {}, h("span", { class: "hidden" }, "as a bar")))), h("tbody", {}, found.communication.slice(0, METHODS).map(({ name, formula, bytes: count }, index) => {
       const bar = h("i", { class: index ? "" : "own" });
       bar.style.width = `${Math.max(0.5, (100 * count) / most)}%`;
       return h("tr", {}, h("td", { "data-tip": formula }, name), h("td", { class: "n" }, bytes(count)), h("td", { class: "n" }, own ? `${number(count / own)}×` : "–"), h("td", { class: "track-cell" }, h("span", { class: "track" }, bar)));

@@ -44,7 +44,7 @@ function draw() {
   const configs = section("configs");
   const rows = ranking().map((config) => [config, configs[config]]).reverse(); // the best in front
   const names = [...new Set(rows.flatMap(([, row]) => Object.keys(row.hparams)))];
-  const logarithmic = new Set((section("run").axes?.axes ?? []).filter(([, , log]) => log).map(([name]) => name));
+  const logarithmic = new Set((section("run").axes?.axes ?? []).filter((axis) => axis.log).map((axis) => axis.name));
   const figures = names.map((name) => [name, rows.filter(([, row]) => name in row.hparams)])
     .filter(([name, having]) => new Set(having.map(([, row]) => text(row.hparams[name]))).size > 1).slice(0, MOST)
     .map(([name, having]) => slice(name, having, logarithmic.has(name)));

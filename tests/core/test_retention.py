@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 
@@ -33,8 +34,9 @@ PLAN = Plan("run", partitions=2, epochs=9)
 
 
 def gone(visits: list[Visit], plan: Plan = PLAN, mode: str = "min") -> list[str]:
-    found = collectable(visits, plan, "loss", "max" if mode == "max" else "min")
-    return [found.url.removeprefix("memory://c/") for found in found]
+    kept = ConfigHistory.of(Config("c0", {}), visits, plan).kept("loss", mode)
+    written = dict.fromkeys(visit.output.url for visit in visits if visit.unit.phase is Phase.TRAIN)
+    return [url.removeprefix("memory://c/") for url in written if url not in kept]
 
 
 def test_two_checkpoints_or_fewer_are_all_kept() -> None:
