@@ -17,8 +17,8 @@ from cerebro_elastic.data.column_batches import (
     padded_rows,
     single_rows,
 )
-from cerebro_elastic.data.dataset_factory import ROW
 from cerebro_elastic.data.loader_settings import LENGTHS, LoaderSettings
+from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.opened_rows import opened
 from cerebro_elastic.data.partition import Partition, in_file
 from cerebro_elastic.data.ragged import Index, Ragged

@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.manifest import Column
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, brief, did_you_mean
 from cerebro_elastic.system.files import CHUNK
 from cerebro_elastic.system.words import counted
-
-if TYPE_CHECKING:
-    from cerebro_elastic.data.sources import Columns
 
 FEATURES = "features"
 """The name of the matrix that a ``Selection`` makes."""

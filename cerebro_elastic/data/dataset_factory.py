@@ -19,9 +19,6 @@ from cerebro_elastic.system.words import counted
 if TYPE_CHECKING:
     from cerebro_elastic.data.datasets import NumberedDatasets
 
-ROW = "row"
-"""The column with the numbers of rows."""
-
 _KEPT = 2
 """The number of datasets with different arguments that stay in memory: for the present unit and the one
 before."""

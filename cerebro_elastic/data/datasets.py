@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, default_collate
 
-from cerebro_elastic.data.dataset_factory import ROW
-from cerebro_elastic.data.manifest import SPLITS, Split
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.manifest import ROW, SPLITS, Split
+from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError, TaskError
 
 _WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}

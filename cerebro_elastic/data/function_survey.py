@@ -11,9 +11,9 @@ import numpy as np
 
 from cerebro_elastic.data.batch_maker import BatchMaker, BatchRows
 from cerebro_elastic.data.column_batches import augmented_rows, decoded_rows, equal_rows
-from cerebro_elastic.data.dataset_factory import ROW
 from cerebro_elastic.data.kept_state import kept_state
 from cerebro_elastic.data.loader_settings import LoaderSettings
+from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.record_format import encoded

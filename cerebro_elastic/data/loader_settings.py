@@ -7,28 +7,27 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from cerebro_elastic.data.batch_arrays import Arrays
 from cerebro_elastic.data.column_batches import RowFunction, check_kinds, check_pad_values
-from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
-from cerebro_elastic.data.manifest import Column
+from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.manifest import ROW, Column
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.system import arguments
 
-LAYOUTS = ("tuple", "dict")
-RAGGED = ("pad", "list")
 LENGTHS = "_lengths"
 """Behind a column's name: the lengths of its rows."""
 
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How batches are made. Raises ``RecipeError`` for values out of range."""
+    """How batches are made. Raises ``RecipeError`` for a batch size that a config sets out of range, and for
+    settings that do not fit together."""
 
     batch_size: int
     """Rows of a batch; a partition's last one may be shorter."""
-    layout: str = "tuple"
+    layout: Literal["tuple", "dict"] = "tuple"
     """``tuple``: the columns in the manifest's order (a lone column's tensor as it is); ``dict``: by column
     name."""
     shuffle: bool = True
@@ -48,7 +47,7 @@ class LoaderSettings:
     """Whether batches come in page-locked memory, from where a GPU takes them faster."""
     drop_last: bool = False
     """Whether a training partition's short last batch is left out."""
-    ragged: str = "pad"
+    ragged: Literal["pad", "list"] = "pad"
     """What a column of sequences of varying length is: ``pad``: a tensor, padded to the longest row of the
     batch (on all ranks alike), followed by the rows' lengths (``dict``: ``name_lengths``); ``list``: a list
     of tensors, without lengths. With ``collate``, each row has its sequence."""
@@ -70,16 +69,6 @@ class LoaderSettings:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1")
-        if self.valid_batch_size is not None and self.valid_batch_size < 1:
-            raise RecipeError(f"valid_batch_size is {self.valid_batch_size}: it must be at least 1")
-        if self.workers < 0:
-            raise RecipeError(f"workers is {self.workers}: it must be 0 (none) or more")
-        if self.prefetch < 1:
-            raise RecipeError(f"prefetch is {self.prefetch}: it must be at least 1")
-        if self.layout not in LAYOUTS:
-            raise RecipeError(f"layout is {self.layout!r}: {did_you_mean(self.layout, LAYOUTS)}")
-        if self.ragged not in RAGGED:
-            raise RecipeError(f"ragged is {self.ragged!r}: {did_you_mean(self.ragged, RAGGED)}")
         if self.bucket is not None and not self.shuffle:
             raise RecipeError("bucket shuffles the batches: leave it out, or set shuffle: true")
         if self.workers:

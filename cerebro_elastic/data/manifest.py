@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.errors import DataError
@@ -28,6 +31,9 @@ _PLAIN = (("kind", "rows"), ("length", None))
 """Fields with the values that they have for plain columns."""
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+ROW = "row"
+"""The column of a user's dataset: the numbers of its rows."""
 
 _OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader", "class_counts", "sample_weight")
 """Fields that a manifest leaves out if they are empty, as manifests before them did."""
@@ -222,3 +228,18 @@ def _parse(text: bytes, name: str) -> Manifest:
             "prepare the dataset again"
         )
     return manifest
+
+
+def column_path(split: Split, index: int, column: str, part: str = "") -> str:
+    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
+    an ``@`` in it there."""
+    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What a ``.npy`` file begins with; the array's bytes follow."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()

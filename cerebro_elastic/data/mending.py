@@ -4,7 +4,7 @@ out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.column_checks import rows_in
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.data.row_function import BadRow
-from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
-
-Fill: TypeAlias = Mapping[str, str | int | float | bool]
-"""By column, the value of rows that have none."""
 
 _EXACT = 2**53
 """Up to here float64 has every whole number."""
@@ -26,7 +22,9 @@ _SHOWN = 3
 """The number of bad rows that a message names."""
 
 
-def filled(columns: Columns, fill: Fill, like: Columns | None = None) -> Columns:
+def filled(
+    columns: Columns, fill: Mapping[str, str | int | float | bool], like: Columns | None = None
+) -> Columns:
     """The columns, where ``None`` and NaN are replaced. Whole numbers stay whole, unless ``like`` has floats.
 
     Raises ``DataError`` for a column that does not exist, or a value that does not suit it.

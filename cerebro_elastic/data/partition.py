@@ -3,7 +3,6 @@ when they are taken out."""
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,12 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.mapped import Array, MappedArray, forget_checks
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.row_sums import Sums, row_sums
@@ -152,18 +149,3 @@ def sample_order(seed: int, epoch: int, partition: int, rows: int, shuffle: bool
         return np.arange(rows, dtype=np.int64)
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch, partition])))
     return generator.permutation(rows)
-
-
-def column_path(split: Split, index: int, column: str, part: str = "") -> str:
-    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
-    an ``@`` in it there."""
-    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"
-
-
-def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a ``.npy`` file begins with; the array's bytes follow."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-    return header.getvalue()

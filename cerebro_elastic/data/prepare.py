@@ -21,27 +21,30 @@ from cerebro_elastic.data.manifest import (
     Manifest,
     PartitionFiles,
     Split,
+    column_path,
     is_prepared,
+    npy_header,
     read_manifest,
 )
-from cerebro_elastic.data.mending import BadPictures, Fill, filled
-from cerebro_elastic.data.partition import column_path, npy_header
-from cerebro_elastic.data.ragged import Varying, as_ragged, offsets_of
+from cerebro_elastic.data.mending import BadPictures, filled
+from cerebro_elastic.data.ragged import Columns, Varying, as_ragged, offsets_of
 from cerebro_elastic.data.row_function import REPORT, SAMPLE
 from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.data.selection import Selection
-from cerebro_elastic.data.sources import Columns, Source
-from cerebro_elastic.data.split_rules import SplitRules
+from cerebro_elastic.data.settings import PrepareSettings
+from cerebro_elastic.data.split_rules import row_keys
 from cerebro_elastic.data.splits import (
     HELD_OUT,
     HeldOut,
     Index,
     PartitionRows,
+    Sources,
     deal_rows,
     own_splits,
     read_splits,
 )
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
@@ -61,65 +64,46 @@ _WRITERS = 4
 """Partitions that are written at once; each has a few chunks in memory."""
 
 
-def prepare(
-    source: Source,
+def prepare_columns(
+    sources: Sources,
     destination: str,
+    settings: PrepareSettings,
     *,
-    partitions: int,
-    seed: int,
-    valid: float | Source = 0.0,
     valid_partitions: int = 1,
-    test: float | Source = 0.0,
-    labels: tuple[str, ...] = (),
-    selection: Selection = Selection(),  # noqa: B008  # frozen
     datasets: Mapping[str, int] = MappingProxyType({}),
     loader: Mapping[str, int | bool] = MappingProxyType({}),
-    rules: SplitRules = SplitRules(),  # noqa: B008  # frozen
-    count_classes: str | None = None,
-    fill: Fill = MappingProxyType({}),
-    max_bad_rows: float = 0,
 ) -> Manifest:
-    """Write ``source`` as a dataset; the same input gives the same bytes.
+    """Write a dataset; the same input gives the same bytes.
 
     A destination that holds this very dataset is reused, one that holds another is refused.
 
     Args:
-        source: The rows.
+        sources: What it is read from.
         destination: The dataset's URL.
-        partitions: Number of training partitions, to which the shuffled rows are dealt; their sizes differ by
-            at most one.
-        seed: The seed of the shuffle.
-        valid: Validation data: a fraction of the shuffled rows, or a source of their own in its order.
-            Validation data that a source function returns override a fraction.
+        settings: How it is made. The shuffled rows are dealt to partitions whose sizes differ by at most one;
+            bad rows are left out, counted, and sampled in ``report.json``.
         valid_partitions: Number of validation partitions.
-        test: Test data, for after the run; as ``valid``.
-        labels: The columns that may not hold NaN or infinite values; by default all.
-        selection: Which columns are used, and how.
-        datasets: Of a user's datasets, by split, how many rows they have, if ``source`` has their numbers.
+        datasets: Of a user's datasets, by split, how many rows they have, if the source has their numbers.
         loader: What of the batches is settled by the loader that they came with.
-        rules: Which rows the shares for validation and test are.
-        count_classes: A column of class numbers. The manifest gets the training rows of each class.
-        fill: By column of the source, the value of rows that have none.
-        max_bad_rows: How many rows may have a picture that cannot be opened; below 1, the share of them. They
-            are left out, counted, and sampled in ``report.json``.
 
     Raises:
         DataError: The input cannot be used.
         DiskFull: There is no space.
     """
-    with seeded(seed):
-        named = selection.named
-        others = (*fill, *labels, rules.stratify or "", rules.split_by or "", count_classes or "")
-        wanted = None if named is None else named.union(others)
-        given, *held_out_data = read_splits(source, valid, test, wanted)
-    bad = BadPictures(max_bad_rows)
+    selection, labels, fill = Selection(settings), settings.labels, settings.fill
+    with seeded(settings.seed):
+        wanted = named_columns(dict(settings))
+        if wanted is not None and settings.count_classes is not None:
+            wanted |= {settings.count_classes}
+        given, *held_out_data = read_splits(sources, wanted)
+    bad = BadPictures(settings.max_bad_rows)
     given = filled(bad.without(given, "train"), fill)
     held_out_data = [
         data if isinstance(data, float) else filled(bad.without(data, split), fill, given)
         for split, data in zip(HELD_OUT, held_out_data, strict=True)
     ]
     check_lengths(given, "the training data")
-    keys = rules.keys(given, own_splits(*held_out_data))
+    keys = row_keys(settings, given, own_splits(*held_out_data))
     vocabulary = selection.vocabulary(given, "the training data")
 
     def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
@@ -134,19 +118,19 @@ def prepare(
         split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
         for (split, what), data in zip(HELD_OUT.items(), held_out_data, strict=True)
     }
-    numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
-    dealt = deal_rows(train, held_out, numbers, seed, keys)
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": valid_partitions}
+    dealt = deal_rows(train, held_out, numbers, settings.seed, keys)
     described = Manifest(
         columns_of(train),
         (),
         (),
-        seed,
+        settings.seed,
         vocabulary=vocabulary,
         features=selection.feature_names(given),
         datasets=dict(datasets),
         loader=dict(loader),
-        class_counts={} if count_classes is None else {count_classes: class_counts(count_classes, dealt)},
-        sample_weight=selection.sample_weight or "",
+        class_counts={name: class_counts(name, dealt) for name in (settings.count_classes,) if name},
+        sample_weight=settings.sample_weight or "",
     )
     manifest = _store(destination, described, dealt)
     if bad.rows:

@@ -39,10 +39,10 @@ from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.row_columns import check_not_empty, common
 from cerebro_elastic.data.row_function import REPORT, SAMPLE, BadRow, Rows
 from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
-from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
-from cerebro_elastic.data.sources import Source
-from cerebro_elastic.data.split_rules import SplitRules
-from cerebro_elastic.data.splits import PartitionRows, deal_rows, own_splits, read_splits
+from cerebro_elastic.data.settings import PrepareSettings
+from cerebro_elastic.data.shared_jobs import Job, JobRecord, do_all, record_of
+from cerebro_elastic.data.split_rules import row_keys
+from cerebro_elastic.data.splits import HeldOut, PartitionRows, Sources, deal_rows, own_splits, read_splits
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
@@ -149,60 +149,48 @@ class ChunkRecords:
 
 
 def prepare_rows(
-    source: Source,
-    function: str,
+    sources: Sources,
     destination: str,
+    settings: PrepareSettings,
     *,
     root: Path,
-    partitions: int,
-    seed: int,
-    valid: float | Source = 0.0,
-    test: float | Source = 0.0,
-    labels: Sequence[str] = (),
-    workers: int | None = None,
-    bad: float = 0,
-    share: MachineShare = MachineShare(),  # noqa: B008  # frozen
     show: Callable[[RowProgress], None] = lambda _progress: None,
-    rules: SplitRules = SplitRules(),  # noqa: B008  # frozen
 ) -> Manifest:
-    """Write the dataset that a row function makes of the rows of ``source`` (see ``row_function.py``).
+    """Write the dataset that the row function ``settings.rows`` makes of rows (see ``row_function.py``).
 
-    The same source, function, seed and settings give the same bytes. The arguments that are not described
-    here are those of ``prepare``.
+    The same sources, function and settings give the same bytes.
 
     Args:
-        source: The rows.
-        function: The row function as ``module:name``.
+        sources: The rows.
         destination: The dataset's URL.
+        settings: How it is made. The seed is that of the function's random numbers, too. Bad rows are left
+            out, counted, and sampled in ``report.json``.
         root: The folder in which the function's module is looked for.
-        partitions: Number of training partitions.
-        seed: The seed of the shuffle, and of the function's random numbers.
-        workers: Processes on this machine; by default one per core.
-        bad: How many rows may fail; below 1, the share of them that may. They are left out, counted, and
-            sampled in ``report.json``.
-        share: This machine's share of the work.
         show: Called with the progress after each chunk.
-        rules: Which rows the shares for validation and test are, by columns of the source.
 
     Raises:
         DataError: The input cannot be used, or too many rows are bad.
         TaskError: There is no such function.
     """
-    train, *held_out = read_splits(source, valid, test)
+    assert settings.rows is not None
+    seed, labels, function, share = settings.seed, settings.labels, settings.rows, settings.share
+    train, *held_out = read_splits(sources)
     for columns in (train, *(data for data in held_out if not isinstance(data, float))):
         check_lengths(columns, "the source's data")
-    keys = rules.keys(train, own_splits(*held_out))
-    dealt = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed, keys)
+    keys = row_keys(settings, train, own_splits(*held_out))
+    held_out_data: dict[Split, HeldOut] = {"valid": held_out[0], "test": held_out[1]}
+    dealt = deal_rows(train, held_out_data, {"train": settings.partitions}, seed, keys)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
         if is_prepared(place):
             return _same(destination, place, digest)
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = settings.workers or len(os.sched_getaffinity(0))
     chunks = [chunk for partition in dealt for chunk in _chunks(partition)]
-    records = ChunkRecords(bad, RowProgress(sum(len(partition.rows) for partition in dealt)), show)
+    progress = RowProgress(sum(len(partition.rows) for partition in dealt))
+    records = ChunkRecords(settings.max_bad_rows, progress, show)
     makes = [
-        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), tuple(labels), seed))  # type: ignore[misc]
+        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), labels, seed))  # type: ignore[misc]
         for c in chunks
     ]
     try:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.column_checks import not_finite
 from cerebro_elastic.data.manifest import Column, Split
-from cerebro_elastic.data.ragged import Ragged
+from cerebro_elastic.data.ragged import Arrays, Ragged
 from cerebro_elastic.data.row_columns import Value, columns_of_row, common, stacked, value_of
-from cerebro_elastic.data.sources import Arrays
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import redacted
 

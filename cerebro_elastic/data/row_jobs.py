@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Column, ColumnFile, Split
-from cerebro_elastic.data.partition import column_path, npy_header
+from cerebro_elastic.data.manifest import Column, ColumnFile, Split, column_path, npy_header
 from cerebro_elastic.data.ragged import OFFSETS, Ragged, of_one_length, offsets_of
 from cerebro_elastic.data.row_function import RowFunction, Rows, make_rows
 from cerebro_elastic.data.shared_jobs import JobRecord, record_of

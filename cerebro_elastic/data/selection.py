@@ -3,7 +3,7 @@ labels, and text as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ from cerebro_elastic.data.column_checks import (
     check_lengths,
 )
 from cerebro_elastic.data.manifest import Vocabulary
-from cerebro_elastic.data.ragged import Ragged, Varying, encoded
-from cerebro_elastic.data.sources import Arrays, Columns
+from cerebro_elastic.data.ragged import Arrays, Columns, Ragged, Varying, encoded
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.recipes.data import Preparation
 from cerebro_elastic.system.words import counted
 
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
@@ -32,37 +32,18 @@ _LARGEST_EXACT = 2**24
 class Selection:
     """Which of a source's columns are used, and how."""
 
-    columns: Sequence[str] | None = None
-    """The columns that are kept; ``None``: all."""
-    features: Sequence[str] | None = None
-    """The columns that become one float32 matrix, ``features``; ``None``: all but the ``label``, if there is
-    one."""
-    label: str | None = None
-    """The column that becomes one vector, of int64 if it has whole numbers or codes, else of float32."""
-    encode: Sequence[str] | None = None
-    """The columns of text or whole numbers that become codes: int64, in the sorted order of the
-    categories."""
-    split_by: str | None = None
-    """The column of groups. It is left out, unless it is named above."""
-    sample_weight: str | None = None
-    """The column that weighs rows. It is none of the features, and becomes the last column, of float32."""
-    text: Sequence[str] = ()
-    """The columns of text that are kept as they are: bytes of UTF-8, for a ``decode`` function."""
-
-    @property
-    def named(self) -> frozenset[str] | None:
-        """The source's columns that are used; ``None``: all."""
-        if self.columns is None and self.features is None:
-            return None
-        several = (*(self.columns or ()), *(self.features or ()), *(self.encode or ()), *self.text)
-        return frozenset((*several, self.label or "", self.split_by or "", self.sample_weight or ""))
+    keys: Preparation
+    """The keys that name columns. ``features`` become one float32 matrix; ``label`` becomes one vector, of
+    int64 if it has whole numbers or codes, else of float32; what is to ``encode`` becomes int64 codes, in the
+    sorted order of the categories; ``sample_weight`` becomes the last column, of float32; ``text`` bytes of
+    UTF-8."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted, and of those that have codes already. Raises
         ``DataError`` if a column has none."""
-        encode = dict.fromkeys(self.encode or ())
-        if self.label is not None and is_words(columns.get(self.label)):
-            encode |= {self.label: None}
+        encode = dict.fromkeys(self.keys.encode or ())
+        if self.keys.label is not None and is_words(columns.get(self.keys.label)):
+            encode |= {self.keys.label: None}
         coded = {
             name: list(column.categories)
             for name in self._kept(columns)
@@ -78,35 +59,41 @@ class Selection:
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = codes_of(name, _plain(kept, name, "encode"), categories, what)
-        for name in self.text:
+        for name in self.keys.text:
             kept[name] = _text(name, _plain(kept, name, "text"), what)
-        if self.sample_weight is None:
+        if self.keys.sample_weight is None:
             return self._arranged(kept, what)
-        weights = _weights(self.sample_weight, _plain(columns, self.sample_weight, "sample_weight"), what)
-        if self.sample_weight in (self.label, *(self.features or ()), *(self.encode or ())):
+        weights = _weights(
+            self.keys.sample_weight, _plain(columns, self.keys.sample_weight, "sample_weight"), what
+        )
+        if self.keys.sample_weight in (
+            self.keys.label,
+            *(self.keys.features or ()),
+            *(self.keys.encode or ()),
+        ):
             raise DataError(
-                f"the `sample_weight` {self.sample_weight!r} is in `features`, `label` or `encode`, too: "
-                "it weighs rows, and nothing else; remove it there"
+                f"the `sample_weight` {self.keys.sample_weight!r} is in `features`, `label` or `encode`, "
+                "too: it weighs rows, and nothing else; remove it there"
             )
-        without = {name: column for name, column in kept.items() if name != self.sample_weight}
-        return {**self._arranged(without, what), self.sample_weight: weights}
+        without = {name: column for name, column in kept.items() if name != self.keys.sample_weight}
+        return {**self._arranged(without, what), self.keys.sample_weight: weights}
 
     def _arranged(self, kept: Columns, what: str) -> Columns:
         """The columns as they are, or those of matrix and label."""
-        if self.label is None and self.features is None:
+        if self.keys.label is None and self.keys.features is None:
             return kept
-        if self.label == FEATURES:
+        if self.keys.label == FEATURES:
             raise DataError(f"the label is {FEATURES!r}, which is the name of the matrix: rename the column")
-        if self.label in (self.features or ()):
-            raise DataError(f"the label {self.label!r} is among the `features`: remove it there")
-        if self.label is None:
+        if self.keys.label in (self.keys.features or ()):
+            raise DataError(f"the label {self.keys.label!r} is among the `features`: remove it there")
+        if self.keys.label is None:
             return {FEATURES: _matrix(self._features(kept), what)}
-        label = _vector(self.label, _plain(kept, self.label, "label"), what)
-        return {FEATURES: _matrix(self._features(kept), what), self.label: label}
+        label = _vector(self.keys.label, _plain(kept, self.keys.label, "label"), what)
+        return {FEATURES: _matrix(self._features(kept), what), self.keys.label: label}
 
     def feature_names(self, columns: Columns) -> tuple[str, ...]:
         """What the columns of the matrix are, from left to right; ``a[0]``, ``a[1]`` if ``a`` has vectors."""
-        if self.label is None and self.features is None:
+        if self.keys.label is None and self.keys.features is None:
             return ()
         return tuple(
             name if column.ndim == 1 else f"{name}[{at}]"
@@ -115,16 +102,18 @@ class Selection:
         )
 
     def _kept(self, columns: Columns) -> Iterable[str]:
-        if self.columns is not None:
-            return self.columns
-        named = {self.label, *(self.features or ()), *(self.encode or ())}
-        return [name for name in columns if name != self.split_by or name in named]
+        if self.keys.columns is not None:
+            return self.keys.columns
+        named = {self.keys.label, *(self.keys.features or ()), *(self.keys.encode or ())}
+        return [name for name in columns if name != self.keys.split_by or name in named]
 
     def _features(self, kept: Columns) -> Arrays:
-        ours = (self.label, self.sample_weight)
-        names = [name for name in kept if name not in ours] if self.features is None else self.features
+        ours = (self.keys.label, self.keys.sample_weight)
+        names = (
+            [name for name in kept if name not in ours] if self.keys.features is None else self.keys.features
+        )
         features = {name: _plain(kept, name, "features") for name in names}
-        if self.features is not None:
+        if self.keys.features is not None:
             return features
         # An index that pandas has written numbers the rows: a model can learn nothing from it.
         if index := [name for name in features if name in _INDEX]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.folder_columns import folder_columns
 from cerebro_elastic.data.image_folders import has_images, read_images
 from cerebro_elastic.data.materialize import materialized_splits
-from cerebro_elastic.data.ragged import Varying, encoded, sequences
+from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
 from cerebro_elastic.data.source_files import (
     folder_of_wildcards,
     numbered,
@@ -50,8 +50,6 @@ _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 _KINDS = 3
 """The number of kinds of files that a message names."""
 
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-Columns: TypeAlias = Mapping[str, NDArray[Any] | Varying]
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
 """A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,

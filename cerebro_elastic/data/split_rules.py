@@ -13,44 +13,13 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.categories import canonical, words_in
 from cerebro_elastic.data.column_checks import check_given, not_finite
 from cerebro_elastic.data.held_out_groups import choose_groups
-from cerebro_elastic.data.ragged import Varying
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.recipes.data import Preparation
 from cerebro_elastic.system.words import counted
 
 _SHOWN = 3
 """The number of classes or groups that a message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitRules:
-    """What a user asks of the splits that are shares of a source's rows."""
-
-    stratify: str | None = None
-    """A column of classes. Each split has of each class its share."""
-    split_by: str | None = None
-    """A column of groups, such as patients. All rows of a group are in one split."""
-
-    def keys(self, train: Columns, own: Mapping[str, Columns]) -> RowKeys:
-        """Class and group of each row of ``train``.
-
-        ``own`` are splits that are data of their own, by name. Raises ``DataError`` for columns that have no
-        classes or groups, and if ``own`` has a class that ``train`` lacks, or a group of it.
-        """
-        if self.stratify is not None and self.stratify == self.split_by:
-            raise DataError(
-                f"`stratify` and `split_by` both name {self.stratify!r}: each class would be a group, and a "
-                "split would take all of it; leave one of them out"
-            )
-        classes = self.stratify and _kinds("stratify", self.stratify, train, "the training data")
-        groups = self.split_by and _kinds("split_by", self.split_by, train, "the training data")
-        for split, columns in own.items():
-            what = f"the {split} data"
-            if classes:
-                _check_classes(classes, _kinds("stratify", classes.name, columns, what), what)
-            if groups:
-                _check_groups(groups, _kinds("split_by", groups.name, columns, what), what)
-        return RowKeys(classes or None, groups or None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +85,29 @@ class RowKeys:
                 f"spared from training; add groups, or give `{split}` data of its own"
             )
         return mask[rank]
+
+
+def row_keys(settings: Preparation, train: Columns, own: Mapping[str, Columns]) -> RowKeys:
+    """Class and group of each row of ``train``, by ``stratify`` and ``split_by``.
+
+    ``own`` are splits that are data of their own, by name. Raises ``DataError`` for columns that have no
+    classes or groups, and if ``own`` has a class that ``train`` lacks, or a group of it.
+    """
+    stratify, split_by = settings.stratify, settings.split_by
+    if stratify is not None and stratify == split_by:
+        raise DataError(
+            f"`stratify` and `split_by` both name {stratify!r}: each class would be a group, and a split "
+            "would take all of it; leave one of them out"
+        )
+    classes = stratify and _kinds("stratify", stratify, train, "the training data")
+    groups = split_by and _kinds("split_by", split_by, train, "the training data")
+    for split, columns in own.items():
+        what = f"the {split} data"
+        if classes:
+            _check_classes(classes, _kinds("stratify", classes.name, columns, what), what)
+        if groups:
+            _check_groups(groups, _kinds("split_by", groups.name, columns, what), what)
+    return RowKeys(classes or None, groups or None)
 
 
 def _kinds(key: str, name: str, columns: Columns, what: str) -> Kinds:

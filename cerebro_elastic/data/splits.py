@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.column_checks import check_split, rows_in
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.sources import Columns, Source, read_source
+from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.data.sources import Source, read_source
 from cerebro_elastic.data.split_rules import RowKeys
 from cerebro_elastic.data.table import Wanted
 from cerebro_elastic.errors import DataError
@@ -24,6 +25,18 @@ HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
 """The splits beside the training rows, and what messages call them."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
+
+
+class Sources(NamedTuple):
+    """What the splits of a dataset are read from."""
+
+    train: Source
+    """The rows."""
+    valid: float | Source = 0.0
+    """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
+    that a source function returns override a share."""
+    test: float | Source = 0.0
+    """Test data, for after the run; as ``valid``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +52,16 @@ class PartitionRows:
     """The numbers of the partition's rows in ``columns``, in the partition's order."""
 
 
-def read_splits(
-    source: Source, valid: float | Source, test: float | Source, wanted: Wanted = None
-) -> tuple[Columns, HeldOut, HeldOut]:
-    """The source's columns, and what is validation and test data. What cannot be read of columns that are not
-    ``wanted`` is left out."""
-    train, own = read_source(source, wanted)
-    if own is not None and not isinstance(valid, int | float):
+def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut, HeldOut]:
+    """The columns of the rows, and what is validation and test data. What cannot be read of columns that are
+    not ``wanted`` is left out."""
+    train, own = read_source(sources.train, wanted)
+    if own is not None and not isinstance(sources.valid, int | float):
         raise DataError(
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
-    validation = _held_out("valid", valid, wanted) if own is None else own
-    return train, validation, _held_out("test", test, wanted)
+    validation = _held_out("valid", sources.valid, wanted) if own is None else own
+    return train, validation, _held_out("test", sources.test, wanted)
 
 
 def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:

@@ -62,7 +62,7 @@ def read_shards(
 
 def _samples(shard: int, file: Place) -> Iterator[_Sample]:
     sample = None
-    for path, start, size in files_in(file):
+    for path, start, file_bytes in files_in(file):
         folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()
@@ -74,7 +74,7 @@ def _samples(shard: int, file: Place) -> Iterator[_Sample]:
             sample = _Sample(shard, folder + slash + stem)
         if extension in sample.members:
             raise DataError(f"{file} has {path} twice in one sample: keys must differ")
-        sample.members[extension] = start, size
+        sample.members[extension] = start, file_bytes
     if sample is not None:
         yield sample
 

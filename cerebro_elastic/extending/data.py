@@ -8,7 +8,8 @@ from cerebro_elastic.data.datamodules import indivisible
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.growing import GrowingColumn
 from cerebro_elastic.data.made_batches import Batches
-from cerebro_elastic.data.sources import Arrays, Columns, as_column
+from cerebro_elastic.data.ragged import Arrays, Columns
+from cerebro_elastic.data.sources import as_column
 
 __all__ = [
     "Arrays",

@@ -26,9 +26,9 @@ from cerebro_elastic.data import cached_column as column_module
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
 from cerebro_elastic.system.files import place as place_module
+from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 
 

@@ -22,7 +22,7 @@ from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.cache_space import NoRoom
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
+from support.prepared import prepare
 
 ROWS, PARTITIONS = 1000, 5
 URL = "memory://data"

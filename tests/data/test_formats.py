@@ -26,10 +26,9 @@ from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.growing import GrowingColumn
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest, Split
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.ragged import Ragged
-from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.errors import DataError
+from support.prepared import prepare
 
 CLASSES = ("ant", "bee", "été")
 
@@ -373,8 +372,8 @@ def test_data_behind_an_archives_end_are_not_ignored(tmp_path: Path, out: str, h
 def test_json_lines_are_rows(tmp_path: Path, out: str) -> None:
     lines = [{"tokens": list(range(row)), "label": "ab"[row % 2], "meta": {"w": row / 2}} for row in range(5)]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    selection = Selection(encode=["label"])
-    manifest = prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0, selection=selection)
+    keys = {"encode": ["label"]}
+    manifest = prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0, **keys)
     assert sorted(rows_of(out, manifest, tmp_path), key=lambda row: row["meta.w"]) == [
         {"tokens": line["tokens"], "label": "ab".index(str(line["label"])), "meta.w": row / 2}
         for row, line in enumerate(lines)
@@ -437,9 +436,9 @@ def test_the_types_of_a_long_csv_are_those_of_all_its_rows(tmp_path: Path, out: 
         file.write("a,b,c,long\n")
         file.writelines(f"{row},,3,{long}\n" for row in range(4300))  # the first 8 MB
         file.write(f"0.5,7,,{long}\n")
-    selection = Selection(columns=["a", "b", "c"])
+    keys = {"columns": ["a", "b", "c"]}
     fill = {"b": 1, "c": -1}
-    manifest = prepare(tmp_path / "in.csv", out, partitions=1, seed=0, selection=selection, fill=fill)
+    manifest = prepare(tmp_path / "in.csv", out, partitions=1, seed=0, **keys, fill=fill)
     assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<f8"), ("b", "<i8"), ("c", "<i8")]
     last = next(row for row in rows_of(out, manifest, tmp_path) if row["a"] == 0.5)
     assert last == {"a": 0.5, "b": 7, "c": -1}
@@ -477,13 +476,13 @@ def test_a_value_that_does_not_fill_is_refused(
 ) -> None:
     (tmp_path / "in.csv").write_text("x,t\n1,a\n,\n3,b\n")
     with pytest.raises(DataError, match=message):
-        prepare(tmp_path / "in.csv", out, partitions=1, seed=0, selection=Selection(encode=["t"]), fill=fill)
+        prepare(tmp_path / "in.csv", out, partitions=1, seed=0, encode=["t"], fill=fill)
     manifest = prepare(
         tmp_path / "in.csv",
         out,
         partitions=1,
         seed=0,
-        selection=Selection(encode=["t"]),
+        encode=["t"],
         fill={"x": 2, "t": "none"},
     )
     assert manifest.vocabulary == {"t": ["a", "b", "none"]}
@@ -493,6 +492,6 @@ def test_a_value_that_does_not_fill_is_refused(
 @pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT], ids=str)
 def test_missing_words_of_pandas_are_filled(missing: Any, out: str) -> None:
     words = np.array(["a", missing, "b"], object)
-    selection = Selection(encode=["t"])
-    manifest = prepare(lambda: {"t": words}, out, partitions=1, seed=0, selection=selection, fill={"t": "no"})
+    keys = {"encode": ["t"]}
+    manifest = prepare(lambda: {"t": words}, out, partitions=1, seed=0, **keys, fill={"t": "no"})
     assert manifest.vocabulary == {"t": ["a", "b", "no"]}

@@ -20,10 +20,11 @@ from torch.utils.data import Dataset
 from cerebro_elastic.data.batch_workers import end_idle
 from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.cache_space import CacheSpace, use
-from cerebro_elastic.data.dataset_factory import ROW, DatasetFactory
+from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.function_survey import survey
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.made_batches import DataUse, MadeBatches
+from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.records import MISSING, Records

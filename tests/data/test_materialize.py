@@ -13,9 +13,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.data.materialize import materialized
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
+from support.prepared import prepare
 
 
 class Rows(Dataset[Any]):

@@ -21,9 +21,8 @@ from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.errors import DataError, DiskFull
+from support.prepared import prepare
 
 ROWS = 23
 X = np.arange(ROWS * 3, dtype="f4").reshape(ROWS, 3)
@@ -218,7 +217,7 @@ def mixed() -> dict[str, Any]:
 
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "too few rows": (columns, {"partitions": 24}, "23 training rows for 24 partitions.*at most 23"),
-    "no partition": (columns, {"partitions": 0}, "0 training partitions.*at least 1"),
+    "no partition": (columns, {"partitions": 0}, "`partitions` is 0: input should be greater"),
     "too few valid": (columns, {"valid": 0.1, "valid_partitions": 3}, "2 validation rows for 3 partitions"),
     "lengths": (lambda: {"x": X, "y": Y[:5]}, {}, "equally many rows: x has 23, y has 5"),
     "nan label": (
@@ -345,7 +344,7 @@ def test_decimals_and_categories_of_parquet_are_read(tmp_path: Path) -> None:
         str(tmp_path / "out"),
         partitions=1,
         seed=0,
-        selection=Selection(encode=["kind"]),
+        encode=["kind"],
     )
     (part,) = rows_of(str(tmp_path / "out"), manifest)
     assert sorted(part["price"]) == [1.5, 2.25]
@@ -377,9 +376,7 @@ def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_pat
     )
     pa.parquet.write_table(table, tmp_path / "in.parquet")
     url = tmp_path / "out"
-    manifest = prepare(
-        tmp_path / "in.parquet", str(url), partitions=1, seed=0, selection=Selection(text=["t"])
-    )
+    manifest = prepare(tmp_path / "in.parquet", str(url), partitions=1, seed=0, text=["t"])
     assert [(c.name, c.kind) for c in manifest.columns] == [
         ("x", "ragged"),
         ("b", "bytes"),

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cerebro_elastic import prepare
 from cerebro_elastic.cli.prepare import progress_text
 from cerebro_elastic.data import prepare_rows as module
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
+from cerebro_elastic.data.prepare_rows import RowProgress
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError, TaskError
 
@@ -117,13 +117,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def make(root: Path, function: str = "square", url: str = "out", **arguments: Any) -> Manifest:
     settings: dict[str, Any] = {"partitions": 3, "seed": 1, "valid": 0.2, "test": 0.1, "workers": 1}
-    return prepare_rows(
-        str(root / "rows.csv"),
-        f"functions:{function}",
-        str(root / url),
-        root=root,
-        **{**settings, **arguments},
-    )
+    given = {"rows": f"functions:{function}", **settings, **arguments}
+    return prepare(root / "rows.csv", root / url, root=root, **given)
 
 
 def read(url: Path, manifest: Manifest, split: Split) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -216,8 +211,9 @@ def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
     """Chunks are 8 rows; the worker stops after 30, and then everybody is killed."""
     (root / "stuck").touch()
     code = (
-        "from pathlib import Path; from cerebro_elastic.data import prepare_rows as m; m._ROWS = 8\n"
-        "if __name__ == '__main__': m.prepare_rows('rows.csv', 'functions:slow', 'out', root=Path('.'),"
+        "from cerebro_elastic import prepare; from cerebro_elastic.data import prepare_rows as m\n"
+        "m._ROWS = 8\n"
+        "if __name__ == '__main__': prepare('rows.csv', 'out', rows='functions:slow',"
         " partitions=3, seed=1, valid=0.2, test=0.1, workers=1)"
     )
     (root / "go.py").write_text(code)
@@ -242,7 +238,7 @@ def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
 
 
 def test_bad_rows_are_left_out_counted_and_sampled(root: Path) -> None:
-    manifest = make(root, "picky", bad=0.05)
+    manifest = make(root, "picky", max_bad_rows=0.05)
     kept = sum(part.rows for split in ("train", "valid", "test") for part in manifest.split(split))
     report = json.loads((root / "out" / "report.json").read_text())
     assert (kept, report["bad"], sum(report["rows"].values())) == (ROWS - 3, 3, ROWS - 3)
@@ -256,9 +252,9 @@ def test_bad_rows_are_left_out_counted_and_sampled(root: Path) -> None:
 
 def test_more_bad_rows_than_allowed(root: Path) -> None:
     with pytest.raises(DataError, match=r"(?s)3 of \d+ rows are bad, 2 of all 60 may be:\n  row .*--bad"):
-        make(root, "picky", bad=2)
+        make(root, "picky", max_bad_rows=2)
     assert not (root / "out" / "manifest.json").exists()
-    make(root, "picky", bad=3)  # it goes on from there
+    make(root, "picky", max_bad_rows=3)  # it goes on from there
 
 
 def test_rows_that_were_out_of_reach_are_tried_again(root: Path) -> None:

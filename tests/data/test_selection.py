@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.errors import DataError
+from support.prepared import prepare
 
 IRIS = """\
 id,length,width,leaves,species
@@ -31,7 +30,7 @@ def iris(tmp_path: Path) -> Path:
 def prepared(source: Any, folder: Path, **selection: Any) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
     """The one partition's columns, its rows in the order of the source, and the manifest."""
     url = str(folder / "out")
-    manifest = prepare(source, url, partitions=1, seed=0, selection=Selection(**selection))
+    manifest = prepare(source, url, partitions=1, seed=0, **selection)
     assert read_manifest(url) == manifest
     files = zip(manifest.columns, manifest.train[0].files, strict=True)
     return {column.name: np.load(folder / "out" / file.path) for column, file in files}, manifest
@@ -161,13 +160,13 @@ def test_vectors_join_the_matrix(tmp_path: Path) -> None:
 def test_validation_data_have_the_codes_of_the_training_data(iris: Path) -> None:
     valid = iris.with_name("valid.csv")
     valid.write_text("id,length,width,leaves,species\n1,5,3,3,virginica\n")
-    selection = Selection(features=["length"], label="species", encode=["species"])
+    keys = {"features": ["length"], "label": "species", "encode": ["species"]}
     url = str(iris.parent / "out")
-    manifest = prepare(iris, url, partitions=1, seed=0, valid=str(valid), selection=selection)
+    manifest = prepare(iris, url, partitions=1, seed=0, valid=str(valid), **keys)
     assert np.load(Path(url) / manifest.valid[0].files[1].path).tolist() == [2]
     valid.write_text("id,length,width,leaves,species\n1,5,3,3,virginca\n")
     with pytest.raises(DataError, match=r"validation data has 'virginca' in 1 row.*did you mean 'virginica'"):
-        prepare(iris, f"{url}2", partitions=1, seed=0, valid=str(valid), selection=selection)
+        prepare(iris, f"{url}2", partitions=1, seed=0, valid=str(valid), **keys)
 
 
 def test_integers_and_booleans_are_encoded_too(tmp_path: Path) -> None:

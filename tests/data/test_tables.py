@@ -12,11 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from cerebro_elastic.data import csv_tables, json_lines
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import read_source
-from cerebro_elastic.data.split_rules import SplitRules
 from cerebro_elastic.errors import DataError
+from support.prepared import prepare
 
 
 def columns_of(source: Any, wanted: list[str] | None = None) -> dict[str, list[Any]]:
@@ -85,21 +83,18 @@ def test_unreadable_values_do_not_matter_in_columns_that_are_left_out(
 ) -> None:
     parquet(tmp_path / "in/0.parquet", a=[1, 2], odd=[1, 2], gaps=[[1], None], deep=[[{"x": 1}], []])
     parquet(tmp_path / "in/1.parquet", a=[3], odd=[[1]], gaps=[[1]], deep=[[{"x": 2}]])
-    manifest = prepare(
-        tmp_path / "in", str(tmp_path / "out"), partitions=1, seed=0, selection=Selection(["a"])
-    )
+    manifest = prepare(tmp_path / "in", str(tmp_path / "out"), partitions=1, seed=0, columns=["a"])
     assert manifest.train[0].rows == 3
     with pytest.raises(DataError, match=r"'odd' is int64 in .*0.parquet, and list<.*> in .*1.parquet"):
         prepare(tmp_path / "in", str(tmp_path / "o"), partitions=1, seed=0)
-    rules = SplitRules(split_by="odd")
     with pytest.raises(DataError, match="'odd' is int64"):
         prepare(
             tmp_path / "in",
             str(tmp_path / "o"),
             partitions=1,
             seed=0,
-            selection=Selection(["a"]),
-            rules=rules,
+            columns=["a"],
+            split_by="odd",
         )
 
 

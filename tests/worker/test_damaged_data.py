@@ -21,8 +21,8 @@ from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data import batch_maker
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.ragged import Columns
+from support.prepared import prepare
 
 ELSEWHERE = "memory://damaged/data"
 BATCHES = 4
