@@ -22,49 +22,35 @@ LENGTHS = "_lengths"
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How batches are made. Raises ``RecipeError`` for a batch size that a config sets out of range, and for
-    settings that do not fit together."""
+    """How batches are made: the keys of a recipe's ``data``, with functions in place of their names.
+
+    Raises ``RecipeError`` for a batch size that a config sets out of range, and for settings that do not fit
+    together.
+    """
 
     batch_size: int
-    """Rows of a batch; a partition's last one may be shorter."""
     layout: Literal["tuple", "dict"] = "tuple"
-    """``tuple``: the columns in the manifest's order (a lone column's tensor as it is); ``dict``: by column
-    name."""
+    """``tuple``: the columns in the manifest's order; a lone column's tensor as it is."""
     shuffle: bool = True
-    """Whether each epoch takes the rows of a training partition in another order."""
     transform: Callable[..., Any] | None = None
-    """Maps a batch to what the task gets."""
     collate: Callable[..., Any] | None = None
-    """Makes a batch from a list of rows in the ``layout``. Slow: for users who have such a function."""
     workers: int = 0
-    """Processes that make batches; 0: they are made in this process. They start once for all units of a
-    rank, and pay where ``dataset``, ``transform`` or ``collate`` is heavy."""
+    """0: batches are made in this process. Workers start once for all units of a rank."""
     dataset: DatasetFactory | None = None
     """Makes the dataset whose rows the partitions name by number; ``None``: the partitions hold the rows."""
     prefetch: int = 2
-    """Batches that each of the ``workers`` makes ahead."""
     pin_memory: bool = False
-    """Whether batches come in page-locked memory, from where a GPU takes them faster."""
     drop_last: bool = False
-    """Whether a training partition's short last batch is left out."""
     ragged: Literal["pad", "list"] = "pad"
-    """What a column of sequences of varying length is: ``pad``: a tensor, padded to the longest row of the
-    batch (on all ranks alike), followed by the rows' lengths (``dict``: ``name_lengths``); ``list``: a list
-    of tensors, without lengths. With ``collate``, each row has its sequence."""
+    """``pad``: to the longest row of the batch, on all ranks alike. With ``collate``, each row has its
+    sequence."""
     pad_value: Mapping[str, float] = field(default_factory=dict)
-    """By column, what sequences are padded with; else 0."""
     decode: Mapping[str, RowFunction] = field(default_factory=dict)
-    """By column of encoded values, what opens one: its arrays are stacked, or with ``ragged: list`` a list.
-    Without it the batch has a list of ``bytes``."""
     augment: Mapping[str, RowFunction] = field(default_factory=dict)
-    """By column of ``decode``, what makes an array of an opened value, anew in each epoch."""
     bucket: str | None = None
-    """The column of varying lengths, or of a dataset's lengths, by which rows of similar length come into one
-    batch in training."""
     arrays: Arrays = "torch"
     """What columns are in a batch: tensors of torch, or numpy's arrays."""
     valid_batch_size: int | None = None
-    """Rows of a batch in validation; ``None``: as many as in training."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

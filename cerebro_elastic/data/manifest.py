@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,7 +10,6 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.errors import DataError
@@ -234,12 +232,3 @@ def column_path(split: Split, index: int, column: str, part: str = "") -> str:
     """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
     an ``@`` in it there."""
     return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"
-
-
-def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a ``.npy`` file begins with; the array's bytes follow."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-    return header.getvalue()

@@ -10,7 +10,6 @@ from threading import Event
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.class_counts import class_counts
@@ -23,10 +22,10 @@ from cerebro_elastic.data.manifest import (
     Split,
     column_path,
     is_prepared,
-    npy_header,
     read_manifest,
 )
 from cerebro_elastic.data.mending import BadPictures, filled
+from cerebro_elastic.data.npy_file import NpyFile
 from cerebro_elastic.data.ragged import Columns, Varying, as_ragged, offsets_of
 from cerebro_elastic.data.row_function import REPORT, SAMPLE
 from cerebro_elastic.data.seeding import seeded
@@ -215,10 +214,17 @@ def _arrays(column: NDArray[Any] | Varying, rows: Index) -> Iterator[tuple[str, 
     manifest has to say it."""
     if isinstance(column, Varying):
         offsets = offsets_of(column.lengths[rows])
-        yield "offsets", _Npy(offsets, np.arange(len(offsets))), None
-        yield "values", _RaggedNpy(column, rows), int(offsets[-1])
+        length = int(offsets[-1])
+        yield "offsets", NpyFile(offsets.dtype, offsets.shape, lambda: [offsets]), None
+        shape = (length, *column.value_shape)
+        yield "values", NpyFile(column.dtype, shape, lambda: column.pieces(rows)), length
     else:
-        yield "", _Npy(column, rows), None
+        step = max(1, CHUNK // (column[0].size * column.dtype.itemsize))
+
+        def parts() -> Iterator[NDArray[Any]]:
+            return (column[rows[start : start + step]] for start in range(0, len(rows), step))
+
+        yield "", NpyFile(column.dtype, (len(rows), *column.shape[1:]), parts), None
 
 
 def _all_ragged(train: Columns, held_out: Sequence[HeldOut]) -> tuple[Columns, list[HeldOut]]:
@@ -236,33 +242,3 @@ def _all_ragged(train: Columns, held_out: Sequence[HeldOut]) -> tuple[Columns, l
         return {name: as_ragged(column) if name in ragged else column for name, column in columns.items()}
 
     return mended(train), [data if isinstance(data, float) else mended(data) for data in held_out]
-
-
-@dataclass(frozen=True)
-class _Npy:
-    """The ``.npy`` file of ``column[index]``, a chunk at a time, made anew each time it is asked for."""
-
-    column: NDArray[Any]
-    index: Index
-
-    def __iter__(self) -> Iterator[Chunk]:
-        dtype = self.column.dtype.newbyteorder("<")
-        yield npy_header(dtype, (len(self.index), *self.column.shape[1:]))
-        step = max(1, CHUNK // (self.column[0].size * dtype.itemsize))
-        for start in range(0, len(self.index), step):
-            rows = np.ascontiguousarray(self.column[self.index[start : start + step]], dtype=dtype)
-            yield rows.reshape(-1).view(np.uint8).data
-
-
-@dataclass(frozen=True)
-class _RaggedNpy:
-    """The ``.npy`` file of the values of rows of a column of varying lengths."""
-
-    column: Varying
-    index: Index
-
-    def __iter__(self) -> Iterator[Chunk]:
-        dtype = self.column.dtype.newbyteorder("<")
-        yield npy_header(dtype, (int(self.column.lengths[self.index].sum()), *self.column.value_shape))
-        for values in self.column.pieces(self.index):
-            yield np.ascontiguousarray(values, dtype=dtype).reshape(-1).view(np.uint8).data

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Column, ColumnFile, Split, column_path, npy_header
+from cerebro_elastic.data.manifest import Column, ColumnFile, Split, column_path
+from cerebro_elastic.data.npy_file import NpyFile
 from cerebro_elastic.data.ragged import OFFSETS, Ragged, of_one_length, offsets_of
 from cerebro_elastic.data.row_function import RowFunction, Rows, make_rows
 from cerebro_elastic.data.shared_jobs import JobRecord, record_of
@@ -110,12 +111,15 @@ class _Joined:
         """The column's files in a partition of ``rows`` rows: which part of the column each is, its chunks,
         and its length if the manifest has to say it."""
         if self.column.kind == "rows":
-            yield "", _Npy(self.column, rows, self._rows), None
+            yield "", self._file(rows, self._rows), None
             return
         offsets = offsets_of(np.concatenate([sequences.lengths for sequences in self._sequences()]))
         length = int(offsets[-1])
-        yield "offsets", [npy_header(np.dtype(OFFSETS), offsets.shape), offsets.astype(OFFSETS).data], None
-        yield "values", _Npy(self.column, length, self._values), length
+        yield "offsets", NpyFile(np.dtype(OFFSETS), offsets.shape, lambda: [offsets]), None
+        yield "values", self._file(length, self._values), length
+
+    def _file(self, length: int, parts: Callable[[], Iterator[NDArray[Any]]]) -> NpyFile:
+        return NpyFile(np.dtype(self.column.dtype), (length, *self.column.shape), parts)
 
     def _rows(self) -> Iterator[NDArray[Any]]:
         for archive in self._archives():
@@ -136,21 +140,6 @@ class _Joined:
         for name in self.chunks:
             with _opened(self.folder / f"{name}.npz") as archive:
                 yield archive
-
-
-@dataclass(frozen=True)
-class _Npy:
-    """The ``.npy`` file of a number of values of a column, made anew at each read."""
-
-    column: Column
-    length: int
-    parts: Callable[[], Iterator[NDArray[Any]]]
-
-    def __iter__(self) -> Iterator[Chunk]:
-        dtype = np.dtype(self.column.dtype)
-        yield npy_header(dtype, (self.length, *self.column.shape))
-        for values in self.parts():
-            yield np.ascontiguousarray(values, dtype=dtype).reshape(-1).view(np.uint8).data
 
 
 @contextmanager
