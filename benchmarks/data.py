@@ -30,15 +30,15 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic import prepare
-from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import batches, training_order
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.prepare import prepare_columns
-from cerebro_elastic.data.settings import PrepareSettings
-from cerebro_elastic.data.splits import Sources
+from cerebro_elastic.data.preparing.from_columns import prepare_columns
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.preparing.splits import Sources
+from cerebro_elastic.data.reading.batches import batches, training_order
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.worker_processes import end_idle
 
 SIDE, CROP, BATCH, PARTITIONS = 96, 64, 32, 4
 

@@ -20,10 +20,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from cerebro_elastic import prepare
-from cerebro_elastic.data.batches import batches
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.batches import batches
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 
 BATCHES = 200
 

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
-from cerebro_elastic.data.settings import prepare_options
+from cerebro_elastic.data.preparing.settings import prepare_options
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range

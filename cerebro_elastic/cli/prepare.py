@@ -15,9 +15,14 @@ import typer
 
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
-from cerebro_elastic.data.prepare_rows import RowProgress
-from cerebro_elastic.data.row_function import REPORT
-from cerebro_elastic.data.settings import PrepareOption, PrepareSettings, prepare_options, prepare_settings
+from cerebro_elastic.data.preparing.from_rows import RowProgress
+from cerebro_elastic.data.preparing.row_function import REPORT
+from cerebro_elastic.data.preparing.settings import (
+    PrepareOption,
+    PrepareSettings,
+    prepare_options,
+    prepare_settings,
+)
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.terminal import terminal
@@ -82,7 +87,7 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
-    from cerebro_elastic.data.prepare import rows_left_out
+    from cerebro_elastic.data.preparing.from_columns import rows_left_out
     from cerebro_elastic.runs.start.datasets import prepare_dataset
 
     watch(submitted_by)
@@ -132,7 +137,7 @@ def _is_dataset(source: str) -> bool:
 
 def _show_dataset(url: str, name: str, page: str | None) -> None:
     """Print what the dataset at ``url`` holds, and write the page about it."""
-    from cerebro_elastic.data.description import describe
+    from cerebro_elastic.data.reading.description import describe
     from cerebro_elastic.reporting.dataset_tables import description_tables
     from cerebro_elastic.reporting.page.dataset import render_dataset
 

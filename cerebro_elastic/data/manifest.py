@@ -100,7 +100,7 @@ class Manifest:
     """The source's columns that the column ``features`` is made of, in its order."""
     datasets: Mapping[str, int] = field(default_factory=dict)
     """Of a user's datasets, by split, how many rows they have, if the only column is that of their numbers
-    (``datasets.py``)."""
+    (``reading/datasets.py``)."""
     loader: Mapping[str, int | bool] = field(default_factory=dict)
     """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
     class_counts: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cerebro_elastic.data.description import describe
 from cerebro_elastic.data.manifest import Column
+from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.reporting.dataset_tables import description_tables
 from cerebro_elastic.reporting.page.dataset import render_dataset

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.prepare import prepare_columns
-from cerebro_elastic.data.settings import prepare_settings
-from cerebro_elastic.data.sources import Source
-from cerebro_elastic.data.splits import Sources
+from cerebro_elastic.data.preparing.from_columns import prepare_columns
+from cerebro_elastic.data.preparing.settings import prepare_settings
+from cerebro_elastic.data.preparing.sources import Source
+from cerebro_elastic.data.preparing.splits import Sources
 
 
 def prepare(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.data.manifest import Manifest, Split
-from cerebro_elastic.data.prepare import prepare_columns
-from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
+from cerebro_elastic.data.preparing.from_columns import prepare_columns
+from cerebro_elastic.data.preparing.from_rows import RowProgress, prepare_rows
+from cerebro_elastic.data.preparing.settings import PrepareSettings, prepare_settings
+from cerebro_elastic.data.preparing.sources import Source
+from cerebro_elastic.data.preparing.splits import Sources
 from cerebro_elastic.data.ragged import Columns
-from cerebro_elastic.data.settings import PrepareSettings, prepare_settings
-from cerebro_elastic.data.sources import Source
-from cerebro_elastic.data.splits import Sources
 from cerebro_elastic.errors import DataError, RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.data import Preparation
@@ -21,7 +21,7 @@ from cerebro_elastic.registry import import_object, is_reference, load, names
 from cerebro_elastic.system import arguments
 
 if TYPE_CHECKING:
-    from cerebro_elastic.data.datasets import NumberedDatasets
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets
 
 
 def prepare(
