@@ -29,13 +29,16 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import batches, training_order
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.loader_settings import LoaderSettings
+from cerebro_elastic import prepare
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.preparing.from_columns import prepare_columns
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.preparing.splits import Sources
+from cerebro_elastic.data.reading.batches import batches, training_order
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.worker_processes import end_idle
 
 SIDE, CROP, BATCH, PARTITIONS = 96, 64, 32, 4
 
@@ -138,9 +141,9 @@ def by_number(folder: str, workers: int) -> Callable[[], Iterator[Iterator[Any]]
     factory = DatasetFactory("data:Pictures", Path(__file__).parent, {"folder": folder})
     datasets = factory.make()
     columns = datasets.columns()["train"]
-    manifest = prepare(
-        lambda: columns, f"{folder}/numbers", partitions=PARTITIONS, seed=0, datasets=datasets.lengths
-    )
+    settings = PrepareSettings(partitions=PARTITIONS)
+    sources = Sources(lambda: columns)
+    manifest = prepare_columns(sources, f"{folder}/numbers", settings, datasets=datasets.lengths)
     loader = LoaderSettings(BATCH, workers=workers, dataset=factory)
     return partial(units_of, f"{folder}/numbers", manifest, loader)
 
@@ -148,7 +151,7 @@ def by_number(folder: str, workers: int) -> Callable[[], Iterator[Iterator[Any]]
 def materialized(folder: str, workers: int) -> Callable[[], Iterator[Iterator[Any]]]:
     source: Any = partial(Pictures, folder, opened=False)
     source.__module__, source.__qualname__ = __name__, "Pictures"
-    manifest = prepare(source, f"{folder}/bytes", partitions=PARTITIONS, seed=0)
+    manifest = prepare(source, f"{folder}/bytes", partitions=PARTITIONS, valid=0)
     from data import open_picture as decode  # as processes that make batches import it
 
     loader = LoaderSettings(BATCH, workers=workers, decode={"x": decode})

@@ -19,11 +19,11 @@ from overhead_models import make, mlp
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from cerebro_elastic.data.batches import batches
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic import prepare
+from cerebro_elastic.data.reading.batches import batches
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 
 BATCHES = 200
 
@@ -61,7 +61,7 @@ def _seconds(model: nn.Module, features: int, size: int, count: int, rounds: int
         return {"x": rng.standard_normal((rows, features), np.float32), "y": rng.integers(0, 10, rows)}
 
     with tempfile.TemporaryDirectory() as folder:
-        manifest = prepare(columns, f"{folder}/data", partitions=1, seed=0)
+        manifest = prepare(columns, f"{folder}/data", partitions=1, valid=0)
         partition = PartitionCache(Path(folder, "cache")).fetch(f"{folder}/data", manifest, "train", 0)
         bare = Partition(0, rows, partition.columns)
         loader, order = LoaderSettings(size), rng.permutation(rows)

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 import requests
 
+from cerebro_elastic import prepare
 from cerebro_elastic.core.model.events import Event, HomesAssigned
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, Split
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.files import chunks, locate
 from support.proxy import BadProxy
@@ -63,7 +63,7 @@ def main() -> None:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(given.rows, 256)).astype(np.float32)
         columns = {"x": x, "y": rng.integers(10, size=given.rows)}
-        manifest = prepare(lambda: columns, URL, partitions=PARTITIONS, seed=0, valid=0.1)
+        manifest = prepare(lambda: columns, URL, partitions=PARTITIONS, valid=0.1)
         train, valid = size_of(manifest, "train"), size_of(manifest, "valid")
         print(f"dataset: {train} bytes in {PARTITIONS} training partitions, {valid} for validation")
         rates = [round(0.1 / 2**i, 6) for i in range(given.configs)]

@@ -4,18 +4,20 @@ A run is elastic hosts, each with the command ``cerebro host``: one node per dev
 an etcd is named, a first role serves one (``cerebro etcd``), which ends when the hosts have.
 """
 
+import inspect
 import math
 import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
+from cerebro_elastic.data.preparing.settings import prepare_options
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
@@ -103,27 +105,36 @@ def mop(
     return specs.AppDef(name=job.run, roles=roles)
 
 
+_PREPARE_OPTIONS = {
+    option.name.replace("-", "_"): option
+    for option in prepare_options()
+    if option.key not in ("partitions", "workers", "share")
+}
+"""The options of ``cerebro prepare`` that the component does not settle itself."""
+
+
+def _with_options(component: Callable[..., specs.AppDef]) -> Callable[..., specs.AppDef]:
+    """The component with these arguments in place of its ``**options``. torchx takes arguments from the
+    signature, and what they are from the docstring."""
+    own = inspect.signature(component)
+    *arguments, _ = own.parameters.values()
+    lines = [inspect.cleandoc(component.__doc__ or "")]
+    for name, option in _PREPARE_OPTIONS.items():
+        kind = {list[str]: List[str], dict[str, str]: Dict[str, str]}.get(option.kind, option.kind)
+        argument = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
+        arguments.append(argument.replace(annotation=Optional[kind] if option.default is None else kind))
+        lines.append(f"    {name}: {option.help}".replace("%", "%%"))  # argparse formats it
+    component.__signature__ = own.replace(parameters=arguments)  # type: ignore[attr-defined]
+    component.__doc__ = "\n".join(lines)
+    return component
+
+
+@_with_options
 def prepare(
     source: str,
     to: str,
     partitions: int,
-    rows: Optional[str] = None,
     j: int = 1,
-    seed: int = 0,
-    valid: str = "0.2",
-    test: str = "0",
-    bad: str = "0",
-    labels: Optional[List[str]] = None,
-    columns: Optional[List[str]] = None,
-    features: Optional[List[str]] = None,
-    label: Optional[str] = None,
-    encode: Optional[List[str]] = None,
-    text: Optional[List[str]] = None,
-    stratify: Optional[str] = None,
-    split_by: Optional[str] = None,
-    sample_weight: Optional[str] = None,
-    count_classes: Optional[str] = None,
-    fill: Optional[Dict[str, str]] = None,
     h: Optional[str] = None,
     cpu: int = 2,
     memMB: int = 4096,
@@ -132,6 +143,7 @@ def prepare(
     env: Optional[Dict[str, str]] = None,
     mounts: Optional[List[str]] = None,
     max_retries: int = 3,
+    **options: Any,
 ) -> specs.AppDef:
     """Prepare a dataset on a machine (`cerebro prepare`), or row by row with a function of yours on several.
 
@@ -139,23 +151,7 @@ def prepare(
         source: a path or URL of data, or module:function; the same on all machines
         to: where the dataset goes: a URL or folder that all machines reach
         partitions: number of training partitions
-        rows: module:function, (row, split) -> columns, in the working folder of each machine
         j: number of machines; several need rows
-        seed: seed of the shuffle
-        valid: share of rows for validation, or a source of its own
-        test: the same for a test after the run
-        bad: how many rows may fail, or have a broken picture: a number or a share such as 1%
-        labels: columns that must not hold NaN, by default all
-        columns: columns to keep, by default all
-        features: columns that are joined into one matrix
-        label: the column to predict
-        encode: columns of text that are encoded as numbers
-        text: columns of text that are kept, as bytes
-        stratify: a column of classes; each split gets of each class its share
-        split_by: a column of groups; all rows of a group go to one split
-        sample_weight: a column that weighs the loss of each row
-        count_classes: a column of class numbers to count
-        fill: COLUMN=VALUE, for rows that have none
         h: a named resource of a machine, instead of cpu and memMB
         cpu: cores of a machine, and processes that make rows
         memMB: memory of a machine in MB
@@ -165,32 +161,24 @@ def prepare(
         mounts: mounts, as in type=bind,src=/host,dst=/job[,readonly]
         max_retries: how often the scheduler may start a lost machine again
     """
+    rows = options.get("rows")
     try:
         _check_env(env or {})
         if rows is None and j > 1:
             raise RecipeError(f"-j is {j}: machines share rows that a function makes: name it by --rows")
     except CerebroError as error:
         raise ComponentValidationException(str(error)) from error
-    numbers = ["--partitions", str(partitions), "--seed", str(seed)]
-    splits = ["--valid", valid, "--test", test]
-    made = (
-        ["--rows", rows, "--workers", str(cpu), "--share", f"{specs.macros.replica_id}/{j}"] if rows else []
-    )
-    given = {
-        "bad": None if bad == "0" else bad,
-        "labels": labels,
-        "columns": columns,
-        "features": features,
-        "label": label,
-        "encode": encode,
-        "text": text,
-        "stratify": stratify,
-        "split-by": split_by,
-        "sample-weight": sample_weight,
-        "count-classes": count_classes,
-        "fill": [f"{column}={value}" for column, value in (fill or {}).items()],
-    }
-    command = _cerebro("prepare", source, to, *made, *numbers, *splits, *_options(given), *_submitted())
+    words = ["--partitions", str(partitions)]
+    if rows:
+        words += ["--workers", str(cpu), "--share", f"{specs.macros.replica_id}/{j}"]
+    for name, value in options.items():
+        option = _PREPARE_OPTIONS[name]
+        if isinstance(value, dict):
+            value = [f"{column}={text}" for column, text in value.items()]
+        if value != option.default:
+            for item in value if isinstance(value, list) else [value]:
+                words += [f"--{option.name}", str(item)]
+    command = _cerebro("prepare", source, to, *words, *_submitted())
     resource = specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h)
     template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
     return specs.AppDef(name="prepare", roles=[template.role("prepare", command, resource, num_replicas=j)])
@@ -331,15 +319,6 @@ def _check_numbers(port: int, grace: float) -> None:
         raise RecipeError(f"--etcd_port is {port}: a port is a number up to 65535")
     if not 0 <= grace < math.inf:
         raise RecipeError(f"--grace is {grace:g}: give seconds, 0 or more")
-
-
-def _options(given: Mapping[str, str | List[str] | None]) -> List[str]:
-    """The options of a command that have a value; one for each item of a list."""
-    words = []
-    for name, value in given.items():
-        for item in [value] if isinstance(value, str) else value or ():
-            words += [f"--{name}", item]
-    return words
 
 
 def _submitted() -> List[str]:

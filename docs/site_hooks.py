@@ -21,8 +21,9 @@ from pydantic_core import PydanticUndefined
 from cerebro_elastic.core.history.keys import KINDS
 from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.recipes import Recipe, search
+from cerebro_elastic.recipes.data import OF_COLUMNS, OF_ROWS
 from cerebro_elastic.recipes.fields import Section
-from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
+from cerebro_elastic.recipes.tasks import TorchSection
 from cerebro_jax.section import JaxSection
 from cerebro_keras.section import KerasSection
 from cerebro_lightning.section import LightningSection
@@ -79,35 +80,49 @@ def _section(heading: str, section: type[Section]) -> Iterator[str]:
         yield from (f"These keys, and those of {parent}:", "")
     yield from ("| key | type | default | description |", "|---|---|---|---|")
     for key, field in own_fields(section).items():
-        yield f"| `{key}` | {_type(key, field)} | {default_of(key, field)} | {described.get(key, '')} |"
+        described_ = f"{_help(key, field)} {described.get(key, '')}".strip()
+        yield f"| `{key}` | {_type(key, field)} | {default_of(key, field)} | {described_} |"
     yield ""
 
 
 def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
     """The fields that a section adds to those of its base."""
+    if not issubclass(section, search.SearchSection):
+        return dict(section.model_fields)
     (base,) = section.__bases__
-    inherited = {} if base is search.EndlessSearch else getattr(base, "model_fields", {})
-    if base is search.EndlessSearch:
-        inherited = search.SearchSection.model_fields
-    if base is TaskSection:
-        inherited = {}
+    known = search.SearchSection if base is search.EndlessSearch else base
+    inherited = getattr(known, "model_fields", {})
     return {key: field for key, field in section.model_fields.items() if key not in inherited}
 
 
 def descriptions(section: type[Section]) -> dict[str, str]:
     """The docstring under each field of a section, as one line."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    assert isinstance(body, ast.ClassDef)
     found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    for base in section.__mro__:
+        if not issubclass(base, Section):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                found.setdefault(field.target.id, " ".join(str(ast.literal_eval(text.value)).split()))
     return found
+
+
+def _help(key: str, field: FieldInfo) -> str:
+    """What `cerebro prepare` says of a key, too, and the data for which a recipe may have it."""
+    if not field.description:
+        return ""
+    text = f"{field.description[0].lower()}{field.description[1:]}"
+    if key in OF_ROWS:
+        return field.description
+    return f"Only with `source`: {text}" if key in OF_COLUMNS else f"Not with `url`: {text}"
 
 
 _KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _NAMED: Mapping[str, str] = {
+    "max_bad_rows": "whole number or percentage",
     "nodes": "whole number, or range `'2:8'`",
     "valid": "number, percentage or source",
     "task": "section",

@@ -283,9 +283,11 @@ def test_machines_that_prepare_data_share_the_rows() -> None:
     (params,) = dryrun.request.role_params.values()
     shares = [options(shlex.join(replica.args))["--share"] for replica in params]
     assert shares == ["0/3", "1/3", "2/3"]
-    assert shlex.join(params[0].args).startswith(
-        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --rows f:make --workers 2"
+    given = shlex.join(params[0].args)
+    assert given.startswith(
+        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --partitions 8"
     )
+    assert (options(given)["--rows"], options(given)["--workers"]) == ("f:make", "2")
 
 
 @pytest.mark.usefixtures("project")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-import os
-import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
-from cerebro_elastic.data.prepare_rows import RowProgress
-from cerebro_elastic.data.row_function import REPORT
-from cerebro_elastic.data.shared_jobs import MachineShare
+from cerebro_elastic.data.preparing.from_rows import RowProgress
+from cerebro_elastic.data.preparing.row_function import REPORT
+from cerebro_elastic.data.preparing.settings import (
+    PrepareOption,
+    PrepareSettings,
+    prepare_options,
+    prepare_settings,
+)
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.files import exists, locate, redacted, translated, write
@@ -27,10 +31,33 @@ from cerebro_elastic.system.scratch import Scratch
 from cerebro_elastic.system.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
-_PARTITIONS = 4
-"""The default number of training partitions to show, as a recipe has it."""
 
 
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each key of the settings, in place of its ``**given``."""
+    own = inspect.signature(command, eval_str=True)
+    source, destination, *others, _ = own.parameters.values()
+    parameters = [source, destination, *map(_parameter, prepare_options()), *others]
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(option: PrepareOption) -> inspect.Parameter:
+    kind = list[str] if option.kind == dict[str, str] else option.kind
+    # A command says itself how many partitions a dataset gets.
+    default, shown = (None, False) if option.key == "partitions" else (option.default, option.shown or True)
+    described = typer.Option(
+        default, f"--{option.name}", min=option.least, help=option.help, show_default=shown
+    )
+    return inspect.Parameter(
+        option.key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=described,
+        annotation=kind if default is not None else kind | None,
+    )
+
+
+@_with_options
 def prepare(
     source: Annotated[
         str, typer.Argument(help="The data: arrays, tables, pictures, tar archives, or module:function.")
@@ -38,70 +65,7 @@ def prepare(
     destination: Annotated[
         str | None, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")
     ] = None,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of training partitions.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
-    valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
-    test: Annotated[
-        str, typer.Option(help="Share of rows for a test after the run, or a source of its own.")
-    ] = "0",
-    labels: Annotated[
-        list[str] | None, typer.Option(help="Columns that must not hold NaN.", show_default="all")
-    ] = None,
-    columns: Annotated[list[str] | None, typer.Option(help="Columns to keep.", show_default="all")] = None,
-    features: Annotated[
-        list[str] | None, typer.Option(help="Columns that are joined into one matrix, `features`.")
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(
-            help="The column to predict; the features are all other columns, or those of --features."
-        ),
-    ] = None,
-    encode: Annotated[
-        list[str] | None, typer.Option(help="Columns of text that are encoded as numbers.")
-    ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(help="Columns of text that are kept, as bytes.", show_default="none")
-    ] = None,
-    stratify: Annotated[
-        str | None, typer.Option(help="A column of classes; each split gets of each class its share.")
-    ] = None,
-    split_by: Annotated[
-        str | None, typer.Option(help="A column of groups; all rows of a group go to one split.")
-    ] = None,
-    sample_weight: Annotated[
-        str | None, typer.Option(help="A column that weighs the loss of each row.")
-    ] = None,
-    count_classes: Annotated[
-        str | None,
-        typer.Option(help="A column of class numbers to count, for `class_weights: balanced` in recipes."),
-    ] = None,
-    fill: Annotated[
-        list[str] | None,
-        typer.Option(help="COLUMN=VALUE, for rows that have none.", show_default="none"),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(help="module:function, called with (row, split), that returns the columns of a row."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that make the rows.", show_default="one per core")
-    ] = None,
-    bad: Annotated[
-        str | None,
-        typer.Option(
-            help="The most rows that may fail, or have a broken picture: a number, or a share such as 1%.",
-            show_default="0",
-        ),
-    ] = None,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            help="I/N: this is machine I, from 0, of N machines that share the rows.", show_default="0/1"
-        ),
-    ] = None,
+    *,
     describe: Annotated[
         bool, typer.Option("--describe", help="Show rows, columns, classes, sizes and samples, too.")
     ] = False,
@@ -110,6 +74,7 @@ def prepare(
         typer.Option(help="With --describe: the HTML page with pictures.", show_default="dataset.html"),
     ] = None,
     submitted_by: SubmittedBy = None,
+    **given: Any,
 ) -> None:
     """Shuffle a dataset once and write it as partitions.
 
@@ -122,31 +87,11 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
-    from cerebro_elastic.data.prepare import rows_left_out
-    from cerebro_elastic.runs.start.datasets import prepare as prepare_data
+    from cerebro_elastic.data.preparing.from_columns import rows_left_out
+    from cerebro_elastic.runs.start.datasets import prepare_dataset
 
     watch(submitted_by)
-    of_columns = {
-        "--columns": columns,
-        "--features": features,
-        "--label": label,
-        "--encode": encode,
-        "--text": text,
-        "--fill": fill,
-        "--sample-weight": sample_weight,
-        "--count-classes": count_classes,
-    }
-    if rows is not None and (given := [option for option, value in of_columns.items() if value]):
-        raise DataError(f"--rows makes the columns: leave {', '.join(given)} out")
-    if columns and features:
-        raise DataError("--features names the columns to use: give it or --columns, not both")
-    of_rows = {"--workers": workers, "--share": share}
-    needless = [option for option, value in of_rows.items() if value is not None]
-    if rows is None and needless:
-        raise DataError(
-            f"{', '.join(needless)} would do nothing without --rows: name the function that makes each row, "
-            "or leave it out"
-        )
+    settings = _settings(given)
     if page is not None and not describe:
         raise DataError("--page would do nothing without --describe: add it, or leave --page out")
     if describe and destination is None and _is_dataset(source):
@@ -154,39 +99,25 @@ def prepare(
         return
     if destination is None and not describe:
         raise DataError("there is no DESTINATION: say where the dataset goes, or only look at it: --describe")
-    if partitions is None and destination is not None:
+    if given["partitions"] is None and destination is not None:
         raise DataError("there is no --partitions: say into how many the training rows are split")
     with _place(destination) as place:
-        manifest = prepare_data(
-            source,
-            place,
-            partitions=partitions or _PARTITIONS,
-            seed=seed,
-            valid=valid,
-            test=test,
-            labels=labels or (),
-            columns=columns,
-            features=features,
-            label=label,
-            encode=encode,
-            stratify=stratify,
-            split_by=split_by,
-            sample_weight=sample_weight,
-            count_classes=count_classes,
-            text=text or (),
-            fill=dict(map(_filling, fill or ())),
-            rows=rows,
-            workers=workers,
-            bad=_limit(bad or "0"),
-            share=_share(share or "0/1"),
-            show=_Shown(),
-        )
+        manifest = prepare_dataset(source, place, settings, Path.cwd(), _Shown())
         if describe:
             _show_dataset(place, destination or source, page)
     if destination is not None:
         echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
-        if bad is not None and (left_out := rows_left_out(destination)):
+        if settings.max_bad_rows and (left_out := rows_left_out(destination)):
             echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
+
+
+def _settings(given: Mapping[str, Any]) -> PrepareSettings:
+    """The settings of the options that were given."""
+    names = {option.key: f"--{option.name}" for option in prepare_options()}
+    values = {key: value for key, value in given.items() if value is not None}
+    if "fill" in values:
+        values["fill"] = dict(map(_filling, values["fill"]))
+    return prepare_settings(values, names.__getitem__)
 
 
 @contextmanager
@@ -206,7 +137,7 @@ def _is_dataset(source: str) -> bool:
 
 def _show_dataset(url: str, name: str, page: str | None) -> None:
     """Print what the dataset at ``url`` holds, and write the page about it."""
-    from cerebro_elastic.data.description import describe
+    from cerebro_elastic.data.reading.description import describe
     from cerebro_elastic.reporting.dataset_tables import description_tables
     from cerebro_elastic.reporting.page.dataset import render_dataset
 
@@ -258,13 +189,6 @@ def progress_text(progress: RowProgress, seconds: float) -> str:
     return ", ".join(parts)
 
 
-def _limit(text: str) -> float:
-    share = percentage(text)
-    if (share is None and not text.isdecimal()) or (share is not None and share >= 1):
-        raise DataError(f"--bad is {text!r}: give a number of rows, or a share below 100% such as 1%")
-    return float(text) if share is None else share
-
-
 def _filling(text: str) -> tuple[str, str | int | float | bool]:
     name, sign, value = text.partition("=")
     if not sign:
@@ -274,11 +198,3 @@ def _filling(text: str) -> tuple[str, str | int | float | bool]:
     except ValueError:
         return name, value
     return name, number if isinstance(number, int | float) else value
-
-
-def _share(text: str) -> MachineShare:
-    # Some schedulers give the number in a variable.
-    match = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(text))
-    if match is None or int(match[1]) >= int(match[2]):
-        raise DataError(f"--share is {text!r}: give I/N, such as 0/4 on the first of 4 machines")
-    return MachineShare(int(match[1]), int(match[2]))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +29,9 @@ _PLAIN = (("kind", "rows"), ("length", None))
 """Fields with the values that they have for plain columns."""
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+ROW = "row"
+"""The column of a user's dataset: the numbers of its rows."""
 
 _OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader", "class_counts", "sample_weight")
 """Fields that a manifest leaves out if they are empty, as manifests before them did."""
@@ -96,7 +100,7 @@ class Manifest:
     """The source's columns that the column ``features`` is made of, in its order."""
     datasets: Mapping[str, int] = field(default_factory=dict)
     """Of a user's datasets, by split, how many rows they have, if the only column is that of their numbers
-    (``datasets.py``)."""
+    (``reading/datasets.py``)."""
     loader: Mapping[str, int | bool] = field(default_factory=dict)
     """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
     class_counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -222,3 +226,9 @@ def _parse(text: bytes, name: str) -> Manifest:
             "prepare the dataset again"
         )
     return manifest
+
+
+def column_path(split: Split, index: int, column: str, part: str = "") -> str:
+    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
+    an ``@`` in it there."""
+    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"

@@ -4,7 +4,7 @@ row begins. Encoded values, such as a JPEG each, are rows of bytes."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -65,6 +65,10 @@ class Varying(ABC):
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Columns: TypeAlias = Mapping[str, NDArray[Any] | Varying]
 
 
 @dataclass(frozen=True)

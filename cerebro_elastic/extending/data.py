@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.data.batches import in_worker_processes, worker_settings
-from cerebro_elastic.data.column_checks import check_given
-from cerebro_elastic.data.datamodules import indivisible
-from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.growing import GrowingColumn
-from cerebro_elastic.data.made_batches import Batches
-from cerebro_elastic.data.sources import Arrays, Columns, as_column
+from cerebro_elastic.data.preparing.column_checks import check_given
+from cerebro_elastic.data.preparing.growing import GrowingColumn
+from cerebro_elastic.data.preparing.sources import as_column
+from cerebro_elastic.data.ragged import Arrays, Columns
+from cerebro_elastic.data.reading.batches import in_worker_processes, worker_settings
+from cerebro_elastic.data.reading.datamodules import indivisible
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.data.reading.made_once import Batches
 
 __all__ = [
     "Arrays",

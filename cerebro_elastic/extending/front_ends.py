@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.front_end.interrupted import Interrupted
-from cerebro_elastic.front_end.kernel import in_notebook
+from cerebro_elastic.front_end.notebook_view import in_notebook
 from cerebro_elastic.front_end.objects import References, root_of
-from cerebro_elastic.front_end.run import OnInterrupt
+from cerebro_elastic.front_end.run import Interrupted, OnInterrupt
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView, Watcher
 from cerebro_elastic.search import studies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.recipes.fields import Arguments, Callback, Reference, Section
 from cerebro_elastic.recipes.parallelism import ParallelismSection
 from cerebro_elastic.recipes.schema import Recipe
@@ -21,4 +22,5 @@ __all__ = [
     "TaskSection",
     "import_object",
     "is_reference",
+    "named_columns",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.batches import BatchPart, whole
+from cerebro_elastic.data.reading.batches import BatchPart, whole
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.arguments import select as select_arguments
 from cerebro_elastic.training import generators, job_batches, process_settings

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import html
 import io
+import os
+import socket
+import sys
 import threading
 import time
 from importlib import import_module
@@ -15,7 +18,6 @@ from rich.console import Group
 
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.front_end.kernel import browser_is_elsewhere, way_to
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view, summary_line
 from cerebro_elastic.reporting.terminal import html_text, terminal
@@ -28,6 +30,8 @@ _LINES = 6
 """The number of last lines about the run that stay."""
 _HEIGHT = 640
 """Pixels of the frame."""
+_SERVICES = ("COLAB_RELEASE_TAG", "JUPYTERHUB_USER", "KAGGLE_KERNEL_RUN_TYPE", "DATABRICKS_RUNTIME_VERSION")
+"""Variables of services whose users have their browser on another machine than the kernel."""
 _FRAME = (
     '<iframe src="{address}" title="the live page of run {run}" width="100%" height="{height}" '
     'style="border: 1px solid #8884; border-radius: 6px"></iframe>'
@@ -123,3 +127,25 @@ class _Html:
 
     def __repr__(self) -> str:
         return ""
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+def browser_is_elsewhere() -> bool:
+    """Whether the notebook's browser surely does not reach the kernel's loopback address."""
+    return any(name in os.environ for name in _SERVICES)
+
+
+def way_to(address: str, port: int) -> str:
+    """How a browser of another machine opens ``address``, which a server on ``port`` of this one has."""
+    if "COLAB_RELEASE_TAG" in os.environ:
+        path = address.partition(str(port))[2]
+        return f"from google.colab import output\noutput.serve_kernel_port_as_window({port}, path={path!r})"
+    return f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}\n{address}"

@@ -9,9 +9,7 @@ from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.front_end.interrupted import Interrupted
-from cerebro_elastic.front_end.kernel import in_notebook
-from cerebro_elastic.front_end.notebook_view import NotebookView
+from cerebro_elastic.front_end.notebook_view import NotebookView, in_notebook
 from cerebro_elastic.front_end.objects import References
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.callbacks import RunCallback
@@ -23,6 +21,19 @@ from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The call was interrupted; the message says what has become of the run."""
+
+    def __init__(self, message: str, handle: RunHandle | None = None) -> None:
+        super().__init__(message)
+        self.handle = handle
+        """The handle of a run that goes on; ``None`` if the run was stopped."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows. Where the run was interrupted tells a user nothing."""
+        return [str(self)]
 
 
 @overload

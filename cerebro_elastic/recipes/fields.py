@@ -113,8 +113,18 @@ def percentage(text: str) -> float | None:
     return None if match is None else float(match[1]) / 100
 
 
-def _validation_data(value: object) -> float | str:
-    """A share of the rows, or a source of its own."""
+def _share_or_source(value: object) -> float | str:
+    """``20%`` and ``0.2`` are shares of the rows; other texts name data."""
+    text = str(value)
+    share = percentage(text)
+    try:
+        return float(text) if share is None else share
+    except ValueError:
+        return text
+
+
+def validation_data(value: object) -> float | str:
+    """A share of the rows, or a source of its own, as a recipe may have them."""
     share = percentage(value) if isinstance(value, str) else value
     if share is None:
         return str(path_or_url(value))
@@ -123,6 +133,17 @@ def _validation_data(value: object) -> float | str:
     raise ValueError(
         "the share of rows kept for validation, from 0 to below 1 or such as 20%, or a source of its own"
     )
+
+
+def _bad_rows(value: object) -> object:
+    """A number of rows, or a share: a number below 1, or ``1%``."""
+    limit: object = value
+    if isinstance(value, str):
+        limit = int(value) if value.isdecimal() else percentage(value)
+    is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    if is_count or (isinstance(limit, float) and 0 <= limit < 1):
+        return limit
+    raise ValueError("give a number of rows, or a share below 100% such as 1%")
 
 
 def _class_weights(value: object) -> object:
@@ -193,7 +214,9 @@ Url: TypeAlias = Annotated[str, BeforeValidator(path_or_url)]
 RunName: TypeAlias = Annotated[str, AfterValidator(_run_name)]
 Endpoints: TypeAlias = Annotated[str, BeforeValidator(_endpoints)]
 Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(node_range), PlainSerializer(str, return_type=str)]
-ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
+ShareOrSource: TypeAlias = Annotated[float | str, BeforeValidator(_share_or_source)]
+CountOrShare: TypeAlias = Annotated[int | float, BeforeValidator(_bad_rows)]
 Positive: TypeAlias = Annotated[int, Field(ge=1, lt=2**31)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=1e9)]

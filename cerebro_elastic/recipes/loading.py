@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.schema import Recipe, section_type
 from cerebro_elastic.recipes.source import Source, read_yaml
 from cerebro_elastic.system.files import redacted
@@ -88,17 +90,19 @@ def _lines(error: ValidationError, source: Source) -> Iterable[str]:
     kind = task.get("kind") if isinstance(task, Mapping) else None
     method = search.get("method", "grid") if isinstance(search, Mapping) else None
     for problem in error.errors(include_url=False):
-        yield f"{source.where(problem['loc'])}: {_say(problem, kind, method)}"
+        path = problem["loc"]
+        name = ".".join(map(str, path)) or "the recipe"
+        said = describe_problem(problem, name, partial(section_type, path[:-1], kind, method))
+        yield f"{source.where(path)}: {said}"
 
 
-def _say(problem: ErrorDetails, kind: object, method: object) -> str:
-    path, context = problem["loc"], problem.get("ctx", {})
-    name = ".".join(map(str, path)) or "the recipe"
+def describe_problem(problem: ErrorDetails, name: str, section: Callable[[], type[Section]]) -> str:
+    """What is wrong with the value ``name``, or with a key that its ``section`` does not know."""
+    context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
-            fields = section_type(path[:-1], kind, method).model_fields
-            known = [field.alias or key for key, field in fields.items()]
-            return f"unknown key {name!r}; {did_you_mean(str(path[-1]), known)}"
+            known = [field.alias or key for key, field in section().model_fields.items()]
+            return f"unknown key {name!r}; {did_you_mean(str(problem['loc'][-1]), known)}"
         case "missing":
             return f"{name!r} is missing; add it"
         case "literal_error":

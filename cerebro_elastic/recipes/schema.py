@@ -19,25 +19,22 @@ from pydantic import (
     model_validator,
 )
 
+from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import (
-    Arguments,
     Bytes,
     BytesOrNone,
     Endpoints,
     Epochs,
-    Names,
     NodeRange,
     Nodes,
-    Partitions,
     PerHost,
     Positive,
-    Reference,
     RunName,
     Scheduler,
     Seconds,
     Section,
+    Seed,
     Url,
-    ValidationData,
 )
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
@@ -56,167 +53,6 @@ from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.registry import is_reference, module_of
 from cerebro_elastic.system.words import counted
-
-OF_COLUMNS = frozenset(
-    {
-        "labels",
-        "columns",
-        "features",
-        "label",
-        "encode",
-        "text",
-        "fill",
-        "max_bad_rows",
-        "stratify",
-        "split_by",
-        "sample_weight",
-    }
-)
-"""Keys of ``data`` that are about the columns of a `source`."""
-OF_ROWS = frozenset({"stratify", "split_by"})
-"""Those that with a `dataset` name its attributes."""
-OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
-"""Keys of ``data`` that cannot change once a dataset is prepared."""
-OF_DATASET = frozenset({"args", "materialize"})
-"""Keys of ``data`` that are about a `dataset`."""
-OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "bucket"})
-"""Keys of ``data`` that say how columns become batches."""
-OF_LOADER = frozenset(
-    {
-        "valid",
-        "batch_size",
-        "valid_batch_size",
-        "shuffle",
-        "collate",
-        "workers",
-        "prefetch",
-        "pin_memory",
-        "drop_last",
-    }
-)
-"""Keys of ``data`` that a `datamodule` settles."""
-_FOREIGN = {
-    "url": "settled when the dataset at `url` was prepared",
-    "source": "only with `dataset` or `datamodule`",
-    "dataset": "only with `source`, since a `dataset` makes whole rows",
-    "datamodule": "a `datamodule` says this itself, by its loaders",
-}
-"""By the key that names the data: why the keys of others are refused."""
-
-
-class Data(Section):
-    """The data, and how batches are made of them."""
-
-    url: Url | None = None
-    """A dataset that `cerebro prepare` wrote: a folder or an fsspec URL."""
-    source: Url | None = None
-    """Data that the run prepares itself: a file, a folder, a glob, a URL, or a function `module:name`; see
-    [your data](../how-to/data.md)."""
-    datamodule: Reference | None = None
-    """A `LightningDataModule`, as `module:Class`. Its loaders say how batches are made; see
-    [data modules](../how-to/datasets.md#data-modules)."""
-    dataset: Reference | None = None
-    """A function or class that returns a map-style torch `Dataset`, or `{train: ..., valid: ...}`. Its rows
-    are read where they are; see [datasets](../how-to/datasets.md#torch-datasets)."""
-    args: Arguments = Field(default={})
-    """Only with `dataset` or `datamodule`: its arguments that are not searched. A hyper-parameter of the name
-    of another one is given to it."""
-    materialize: bool = False
-    """Only with `dataset`: its rows are read once, and written to partitions as columns, as of a `source`."""
-    partitions: Partitions = 4
-    """Not with `url`: the number of partitions of the training rows."""
-    valid: ValidationData = 0.2
-    """Not with `url`: the share of rows kept for validation (`0.2` or `20%`). With `source` also a source of
-    its own. A `dataset` may return validation data itself."""
-    labels: Names = ()
-    """Only with `source`: the columns that must be finite. If the list is empty, all columns must be."""
-    columns: Names | None = None
-    """Only with `source`: the columns to use. The others are dropped."""
-    features: Names | None = None
-    """Only with `source`: the columns that become one matrix; see [tables](../how-to/data.md#tables)."""
-    label: str | None = None
-    """Only with `source`: the column to predict. Without `features`, all other columns are the features."""
-    encode: Names | None = None
-    """Only with `source`: columns of text or whole numbers that become codes."""
-    stratify: str | None = None
-    """A column of classes. Each split gets of each class its share. With `dataset`: its attribute that has
-    the class of each row, such as `targets`."""
-    split_by: str | None = None
-    """A column of groups, such as patients. All rows of a group are in one split. The column is left out of
-    the batches, unless it is named in another key. With `dataset`: its attribute."""
-    sample_weight: str | None = None
-    """Only with `source`: a column whose values weigh the loss of each row. It becomes the last column; see
-    [weights](../how-to/data.md#class-and-sample-weights)."""
-    batch_size: Positive = 32
-    """Rows of a batch. A hyper-parameter `batch_size` overrides it."""
-    valid_batch_size: Positive | None = None
-    """Rows of a batch in validation. Without it, as many as in training."""
-    layout: Literal["tuple", "dict"] = "tuple"
-    """A batch is the `tuple` of its columns, or a `dict` by column name."""
-    shuffle: bool = True
-    """Rows of a partition come in another order in each epoch."""
-    transform: Reference | None = None
-    """A function that maps each batch to another."""
-    collate: Reference | None = None
-    """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
-    drop_last: bool = False
-    """A training partition's last batch is left out if it is short."""
-    workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes of each rank that make batches, for an expensive `dataset`, `decode`, `transform` or
-    `collate`."""
-    prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
-    """Batches that each of the `workers` makes ahead."""
-    pin_memory: bool = False
-    """Batches come in page-locked memory, from where a GPU takes them faster."""
-    license: str | None = None
-    """The licence of the data. Cards of exported models show it."""
-    ragged: Literal["pad", "list"] = "pad"
-    """Sequences of varying length are padded to the longest of the batch, with their lengths beside them, or
-    a `list` of tensors; see [varying lengths](../how-to/data.md#varying-lengths)."""
-    pad_value: Mapping[str, int | float] = Field(default_factory=dict)
-    """By column, the value that sequences are padded with. The default is 0."""
-    decode: Mapping[str, Reference] = Field(default_factory=dict)
-    """By column of encoded values (`bytes`), a function that makes an array of one value. If it draws nothing
-    at random, it is called once for each row; see [made once](../how-to/data.md#made-once)."""
-    augment: Mapping[str, Reference] = Field(default_factory=dict)
-    """By column of `decode`, a function that makes another array of the decoded one in each epoch. It is
-    called in training; with a parameter `training`, in validation too."""
-    bucket: str | None = None
-    """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
-    attribute that has the length of each row."""
-    text: Names = ()
-    """Only with `source`: columns of text that are kept as they are, for a `decode` function."""
-    fill: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
-    """Only with `source`: by column, the value of rows that have none."""
-    max_bad_rows: Annotated[int, Field(ge=0)] = 0
-    """Only with `source`: how many rows may have a picture that cannot be opened. They are left out."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Data:
-        if sum(getattr(self, origin) is not None for origin in _FOREIGN) != 1:
-            raise ValueError(
-                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare), `dataset` (a "
-                "torch Dataset) and `datamodule`"
-            )
-        if misplaced := ", ".join(sorted(self.model_fields_set & self.foreign_keys)):
-            (origin,) = (origin for origin in _FOREIGN if getattr(self, origin) is not None)
-            raise ValueError(f"{misplaced}: {_FOREIGN[origin]}; remove it here")
-        if self.dataset is not None and isinstance(self.valid, str):
-            raise ValueError(
-                "valid: with a `dataset` it is a share of the rows; or let it return {train, valid}"
-            )
-        if self.columns is not None and self.features is not None:
-            raise ValueError("`features` names the columns to use: give it or `columns`, not both")
-        return self
-
-    @property
-    def foreign_keys(self) -> frozenset[str]:
-        """The keys that are about data of another origin."""
-        if self.dataset is not None:
-            return frozenset() if self.materialize else OF_COLUMNS - OF_ROWS | OF_BATCHES - {"bucket"}
-        if self.datamodule is not None:
-            return OF_COLUMNS | OF_BATCHES | OF_LOADER | {"materialize"}
-        return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 
 class Limits(Section):
@@ -271,7 +107,7 @@ class Recipe(Section):
 
     name: RunName
     """The run's id, unless `--run-id` gives another: a folder, and keys in etcd."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """The seed of everything random: partitions, orders, initial weights, random search."""
     epochs: Epochs = 1
     """Passes of each config over all partitions."""

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.data.description import ClassBalance, Description, Value
 from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.reading.description import ClassBalance, Description, Value
 from cerebro_elastic.reporting.tables import brief, bytes_text
 from cerebro_elastic.system.words import counted, one_line
 

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
-from cerebro_elastic.data.batch_arrays import Arrays
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.array_libraries import Arrays
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import generators, job_batches
 from cerebro_elastic.training.task import Exports, Stopped, Task, TaskState, UnitJob, UnitResult, never

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches, process_settings, rng

@@ -12,15 +12,15 @@ import numpy as np
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import (
+from cerebro_elastic.data.reading.batches import (
     BatchPart,
     batch_count,
     batches,
     training_order,
     whole,
 )
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob

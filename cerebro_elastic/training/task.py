@@ -23,9 +23,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.made_batches import DataUse, MadeBatches
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 
 TaskState: TypeAlias = Mapping[str, Any]

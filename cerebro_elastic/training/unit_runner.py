@@ -16,12 +16,12 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.cache_space import Room
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.made_batches import MadeBatches
 from cerebro_elastic.data.manifest import Split, check_unchanged
-from cerebro_elastic.data.partition import Partition, unopened
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.cache_space import Room
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.data.reading.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.training.loss_weights import loss_weights

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.training.task import TakesByName, Task
 
 if TYPE_CHECKING:
-    from cerebro_elastic.data.datasets import NumberedDatasets
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets
 
 
 def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> DatasetFactory | None:

@@ -166,7 +166,7 @@ def start_anew() -> None:
     notice, the node's registration stands, no unit is lost and no restart is counted. A unit that is assigned
     meanwhile waits for some seconds.
     """
-    if (workers := sys.modules.get("cerebro_elastic.data.batch_workers")) is not None:
+    if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
         workers.end_idle()  # no exit function runs here
     sys.stdout.flush()
     sys.stderr.flush()

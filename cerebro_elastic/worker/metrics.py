@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from cerebro_elastic.core.model.attempts import Attempt, Visit
-from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock

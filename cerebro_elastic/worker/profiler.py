@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.data.made_batches import DataUse
+from cerebro_elastic.data.reading.made_once import DataUse
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.training import job_batches

@@ -9,8 +9,8 @@ from typing import Self
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.cache_space import NoRoom, Room
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.cache_space import NoRoom, Room
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.store.ledger.worker import WorkerLedger

@@ -12,7 +12,7 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.attempts import Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.data.cache_space import Room
+from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
 
 Fetch = Callable[[int, Callable[[], None], Room], object]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import lightning.pytorch as pl
@@ -25,7 +26,7 @@ from cerebro_elastic.extending.front_ends import (
     root_of,
     studies,
 )
-from cerebro_elastic.extending.recipes import Objective
+from cerebro_elastic.extending.recipes import Objective, named_columns
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.data_module import arguments_of, has_loader
 from cerebro_lightning.task import LightningTask
@@ -37,18 +38,21 @@ if TYPE_CHECKING:
 Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | TensorDataset | Callable[[], Any]
 
 
+_OF_RUN = Recipe.model_fields.keys() - {"name", "epochs", "task", "objective"}
+"""The keys of a recipe that are arguments under their own names."""
+
+
 class CerebroTrainer:
     """Trains configs of a LightningModule by model hopping, on nodes of this machine.
 
     ``max_epochs``, ``callbacks`` and further arguments are those of ``L.Trainer`` (one that a sub-epoch
     cannot honour exactly is refused by name); ``monitor`` and ``mode`` define the best epoch, as in
-    ``ModelCheckpoint``. ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs,
-    the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
-    which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
-    recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
-    ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables"), ``stratify``, ``split_by`` and
-    ``sample_weight`` ("Splits"). ``cells="cloudpickle"`` pickles objects of a notebook that have no source.
-    Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
+    ``ModelCheckpoint``. ``data`` has the keys of a recipe's section (``{"batch_size": 64, "label": "y"}``).
+    ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs, the keys of a recipe's
+    section (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``, which gets the configs as
+    trials. Other keys of a recipe, such as ``seed``, ``parallelism`` and ``gang`` (nodes that train a unit
+    together), are arguments, too. Callbacks are classes or names, alone or as
+    ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
     >>> result = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
@@ -60,68 +64,32 @@ class CerebroTrainer:
         *,
         max_epochs: int = 1,
         nodes: int | str = 2,
-        partitions: int = 4,
-        batch_size: int = 32,
-        label: str | None = None,
-        features: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-        encode: Sequence[str] | None = None,
-        labels: Sequence[str] = (),
-        stratify: str | None = None,
-        split_by: str | None = None,
-        sample_weight: str | None = None,
+        data: Mapping[str, Any] = MappingProxyType({}),
         search: str | Mapping[str, Any] | optuna.Study = "grid",
         num: int | None = None,
-        constraints: Sequence[str] = (),
         monitor: str = "val_loss",
         mode: Literal["min", "max"] = "min",
-        seed: int = 0,
-        scheduler: str | None = None,
-        parallelism: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "single",
-        gang: int = 1,
         callbacks: Sequence[type[pl.Callback] | str | Mapping[str, Any]] = (),
         run_id: str = "lightning",
         home: str | Path | None = None,
         fresh: bool = False,
         enable_progress_bar: bool = True,
-        cells: Literal["cloudpickle"] | None = None,
-        **trainer: Any,
+        **more: Any,
     ) -> None:
-        check_trainer_settings(trainer)
-        self._trainer = trainer
+        of_run = {key: value for key, value in more.items() if key in _OF_RUN}
+        self._trainer = {key: value for key, value in more.items() if key not in _OF_RUN}
+        check_trainer_settings(self._trainer)
         self._sections: dict[str, Any] = {
             "name": run_id,
-            "seed": seed,
             "epochs": max_epochs,
             "nodes": nodes,
-            **({"scheduler": scheduler} if scheduler is not None else {}),
-            **({"cells": cells} if cells is not None else {}),
-            "parallelism": parallelism,
-            "gang": gang,
             "objective": {"metric": monitor, "mode": mode},
+            **of_run,
         }
-        self._batch_size = batch_size
-        used = {
-            "label": label,
-            "features": features,
-            "columns": columns,
-            "encode": encode,
-            "labels": labels,
-            "stratify": stratify,
-            "split_by": split_by,
-            "sample_weight": sample_weight,
-        }
-        self._source_keys: dict[str, Any] = {
-            "partitions": partitions,
-            **{key: names for key, names in used.items() if names},
-        }
+        self._data = data
         # The run makes trials of the study.
         self._study: dict[str, Any] = {"search": search} if studies.is_study(search) else {}
-        more = {"constraints": list(constraints), "num": num}
-        self._search = {
-            **_section(search, monitor, mode),
-            **{name: value for name, value in more.items() if value not in (None, [])},
-        }
+        self._search = _section(search, monitor, mode) | ({} if num is None else {"num": num})
         self._home = Path(home) if home is not None else default_home()
         self._callbacks = [_checked_callback(callback) for callback in callbacks]
         self._fresh = fresh
@@ -135,7 +103,7 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
-        val_data: float | Data = 0.2,
+        val_data: float | Data | None = None,
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: Literal[True] = True,
@@ -149,7 +117,7 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
-        val_data: float | Data = 0.2,
+        val_data: float | Data | None = None,
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: Literal[False],
@@ -162,7 +130,7 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
-        val_data: float | Data = 0.2,
+        val_data: float | Data | None = None,
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         wait: bool = True,
@@ -177,9 +145,9 @@ class CerebroTrainer:
         ``train_data`` are columns by name (arrays or tensors of equal length), a tuple of arrays (``x, y``;
         of more than two ``x0, x1, ...``), a ``TensorDataset``, a DataFrame or another table, a path or URL of
         a file or a prepared dataset, or a function that returns columns. ``val_data`` is the share of rows
-        for validation, or data of their own in one of these forms. Instead of both, ``datamodule`` is a
-        ``LightningDataModule``, or its class; without any data the module's own ``train_dataloader`` is
-        taken.
+        for validation, by default ``valid`` of ``data`` (0.2), or data of their own in one of these forms.
+        Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
+        module's own ``train_dataloader`` is taken.
 
         With ``wait=False`` the run goes on in the background, and its ``RunHandle`` is returned at once.
         ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
@@ -209,7 +177,7 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
-        val_data: float | Data = 0.2,
+        val_data: float | Data | None = None,
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
         **args: Any,
@@ -228,10 +196,7 @@ class CerebroTrainer:
                 "fit takes train_data or a datamodule, one of them, unless the module has a "
                 f"train_dataloader; as train_data {FORMS}"
             )
-        if train_data is None:
-            data = self._of_module(datamodule)
-        else:
-            data = {"batch_size": self._batch_size, **self._source(train_data, val_data)}
+        data = self._of_module(datamodule) if train_data is None else self._source(train_data, val_data)
         task = {
             "kind": "lightning",
             "module": module,
@@ -272,21 +237,18 @@ class CerebroTrainer:
         state = self.result.state(best.config)
         return task.load_module(best.hparams, state, self.result.recipe.seed)
 
-    def _source(self, data: Data, valid: float | Data) -> dict[str, Any]:
+    def _source(self, data: Data, valid: float | Data | None) -> dict[str, Any]:
         if isinstance(data, str | Path) and (Path(data) / "manifest.json").is_file():
-            settled = {key: value for key, value in self._source_keys.items() if key != "partitions"}
-            return {"url": str(Path(data).resolve()), **settled}
-        share = isinstance(valid, int | float)
-        return {
-            "source": self._named(data, "train_data"),
-            "valid": valid if share else self._named(valid, "val_data"),
-            **self._source_keys,
-        }
+            return {**self._data, "url": str(Path(data).resolve())}
+        section = {**self._data, "source": self._named(data, "train_data")}
+        if valid is not None:
+            section["valid"] = valid if isinstance(valid, int | float) else self._named(valid, "val_data")
+        return section
 
     def _of_module(self, datamodule: Any) -> dict[str, Any]:
         kind = datamodule if isinstance(datamodule, type) else type(datamodule)
         arguments = {} if isinstance(datamodule, type) else arguments_of(datamodule)
-        return {"datamodule": kind, "args": arguments, "partitions": self._source_keys["partitions"]}
+        return {"datamodule": kind, "args": arguments, **self._data}
 
     def _named(self, data: Any, what: str) -> Any:
         """The data as a recipe names them: a path, a URL or a function; arrays are written to a file."""
@@ -294,12 +256,8 @@ class CerebroTrainer:
             return str(data)
         if callable(data):
             return data
-        keys = self._source_keys
-        wanted = keys.get("columns", keys.get("features"))
-        if wanted is not None:
-            single = (keys[key] for key in ("label", "stratify", "split_by", "sample_weight") if key in keys)
-            wanted = [*wanted, *keys.get("encode", ()), *single]
-        return str(write_columns(columns_of(data, what, wanted), self._home / "data"))
+        columns = columns_of(data, what, named_columns(self._data))
+        return str(write_columns(columns, self._home / "data"))
 
 
 def _checked(module: Any) -> type[pl.LightningModule]:

@@ -15,17 +15,17 @@ import pytest
 import torch
 from PIL import Image
 
-from cerebro_elastic.data.batch_workers import end_idle
-from cerebro_elastic.data.batches import batch_count, batches, training_order
-from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.loader_settings import LoaderSettings
 from cerebro_elastic.data.manifest import Manifest, read_manifest
-from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.ragged import Ragged, offsets_of, padded
-from cerebro_elastic.data.row_sums import RaggedRowSums, padded_sums, ragged_sums, row_sums
+from cerebro_elastic.data.reading.batches import batch_count, batches, training_order
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.reading.row_sums import RaggedRowSums, padded_sums, ragged_sums, row_sums
+from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import DamagedData, DataError, RecipeError, TaskError
 from cerebro_elastic.system.files import content, locate
+from support.prepared import prepare
 
 ROWS = 23
 DIGEST = "8d467c23a3c7a3ded5c5f3c07a8e4da84a4fadf8fb9fbd9ec5c64ddac1722b65"

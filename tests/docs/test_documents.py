@@ -15,13 +15,12 @@ import yaml
 from hypothesis import given, settings
 from typer.testing import CliRunner
 
-from cerebro_elastic import __version__
+from cerebro_elastic import __version__, prepare
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.agents import agent_command
@@ -172,10 +171,8 @@ def test_the_example_of_rows(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     words = next(words for words in commands("docs/how-to/data.md") if "--bad" in words)
     function = words[words.index("--rows") + 1]
-    out = str(tmp_path / "out")
-    made = prepare_rows(
-        str(tmp_path / "rows.csv"), function, out, root=tmp_path, partitions=2, seed=0, workers=1
-    )
+    settings = {"rows": function, "partitions": 2, "valid": 0, "workers": 1}
+    made = prepare(tmp_path / "rows.csv", tmp_path / "out", root=tmp_path, **settings)
     assert [(column.name, column.dtype, column.shape) for column in made.columns] == [
         ("x", "<f4", (2, 2)),
         ("y", "<i8", ()),

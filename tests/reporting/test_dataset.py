@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cerebro_elastic.data.description import describe
 from cerebro_elastic.data.manifest import Column
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.selection import Selection
+from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.reporting.dataset_tables import description_tables
 from cerebro_elastic.reporting.page.dataset import render_dataset
 from cerebro_elastic.reporting.png import as_png
 from cerebro_elastic.reporting.terminal import terminal
+from support.prepared import prepare
 
 ROWS = 50
 
@@ -41,7 +40,7 @@ def shown(url: str) -> str:
 
 def test_tables_say_what_a_dataset_holds(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
-    prepare(columns, url, partitions=3, seed=0, valid=0.1, selection=Selection(encode=["kind"]))
+    prepare(columns, url, partitions=3, seed=0, valid=0.1, encode=["kind"])
     text = re.sub(" +", " ", shown(url))
     assert "training 45 3 15, 15, 15 " in text
     assert "validation 5 1 5 " in text
@@ -59,7 +58,7 @@ def test_tables_say_what_a_dataset_holds(tmp_path: Path) -> None:
 
 def test_the_page_has_a_picture_of_each_sample_and_needs_nothing_else(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
-    prepare(columns, url, partitions=1, seed=0, selection=Selection(encode=["kind"]))
+    prepare(columns, url, partitions=1, seed=0, encode=["kind"])
     page = render_dataset(describe(url))
     assert page.count("data:image/png;base64,") == 12
     assert "&lt;b&gt;cat" in page
@@ -126,7 +125,7 @@ def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:
 
 def test_a_dataset_that_is_damaged_is_named(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
-    manifest = prepare(columns, url, partitions=1, seed=0, selection=Selection(columns=["number"]))
+    manifest = prepare(columns, url, partitions=1, seed=0, columns=["number"])
     (tmp_path / "out" / manifest.train[0].files[0].path).write_bytes(b"")
     with pytest.raises(DataError, match=f"cannot read the dataset {url}"):
         describe(url)

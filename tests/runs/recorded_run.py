@@ -10,7 +10,6 @@ import numpy as np
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import content_digest
@@ -32,6 +31,7 @@ from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
+from support.prepared import prepare
 
 MODEL = """
 from torch import nn

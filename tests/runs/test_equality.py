@@ -15,8 +15,8 @@ import torch
 import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.data.batches import batches
-from cerebro_elastic.data.partition import sample_order
+from cerebro_elastic.data.reading.batches import batches
+from cerebro_elastic.data.reading.partition import sample_order
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.training.objects.encoder import Encoder

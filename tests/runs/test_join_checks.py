@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.runs.start.join import _check_data
+from support.prepared import prepare
 
 
 def rows() -> dict[str, np.ndarray]:

@@ -24,7 +24,6 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.agents import agent_command
@@ -33,6 +32,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
+from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 
 pytestmark = pytest.mark.cluster

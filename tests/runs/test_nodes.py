@@ -22,7 +22,6 @@ from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.verify import verify
@@ -34,6 +33,7 @@ from cerebro_elastic.system.forkserver import SOCKET
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.ledger import Ledger
+from support.prepared import prepare
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0

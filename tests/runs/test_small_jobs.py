@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
 from cerebro_elastic.training.unit_runner import make_task
+from support.prepared import prepare
 
 
 def test_the_first_config_and_those_with_another_choice_stand_for_all() -> None:

@@ -18,8 +18,8 @@ from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Phase, Unit
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import rng

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob

@@ -20,8 +20,8 @@ from torch import nn
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Phase, Unit
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.functions import FunctionTask

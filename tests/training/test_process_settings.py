@@ -30,8 +30,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader
 
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import library_patches, process_settings
 from cerebro_elastic.training.functions import FunctionTask

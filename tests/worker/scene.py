@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
@@ -30,6 +29,7 @@ from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
+from support.prepared import prepare
 
 FUNCTIONS = """
 import sys

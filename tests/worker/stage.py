@@ -23,7 +23,6 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -32,6 +31,7 @@ from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
+from support.prepared import prepare
 
 DEADLINE = 90.0
 

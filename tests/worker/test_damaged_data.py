@@ -18,11 +18,11 @@ from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.units import Phase, Unit
-from cerebro_elastic.data import batch_maker
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.data.reading import batch_maker
+from cerebro_elastic.data.reading.partition import Partition
+from support.prepared import prepare
 
 ELSEWHERE = "memory://damaged/data"
 BATCHES = 4

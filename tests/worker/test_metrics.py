@@ -15,7 +15,7 @@ from scene import Scene
 
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
-from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed

@@ -174,7 +174,7 @@ def of_size(size: str) -> list[str]:
 
 def write(folder: Path, name: str, extent: Extent, space: Mapping[str, Sequence[Any]] | None = None) -> None:
     """Write a workload into a folder: ``job.json``, the columns of both splits, and two partitions."""
-    from cerebro_elastic.data.prepare import prepare
+    from cerebro_elastic import prepare
 
     workload = WORKLOADS[name]
     columns = workload.columns()
@@ -188,7 +188,7 @@ def write(folder: Path, name: str, extent: Extent, space: Mapping[str, Sequence[
         padded = _padded(taken)
         for key, column in padded.items():
             np.save(folder / split / f"{key}.npy", column)
-    prepare(lambda: chosen, str(folder / "partitions"), partitions=PARTITIONS, seed=0)
+    prepare(lambda: chosen, str(folder / "partitions"), partitions=PARTITIONS)
     job = {
         "workload": name,
         "epochs": extent.epochs,

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from jinja2 import Environment
 
-from cerebro_elastic.data.description import Description
+from cerebro_elastic.data.reading.description import Description
 from cerebro_elastic.reporting.dataset_tables import (
     SPLIT_NAMES,
     rows_text,

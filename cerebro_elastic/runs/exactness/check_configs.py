@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.data.function_survey import survey
+from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training
 from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady

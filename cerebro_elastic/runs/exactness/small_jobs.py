@@ -10,10 +10,10 @@ import numpy as np
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.first_rows import Rows, first_rows
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
-from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Ragged
+from cerebro_elastic.data.reading.description import Rows, first_rows
+from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import batches_in

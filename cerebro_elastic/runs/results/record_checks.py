@@ -27,8 +27,8 @@ from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.origin import basis_of, origin_of
 from cerebro_elastic.core.model.run import Basis, Spec
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.reading.batches import batch_count
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.parallelism import AUTO

@@ -34,7 +34,7 @@ from cerebro_elastic.system.scratch import Scratch
 from cerebro_elastic.system.version import __version__
 
 if TYPE_CHECKING:
-    from cerebro_elastic.data.datasets import NumberedDatasets
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets
     from cerebro_elastic.training.task import SupportsPrecheck
 
 
@@ -126,7 +126,7 @@ def check(
         check_hparams(task, loader.dataset, point)
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
-        from cerebro_elastic.data.datamodules import check_divisible
+        from cerebro_elastic.data.reading.datamodules import check_divisible
 
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):

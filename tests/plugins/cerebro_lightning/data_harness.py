@@ -12,7 +12,7 @@ import torch.distributed as dist
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
-from cerebro_elastic.data import batch_workers
+from cerebro_elastic.data.reading import worker_processes as batch_workers
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.system.version import __version__

@@ -19,9 +19,9 @@ from lightning.pytorch.loggers import CSVLogger
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.batches import batch_count, batches
-from cerebro_elastic.data.loader_settings import LoaderSettings
-from cerebro_elastic.data.partition import Partition, sample_order, unopened
+from cerebro_elastic.data.reading.batches import batch_count, batches
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition, sample_order, unopened
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.objects.encoder import Encoder

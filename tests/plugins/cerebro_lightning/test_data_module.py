@@ -15,9 +15,9 @@ from data_harness import ORDERS, SEED, by_ranks, quiet, recipe_of, runner_of, un
 from torch.utils.data import DataLoader
 
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data import batch_workers
-from cerebro_elastic.data.datasets import ROW
-from cerebro_elastic.data.partition import sample_order
+from cerebro_elastic.data.reading import worker_processes as batch_workers
+from cerebro_elastic.data.reading.datasets import ROW
+from cerebro_elastic.data.reading.partition import sample_order
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.parallel.rank_pool import Ranks

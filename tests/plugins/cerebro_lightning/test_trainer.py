@@ -69,7 +69,11 @@ def columns() -> dict[str, torch.Tensor]:
 @pytest.mark.cluster
 def test_fit_gives_the_leaderboard_and_the_best_module(line: Any, tmp_path: Path) -> None:
     trainer = CerebroTrainer(
-        max_epochs=2, nodes=1, partitions=2, batch_size=8, home=tmp_path, enable_progress_bar=False
+        max_epochs=2,
+        nodes=1,
+        data={"partitions": 2, "batch_size": 8},
+        home=tmp_path,
+        enable_progress_bar=False,
     )
     result = trainer.fit(line.Line, {"lr": [0.1, 0.0]}, columns(), bias=False)
     assert result is trainer.result
@@ -153,7 +157,7 @@ def frames() -> list[Any]:
 
 
 def make_recipe(line: Any, tmp_path: Path, data: Any, valid: Any = 0.0, **keys: Any) -> Any:
-    trainer = CerebroTrainer(home=tmp_path / "home", partitions=1, **keys)
+    trainer = CerebroTrainer(home=tmp_path / "home", data={"partitions": 1, **keys})
     return trainer.recipe(line.Line, {"lr": [0.1]}, data, valid)
 
 
@@ -196,7 +200,7 @@ def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None
 
 
 def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: Path) -> None:
-    trainer = CerebroTrainer(home=tmp_path, partitions=3)
+    trainer = CerebroTrainer(home=tmp_path, data={"partitions": 3})
     made = data_zoo.Module(batch_size=5)
     recipe = trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=made)
     assert recipe.data.datamodule == "data_zoo:Module"
@@ -266,6 +270,12 @@ def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> N
             "num",
             lambda: CerebroTrainer(search="random").recipe(line.Line, {"lr": [1.0]}, "x.npz"),
         ),
+        (
+            RecipeError,
+            r"unknown key 'data\.lable'; did you mean 'label'",
+            lambda: CerebroTrainer(data={"lable": "y"}).recipe(line.Line, {"lr": [1.0]}, "x.npz"),
+        ),
+        (TaskError, "'epochs' is no argument of L.Trainer", lambda: CerebroTrainer(epochs=3)),
         (TaskError, "call fit first", lambda: trainer.best_module()),
     ]
     for kind, message, use in cases:

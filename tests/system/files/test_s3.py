@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from s3fs import S3FileSystem
 
-from cerebro_elastic.data.sources import read_source
+from cerebro_elastic.data.preparing.sources import read_source
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError
 from cerebro_elastic.system.files import (
     Place,

@@ -19,7 +19,6 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
@@ -30,6 +29,7 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.offline.repair import CheckpointRepair
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.ledger import Ledger
+from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 from support.same import assert_same
 

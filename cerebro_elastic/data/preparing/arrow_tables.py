@@ -1,0 +1,207 @@
+"""Tables of pyarrow: a file's table, what several have in common, and their arrays as columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.errors import DataError, brief
+
+Wanted: TypeAlias = Collection[str] | None
+"""The columns that are used; ``None``: all. What cannot be read of others is left out."""
+
+
+def _is_text_anyway(_name: str) -> None:
+    """A table whose values have types of their own: they are written as text afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A file's table."""
+
+    name: str
+    """What messages call it."""
+    schema: Any
+    """Its columns, of pyarrow."""
+    batches: Callable[[], Iterable[Any]]
+    """Reads it, as record batches."""
+    read_as_text: Callable[[str], None] = _is_text_anyway
+    """Have it read a column as the text that stands in the file."""
+
+    def check_names(self) -> Table:
+        """The table. Raises ``DataError`` if two of its columns have one name."""
+        if twice := [name for name, count in Counter(self.schema.names).items() if count > 1]:
+            raise DataError(
+                f"{self.name} has the column {brief(repr(twice[0]))} more than once: rename one of them (or "
+                "is its first line a row? it must have the names)"
+            )
+        return self
+
+
+def is_wanted(name: str, wanted: Wanted) -> bool:
+    """Whether the column is used; of a structure ``a``, if one of its fields ``a.b`` is."""
+    return wanted is None or name in wanted or any(other.startswith(f"{name}.") for other in wanted)
+
+
+def common_schema(
+    schemas: Sequence[tuple[str, Any]], wanted: Wanted, read_as_text: Callable[[str], object]
+) -> Any:
+    """The columns of all schemas, which come with the names of their files. A column has the type that holds
+    all of its values: text if they have nothing else in common.
+
+    Raises ``DataError`` if there is none and the column is ``wanted``. Calls ``read_as_text`` with the names
+    of those that become text.
+    """
+    import pyarrow as pa
+
+    fields, names = [], dict.fromkeys(name for _, schema in schemas for name in schema.names)
+    for name in names:
+        having = [(where, schema) for where, schema in reversed(schemas) if name in schema.names]
+        types = {schema.field(name).type: where for where, schema in having}
+        type_ = _common_type(list(types))
+        if type_ == pa.null() and any(other.startswith(f"{name}.") for other in names):
+            continue  # a structure that some rows have not
+        if type_ is not None:
+            fields.append(pa.field(name, type_))
+            if pa.types.is_string(type_) and any(not pa.types.is_string(other) for other in types):
+                read_as_text(name)
+        elif is_wanted(name, wanted):
+            kinds = ", and ".join(f"{brief(str(kind))} in {where}" for kind, where in reversed(types.items()))
+            raise DataError(
+                f"column {brief(repr(name))} is {kinds}: make them of one type, or leave the column out by "
+                "`columns`"
+            )
+    return pa.schema(fields)
+
+
+def _common_type(types: Sequence[Any]) -> Any:
+    """The type that holds the values of all of them; ``None`` if none does."""
+    import pyarrow as pa
+
+    try:
+        schemas = [pa.schema([("column", type_)]) for type_ in types]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        values = [type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types]
+        nested = any(pa.types.is_nested(type_) or pa.types.is_binary(type_) for type_ in values)
+        return None if nested else pa.string()
+
+
+_ENCODED = frozenset({"bytes", "path"})
+"""The fields of a picture or a sound as Hugging Face's ``datasets`` writes it."""
+
+
+def flat(batch: Any) -> Any:
+    """The record batch without structures: their fields are columns, ``a.b``; of encoded values only the
+    bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, columns, nested = [], [], False
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        if not pa.types.is_struct(field.type):
+            names.append(field.name)
+            columns.append(values)
+            continue
+        inner = [child.name for child in field.type]
+        is_encoded = set(inner) == _ENCODED
+        nested = nested or not is_encoded
+        names += [field.name] if is_encoded else [f"{field.name}.{name}" for name in inner]
+        columns += [pc.struct_field(values, name) for name in (["bytes"] if is_encoded else inner)]
+    flattened = pa.RecordBatch.from_arrays(columns, names=names)
+    return flat(flattened) if nested else flattened
+
+
+def flat_schema(schema: Any) -> Any:
+    """The columns of record batches as ``flat`` makes them."""
+    import pyarrow as pa
+
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return flat(empty).schema.with_metadata(schema.metadata)
+
+
+def cast_to(batch: Any, field: Any) -> Any:
+    """The batch's column as that of ``field``; if it lacks it, without values."""
+    import pyarrow as pa
+
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    values = batch.column(field.name)
+    return values if values.type == field.type else values.cast(field.type)
+
+
+def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:
+    """An array of pyarrow as a column: lists and binary values have varying lengths. Raises ``DataError`` if
+    one of these is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    type_ = values.type
+    if isinstance(values, pa.DictionaryArray):
+        return column_of(name, values.dictionary_decode())
+    if pa.types.is_decimal(type_):
+        return column_of(name, values.cast(pa.float64()))
+    if is_binary(type_):
+        _check_no_nulls(name, values, np.arange(len(values) + 1))
+        return _encoded(values.cast(pa.large_binary()))
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return _texts(values)
+    if not isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return array
+    _check_no_nulls(name, values, np.arange(len(values) + 1))
+    lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
+    offsets, items = offsets_of(lengths), values.flatten()
+    _check_no_nulls(name, items, offsets)
+    inner = column_of(name, items)
+    if isinstance(inner, Ragged):
+        widths = set(inner.lengths.tolist()) or {0}
+        if inner.kind == "bytes" or len(widths) > 1:
+            raise DataError(
+                f"column {name!r} has lists of lists or of bytes, of varying lengths: flatten them"
+            )
+        inner = inner.values.reshape(len(inner), widths.pop(), *inner.value_shape)
+    if isinstance(type_, pa.FixedSizeListType):
+        return inner.reshape(len(values), type_.list_size, *inner.shape[1:])
+    return Ragged(inner, offsets)
+
+
+def is_binary(type_: Any) -> bool:
+    """Whether values of the type are bytes."""
+    import pyarrow.types as types
+
+    return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_))
+
+
+def _encoded(values: Any) -> Ragged:
+    """Large binary values, without a copy."""
+    _, offsets, data = values.buffers()
+    begin = values.offset
+    bounds = np.frombuffer(offsets, np.int64)[begin : begin + len(values) + 1] if len(values) else np.zeros(1)
+    content = np.frombuffer(data or b"", np.uint8)[int(bounds[0]) : int(bounds[-1])]
+    return Ragged(content, (bounds - bounds[0]).astype(np.int64), "bytes")
+
+
+def _texts(values: Any) -> NDArray[Any]:
+    """Equal texts are one object: a column of categories takes 8 bytes a row."""
+    codes = values.dictionary_encode()
+    texts = np.array([*codes.dictionary.to_pylist(), None], object)
+    column: NDArray[Any] = texts[codes.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)]
+    return column
+
+
+def _check_no_nulls(name: str, values: Any, offsets: NDArray[Any]) -> None:
+    """Raise ``DataError`` if a value, of the row that ``offsets`` say, is missing."""
+    if values.null_count:
+        at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.searchsorted(offsets, at, "right")) - 1
+        raise DataError(
+            f"column {name!r} has no value in row {row} (the first is 0): remove the row, or leave the "
+            "column out by `columns`"
+        )

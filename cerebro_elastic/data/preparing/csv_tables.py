@@ -1,0 +1,118 @@
+"""CSV files as tables. They are read by pyarrow, and their types are those of all rows."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cerebro_elastic.data.preparing.arrow_tables import Table, Wanted, is_binary
+from cerebro_elastic.data.preparing.column_checks import is_number
+from cerebro_elastic.errors import DataError, brief
+from cerebro_elastic.system.files import CHUNK, Place, open_read
+
+_DELIMITERS = ";\t|"
+"""What separates fields instead of commas, in a header that has no comma."""
+
+
+def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
+    """A CSV file. Types are inferred of all its rows: they are read once for that. Raises ``DataError`` if
+    its first line seems to be a row, unless it has a name that is ``wanted``."""
+    import pyarrow as pa
+
+    with io.BufferedReader(open_read(place), CHUNK) as file:
+        delimiter = "\t" if suffix == ".tsv" else _delimiter(file)
+    types: dict[str, Any] = {}
+    with _csv_reader(place, delimiter, types) as reader:
+        inferred = reader.schema  # of the first rows
+    if not set(inferred.names) & set(wanted or ()):
+        _check_header(place, inferred)
+
+    def read_as_text(name: str) -> None:
+        if name in inferred.names:
+            types[name] = pa.string()
+
+    batches = partial(_csv_batches, place, delimiter, types)
+    table = Table(str(place), inferred, batches, read_as_text).check_names()
+    while True:
+        try:
+            for _ in table.batches():
+                pass
+            break
+        except pa.ArrowInvalid as exc:
+            failed = re.search(r"In CSV column #(\d+): CSV conversion error", str(exc))
+            if failed is None:
+                raise
+            field = inferred.field(int(failed[1]))
+            types[field.name] = _wider(types.get(field.name, field.type))
+    schema = pa.schema([(field.name, types.get(field.name, field.type)) for field in inferred])
+    if binary := [field.name for field in schema if is_binary(field.type)]:
+        raise DataError(f"column {binary[0]!r} of {place} is no text of UTF-8: write the file in UTF-8")
+    return replace(table, schema=schema)
+
+
+def _check_header(place: Place, schema: Any) -> None:
+    """Raise ``DataError`` if the names of all columns of numbers are numbers themselves, unless these count
+    the columns, or years."""
+    import pyarrow.types as types
+
+    names = [f.name for f in schema if types.is_integer(f.type) or types.is_floating(f.type)]
+    if not names or not all(map(is_number, names)):
+        return
+    numbers = list(map(float, names))
+    counts = [numbers[0] + at for at in range(len(numbers))]
+    if numbers == counts and (len(numbers) > 1 or numbers[0] in (0, 1)):
+        return
+    raise DataError(
+        f"the first line of {place} seems to be a row, not the names of columns "
+        f"({brief(', '.join(map(repr, schema.names)))}): put a line of names before it; if these are names, "
+        "choose by `columns` or `features` which to use"
+    )
+
+
+def _wider(type_: Any) -> Any:
+    """What pyarrow tries when values of a column are not of this type."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp("ns", type_.tz) if type_.unit == "s" else pa.string()
+    order = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s")]
+    order += [pa.timestamp("s"), pa.timestamp("ns"), pa.string(), pa.binary()]
+    return order[order.index(type_) + 1]
+
+
+def _csv_batches(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
+    with _csv_reader(place, delimiter, types) as reader:
+        yield from reader
+
+
+@contextmanager
+def _csv_reader(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
+    import pyarrow.csv
+
+    with (
+        io.BufferedReader(open_read(place), CHUNK) as file,
+        pyarrow.csv.open_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(block_size=CHUNK),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                strings_can_be_null=True,  # else "" is a category
+                column_types=types,
+            ),
+        ) as reader,
+    ):
+        yield reader
+
+
+def _delimiter(file: io.BufferedReader[Any]) -> str:
+    """A comma, unless the header has none and something else instead."""
+    header = file.peek(CHUNK)[:CHUNK].split(b"\n", 1)[0].decode("utf-8", "replace")
+    unquoted = "".join(header.split('"')[::2])
+    if "," in unquoted:
+        return ","
+    return max(_DELIMITERS, key=unquoted.count) if any(sign in unquoted for sign in _DELIMITERS) else ","

@@ -1,0 +1,276 @@
+"""Preparing a dataset: shuffle once, split into partitions, write each column as ``.npy``, manifest last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from threading import Event
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.manifest import (
+    NAME,
+    ColumnFile,
+    Manifest,
+    PartitionFiles,
+    Split,
+    column_path,
+    is_prepared,
+    read_manifest,
+)
+from cerebro_elastic.data.preparing.column_checks import (
+    check_columns,
+    check_finite,
+    check_lengths,
+    columns_of,
+)
+from cerebro_elastic.data.preparing.defects import BadPictures, filled
+from cerebro_elastic.data.preparing.npy_file import NpyFile
+from cerebro_elastic.data.preparing.row_function import REPORT, SAMPLE
+from cerebro_elastic.data.preparing.selection import Selection
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.preparing.split_rules import row_keys
+from cerebro_elastic.data.preparing.splits import (
+    HELD_OUT,
+    HeldOut,
+    Index,
+    PartitionRows,
+    Sources,
+    deal_rows,
+    own_splits,
+    read_splits,
+)
+from cerebro_elastic.data.ragged import Columns, Varying, as_ragged, offsets_of
+from cerebro_elastic.data.seeding import seeded
+from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.recipes.data import named_columns
+from cerebro_elastic.system.files import (
+    CHUNK,
+    Chunk,
+    Content,
+    Place,
+    digest,
+    exists,
+    locate,
+    read,
+    translated,
+    write,
+)
+
+Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
+
+_WRITERS = 4
+"""Partitions that are written at once; each has a few chunks in memory."""
+_MOST_CLASSES = 1_000_000
+
+
+def prepare_columns(
+    sources: Sources,
+    destination: str,
+    settings: PrepareSettings,
+    *,
+    valid_partitions: int = 1,
+    datasets: Mapping[str, int] = MappingProxyType({}),
+    loader: Mapping[str, int | bool] = MappingProxyType({}),
+) -> Manifest:
+    """Write a dataset; the same input gives the same bytes.
+
+    A destination that holds this very dataset is reused, one that holds another is refused.
+
+    Args:
+        sources: What it is read from.
+        destination: The dataset's URL.
+        settings: How it is made. The shuffled rows are dealt to partitions whose sizes differ by at most one;
+            bad rows are left out, counted, and sampled in ``report.json``.
+        valid_partitions: Number of validation partitions.
+        datasets: Of a user's datasets, by split, how many rows they have, if the source has their numbers.
+        loader: What of the batches is settled by the loader that they came with.
+
+    Raises:
+        DataError: The input cannot be used.
+        DiskFull: There is no space.
+    """
+    selection, labels, fill = Selection(settings), settings.labels, settings.fill
+    with seeded(settings.seed):
+        wanted = named_columns(dict(settings))
+        if wanted is not None and settings.count_classes is not None:
+            wanted |= {settings.count_classes}
+        given, *held_out_data = read_splits(sources, wanted)
+    bad = BadPictures(settings.max_bad_rows)
+    given = filled(bad.without(given, "train"), fill)
+    held_out_data = [
+        data if isinstance(data, float) else filled(bad.without(data, split), fill, given)
+        for split, data in zip(HELD_OUT, held_out_data, strict=True)
+    ]
+    check_lengths(given, "the training data")
+    keys = row_keys(settings, given, own_splits(*held_out_data))
+    vocabulary = selection.vocabulary(given, "the training data")
+
+    def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
+        selected = selection.select(columns, vocabulary, what)
+        check_columns(selected, what, like)
+        check_finite(selected, labels, what, selection.feature_names(columns))
+        return selected
+
+    given, held_out_data = _all_ragged(given, held_out_data)
+    train = usable(given, "the training data")
+    held_out: dict[Split, HeldOut] = {
+        split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
+        for (split, what), data in zip(HELD_OUT.items(), held_out_data, strict=True)
+    }
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": valid_partitions}
+    dealt = deal_rows(train, held_out, numbers, settings.seed, keys)
+    described = Manifest(
+        columns_of(train),
+        (),
+        (),
+        settings.seed,
+        vocabulary=vocabulary,
+        features=selection.feature_names(given),
+        datasets=dict(datasets),
+        loader=dict(loader),
+        class_counts={name: class_counts(name, dealt) for name in (settings.count_classes,) if name},
+        sample_weight=settings.sample_weight or "",
+    )
+    manifest = _store(destination, described, dealt)
+    if bad.rows:
+        report = {"bad": len(bad.rows), "sample": [asdict(row) for row in bad.rows[:SAMPLE]]}
+        with translated(DataError, f"cannot write the dataset {destination}"):
+            write(locate(destination) / REPORT, [(json.dumps(report, indent=1) + "\n").encode()])
+    return manifest
+
+
+def rows_left_out(url: str) -> int:
+    """How many bad rows were left out of the dataset at ``url``."""
+    with translated(DataError, f"cannot read the dataset {url}"):
+        report = locate(url) / REPORT
+        return int(json.loads(read(report))["bad"]) if exists(report) else 0
+
+
+def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:
+    """Write the dataset, of which all but the partitions is ``described``. Raises ``DataError`` if the URL
+    holds another."""
+    with translated(DataError, f"cannot write the dataset {url}"):
+        root = locate(url)
+        exists = is_prepared(root)
+        keep: Keep = _only_hash if exists else write
+        splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
+        writers, stop = ThreadPoolExecutor(_WRITERS), Event()
+
+        def kept(partition: PartitionRows) -> PartitionFiles:
+            return _keep_partition(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
+
+        try:
+            for partition, files in zip(dealt, writers.map(kept, dealt), strict=True):
+                splits[partition.split].append(files)
+        finally:
+            stop.set()  # at an error or Ctrl-C the others do not write to their ends
+            writers.shutdown(cancel_futures=True)
+        train, valid, test = map(tuple, splits.values())
+        manifest = replace(described, train=train, valid=valid, test=test)
+        if not exists:
+            write(root / NAME, [manifest.to_json()])
+    if exists and (other := read_manifest(url).digest) != manifest.digest:
+        raise DataError(
+            f"{url} holds another dataset (digest {other}, this one has {manifest.digest}): "
+            "delete it or prepare into another place"
+        )
+    return manifest
+
+
+class _Stopped(Exception):
+    """The writing was stopped."""
+
+
+@dataclass(frozen=True)
+class _UntilStop:
+    """Chunks that end with ``_Stopped`` once ``stop`` is set. They may be gone over again."""
+
+    chunks: Iterable[Chunk]
+    stop: Event
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self.chunks:
+            if self.stop.is_set():
+                raise _Stopped
+            yield chunk
+
+
+def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
+    return digest(data)
+
+
+def _keep_partition(root: Place, partition: PartitionRows, keep: Keep) -> PartitionFiles:
+    files = []
+    for name, column in partition.columns.items():
+        for part, array, length in _arrays(column, partition.rows):
+            path = column_path(partition.split, partition.index, name, part)
+            kept = keep(root / path, array)
+            files.append(ColumnFile(path, kept.bytes, kept.sha256, length))
+    return PartitionFiles(len(partition.rows), tuple(files))
+
+
+def _arrays(column: NDArray[Any] | Varying, rows: Index) -> Iterator[tuple[str, Iterable[Chunk], int | None]]:
+    """What is written of a column's ``rows``: which part of the column it is, its file, and its length if the
+    manifest has to say it."""
+    if isinstance(column, Varying):
+        offsets = offsets_of(column.lengths[rows])
+        length = int(offsets[-1])
+        yield "offsets", NpyFile(offsets.dtype, offsets.shape, lambda: [offsets]), None
+        shape = (length, *column.value_shape)
+        yield "values", NpyFile(column.dtype, shape, lambda: column.pieces(rows)), length
+    else:
+        step = max(1, CHUNK // (column[0].size * column.dtype.itemsize))
+
+        def parts() -> Iterator[NDArray[Any]]:
+            return (column[rows[start : start + step]] for start in range(0, len(rows), step))
+
+        yield "", NpyFile(column.dtype, (len(rows), *column.shape[1:]), parts), None
+
+
+def _all_ragged(train: Columns, held_out: Sequence[HeldOut]) -> tuple[Columns, list[HeldOut]]:
+    """The data of all splits, each column ragged in all of them if it is in one: in the others all its rows
+    may have one length by chance."""
+    splits = [columns for columns in (train, *held_out) if not isinstance(columns, float)]
+    ragged = {
+        name
+        for columns in splits
+        for name, column in columns.items()
+        if isinstance(column, Varying) and column.kind == "ragged"
+    }
+
+    def mended(columns: Columns) -> Columns:
+        return {name: as_ragged(column) if name in ragged else column for name, column in columns.items()}
+
+    return mended(train), [data if isinstance(data, float) else mended(data) for data in held_out]
+
+
+def class_counts(name: str, dealt: Sequence[PartitionRows]) -> tuple[int, ...]:
+    """The training rows of class 0, 1, ... in the column ``name`` of the partitions.
+
+    Raises ``DataError`` if it does not have class numbers.
+    """
+    train = [partition for partition in dealt if partition.split == "train"]
+    columns = train[0].columns
+    if name not in columns:
+        raise DataError(f"there is no column {name!r} whose classes to count: {did_you_mean(name, columns)}")
+    column = columns[name]
+    if isinstance(column, Varying) or column.ndim != 1 or column.dtype.kind not in "biu":
+        kind = column.kind if isinstance(column, Varying) else f"{column.dtype}{list(column.shape[1:])}"
+        raise DataError(
+            f"column {name!r} is {kind}: class weights need one class number for each row; make it codes by "
+            f"`encode: [{name}]`"
+        )
+    if column.min() < 0 or column.max() >= _MOST_CLASSES:
+        raise DataError(
+            f"column {name!r} has values from {column.min()} to {column.max()}: classes are numbered from 0; "
+            f"make them codes by `encode: [{name}]`"
+        )
+    rows = np.concatenate([partition.rows for partition in train])
+    counts = np.bincount(column[rows].astype(np.int64), minlength=int(column.max()) + 1)
+    return tuple(counts.tolist())

@@ -1,0 +1,319 @@
+"""``prepare`` with a user's row function, over processes and machines; it goes on after a kill.
+
+The rows are shuffled and dealt as in ``prepare``. Each partition's rows are made in chunks of a fixed number.
+When all chunks are made, they are joined to partitions, and the manifest is written last. Until then the
+chunks lie in the folder ``.preparing`` of the dataset, under a digest of the source, the function's module
+and the settings: another try goes on where this one was killed, one with another function begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cerebro_elastic.data.manifest import (
+    NAME,
+    SPLITS,
+    Column,
+    ColumnFile,
+    Manifest,
+    PartitionFiles,
+    Split,
+    is_prepared,
+    read_manifest,
+)
+from cerebro_elastic.data.preparing.column_checks import check_lengths
+from cerebro_elastic.data.preparing.row_function import REPORT, SAMPLE, BadRow, Rows, check_not_empty, common
+from cerebro_elastic.data.preparing.row_jobs import join_chunks, make_chunk, start
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.preparing.shared_jobs import Job, JobRecord, do_all, record_of
+from cerebro_elastic.data.preparing.split_rules import row_keys
+from cerebro_elastic.data.preparing.splits import (
+    HeldOut,
+    PartitionRows,
+    Sources,
+    deal_rows,
+    own_splits,
+    read_splits,
+)
+from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.registry import import_object
+from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
+
+_WORK = ".preparing"
+_ROWS = 1024
+"""Rows of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows ``start`` to ``stop`` of a partition: the work of one job."""
+
+    partition: PartitionRows
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition.split}-{self.partition.index:05d}-{self.number:06d}"
+
+    def rows(self) -> Rows:
+        numbers = self.partition.rows[self.start : self.stop]
+        columns = {
+            name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
+            for name, column in self.partition.columns.items()
+        }
+        return Rows(self.partition.split, tuple(map(int, numbers)), columns)
+
+
+@dataclass(slots=True)
+class RowProgress:
+    """How far a preparation is, in rows."""
+
+    total: int
+    """Rows of the source."""
+    done: int = 0
+    """Rows whose chunk is done."""
+    known: int = 0
+    """The rows of ``done`` that an earlier attempt or another machine has made."""
+    bad: int = 0
+    """Rows of which the function made nothing."""
+
+
+@dataclass(slots=True)
+class ChunkRecords:
+    """The records of the chunks that are done."""
+
+    limit: float
+    """How many rows may be bad; below 1, the share of them that may."""
+    progress: RowProgress
+    """Their sum."""
+    show: Callable[[RowProgress], None]
+    """Called with the progress after each chunk."""
+    chunks: dict[str, JobRecord] = field(default_factory=dict)
+    """The record of each chunk, by name."""
+
+    def add(self, name: str, record: JobRecord, now: bool) -> None:
+        """Take the record of a chunk, which was made ``now`` or before."""
+        rows = record["good"] + len(record["bad"])
+        self.chunks[name] = record
+        self.progress.done += rows
+        self.progress.known += 0 if now else rows
+        self.progress.bad += len(record["bad"])
+        self.check()
+        self.show(self.progress)
+
+    @property
+    def spoilt(self) -> list[str]:
+        """The chunks with bad rows."""
+        return [name for name, record in self.chunks.items() if record["bad"]]
+
+    @property
+    def bad(self) -> list[BadRow]:
+        """All bad rows, in the order of the chunks' names."""
+        return [BadRow(**row) for name in sorted(self.chunks) for row in self.chunks[name]["bad"]]
+
+    def check(self) -> None:
+        """Raise ``DataError`` if more rows are bad than may be."""
+        allowed = int(self.limit * self.progress.total if self.limit < 1 else self.limit)
+        if self.progress.bad > allowed:
+            sample = "\n".join(f"  {row}" for row in self.bad[:3])
+            raise DataError(
+                f"{self.progress.bad} of {self.progress.done} rows are bad, {allowed} of all "
+                f"{self.progress.total} may be:\n{sample}\ncorrect the row function or the source, or allow "
+                "more with --bad"
+            )
+
+    def columns(self) -> Sequence[Column]:
+        """The columns of all chunks. Raises ``DataError`` unless they agree."""
+        kinds = [
+            (record["first"], [Column(**{**c, "shape": tuple(c["shape"])}) for c in record["columns"]])
+            for _, record in sorted(self.chunks.items())
+            if record["good"]
+        ]
+        if not kinds:
+            raise DataError("no row is good: see the row function and the source")
+        first, columns = kinds[0][0], tuple(kinds[0][1])
+        for row, others in kinds[1:]:
+            columns = common(columns, first, others, row)
+        check_not_empty(columns)
+        return columns
+
+
+def prepare_rows(
+    sources: Sources,
+    destination: str,
+    settings: PrepareSettings,
+    *,
+    root: Path,
+    show: Callable[[RowProgress], None] = lambda _progress: None,
+) -> Manifest:
+    """Write the dataset that the row function ``settings.rows`` makes of rows (see ``row_function.py``).
+
+    The same sources, function and settings give the same bytes.
+
+    Args:
+        sources: The rows.
+        destination: The dataset's URL.
+        settings: How it is made. The seed is that of the function's random numbers, too. Bad rows are left
+            out, counted, and sampled in ``report.json``.
+        root: The folder in which the function's module is looked for.
+        show: Called with the progress after each chunk.
+
+    Raises:
+        DataError: The input cannot be used, or too many rows are bad.
+        TaskError: There is no such function.
+    """
+    assert settings.rows is not None
+    seed, labels, function, share = settings.seed, settings.labels, settings.rows, settings.share
+    train, *held_out = read_splits(sources)
+    for columns in (train, *(data for data in held_out if not isinstance(data, float))):
+        check_lengths(columns, "the source's data")
+    keys = row_keys(settings, train, own_splits(*held_out))
+    held_out_data: dict[Split, HeldOut] = {"valid": held_out[0], "test": held_out[1]}
+    dealt = deal_rows(train, held_out_data, {"train": settings.partitions}, seed, keys)
+    digest = _digest(dealt, import_object(function, root), seed, labels)
+    with translated(DataError, f"cannot write the dataset {destination}"):
+        place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
+        if is_prepared(place):
+            return _same(destination, place, digest)
+    workers = settings.workers or len(os.sched_getaffinity(0))
+    chunks = [chunk for partition in dealt for chunk in _chunks(partition)]
+    progress = RowProgress(sum(len(partition.rows) for partition in dealt))
+    records = ChunkRecords(settings.max_bad_rows, progress, show)
+    makes = [
+        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), labels, seed))  # type: ignore[misc]
+        for c in chunks
+    ]
+    try:
+        with _pool(workers, function, root) as pool:
+            for name, record, now in do_all(makes, locate(folder), share, pool, workers):
+                records.add(name, record, now)
+            kinds = records.columns()
+            joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
+            parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
+            manifest = _manifest(kinds, parts, dealt, seed)
+            write(place / REPORT, [_report(digest, manifest, records)])
+            write(place / NAME, [manifest.to_json()])
+            if share.index == 0:
+                remove(place / _WORK)
+    except (DataError, FileNotFoundError):
+        # Another machine may have ended, and removed what we were about to read.
+        if share.of > 1 and exists(place / NAME):
+            return _same(destination, place, digest)
+        # Another try is another chance for rows that were out of reach.
+        for name in records.spoilt:
+            remove(record_of(locate(folder), name))
+        raise
+    return manifest
+
+
+def _chunks(partition: PartitionRows) -> Iterator[_Chunk]:
+    for number, begin in enumerate(range(0, len(partition.rows), _ROWS)):
+        yield _Chunk(partition, number, begin, min(begin + _ROWS, len(partition.rows)))
+
+
+def _join(
+    url: str,
+    folder: str,
+    partition: PartitionRows,
+    columns: Sequence[Column],
+    records: Mapping[str, JobRecord],
+) -> Job:
+    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(partition)]
+    if not any(good for _, good in chunks):
+        raise DataError(
+            f"no row of {partition.split} partition {partition.index} is good: use fewer partitions"
+        )
+    arguments = (url, folder, partition.split, partition.index, columns, chunks)
+    return Job(f"{partition.split}-{partition.index:05d}", join_chunks, lambda: arguments)
+
+
+def _manifest(
+    columns: Sequence[Column], parts: Mapping[str, JobRecord], dealt: Sequence[PartitionRows], seed: int
+) -> Manifest:
+    splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
+    for partition in dealt:
+        part = parts[f"{partition.split}-{partition.index:05d}"]
+        files = tuple(ColumnFile(**file) for file in part["files"])
+        splits[partition.split].append(PartitionFiles(part["rows"], files))
+    train, valid, test = map(tuple, splits.values())
+    return Manifest(tuple(columns), train, valid, seed, test)
+
+
+def _report(digest: str, manifest: Manifest, records: ChunkRecords) -> bytes:
+    report = {
+        "digest": digest,
+        "rows": {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS},
+        "bad": len(records.bad),
+        "sample": [asdict(row) for row in records.bad[:SAMPLE]],
+    }
+    return (json.dumps(report, indent=1) + "\n").encode()
+
+
+def _same(url: str, place: Place, digest: str) -> Manifest:
+    """The dataset that exists already. Raises ``DataError`` if it was made of something else."""
+    report = json.loads(read(place / REPORT)) if exists(place / REPORT) else {}
+    if report.get("digest") != digest:
+        raise DataError(
+            f"{url} holds another dataset, or one that was made of another source, function or seed: delete "
+            "it, or prepare into another place"
+        )
+    return read_manifest(url)
+
+
+def _digest(dealt: Sequence[PartitionRows], function: Any, seed: int, labels: Sequence[str]) -> str:
+    """The digest of all that the dataset is made of; the function stands for its module's code."""
+    digest = hashlib.sha256(repr((_ROWS, seed, tuple(labels), function.__qualname__)).encode())
+    digest.update(Path(inspect.getfile(function)).read_bytes())
+    for columns in {id(partition.columns): partition.columns for partition in dealt}.values():
+        for name, column in columns.items():
+            if isinstance(column, Varying):
+                digest.update(repr((name, column.dtype, column.kind)).encode() + column.lengths.tobytes())
+                for values in column.pieces(np.arange(len(column))):
+                    digest.update(np.ascontiguousarray(values).data)
+                continue
+            digest.update(repr((name, column.dtype, column.shape)).encode())
+            digest.update(repr(column.tolist()).encode() if column.dtype == object else column.tobytes())
+    for partition in dealt:
+        digest.update(repr((partition.split, partition.index)).encode() + partition.rows.tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecutor]:
+    """Processes that have imported ``function``, ended at once if the block fails."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=start,
+        initargs=(os.getpid(), function, str(root)),
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException as exc:  # Ctrl-C, too
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
+        if isinstance(exc, BrokenProcessPool):
+            raise DataError(
+                "a process that makes rows died without a word, perhaps for want of memory: use fewer "
+                "--workers; the same command goes on from here"
+            ) from exc
+        raise

@@ -1,0 +1,126 @@
+"""What ``prepare`` takes besides a source: as keys in Python, and as options on a command line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+
+from cerebro_elastic.data.preparing.shared_jobs import MachineShare
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.data import Preparation
+from cerebro_elastic.recipes.fields import PerHost, Seed, ShareOrSource
+from cerebro_elastic.recipes.loading import describe_problem
+
+_OF_COLUMNS = ("columns", "features", "label", "encode", "text", "fill", "sample_weight", "count_classes")
+"""Keys that say which columns a source has; a function of rows says so itself."""
+_OF_ROWS = ("workers", "share")
+"""Keys that are about a function of rows."""
+
+
+def _machine_share(value: object) -> object:
+    """``I/N``; some schedulers give the number in a variable."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(value))
+    if match is None or int(match[1]) >= int(match[2]):
+        raise ValueError("give I/N, such as 0/4 on the first of 4 machines")
+    return MachineShare(int(match[1]), int(match[2]))
+
+
+class PrepareSettings(Preparation):
+    """How a dataset is made of a source: its keys in a recipe, and those that only ``prepare`` has."""
+
+    seed: Seed = Field(0, description="Seed of the shuffle.")
+    test: ShareOrSource = Field(
+        0.0, description="Share of rows for a test after the run, or a source of its own."
+    )
+    count_classes: str | None = Field(
+        None,
+        description="A column of class numbers to count, for `class_weights: balanced` in recipes.",
+    )
+    rows: str | None = Field(
+        None,
+        description="module:function, called with (row, split), that returns the columns of a row.",
+    )
+    workers: PerHost | None = Field(
+        None, description="Processes that make the rows.", json_schema_extra={"shown": "one per core"}
+    )
+    share: Annotated[MachineShare, BeforeValidator(_machine_share), WithJsonSchema({"type": "string"})] = (
+        Field(
+            MachineShare(),
+            description="I/N: this is machine I, from 0, of N machines that share the rows.",
+            json_schema_extra={"shown": "0/1"},
+        )
+    )
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        if self.rows is not None and (given := [f"`{key}`" for key in _OF_COLUMNS if getattr(self, key)]):
+            raise ValueError(f"`rows` makes the columns: leave {', '.join(given)} out")
+        if self.rows is None and (
+            needless := [f"`{key}`" for key in _OF_ROWS if key in self.model_fields_set]
+        ):
+            raise ValueError(
+                f"{', '.join(needless)} would do nothing without `rows`: name the function that makes each "
+                "row, or leave it out"
+            )
+        return self
+
+
+def prepare_settings(
+    values: Mapping[str, Any], name_of: Callable[[str], str] = "`{}`".format
+) -> PrepareSettings:
+    """The checked settings. Raises ``DataError``, in which ``name_of`` names each key."""
+    try:
+        return PrepareSettings(**values)
+    except ValidationError as exc:
+        problems = (_described(problem, name_of) for problem in exc.errors(include_url=False))
+        raise DataError("\n".join(problems)) from exc
+
+
+def _described(problem: Any, name_of: Callable[[str], str]) -> str:
+    if problem["loc"]:
+        name = str(problem["loc"][0])
+        known = name in PrepareSettings.model_fields
+        return describe_problem(problem, name_of(name) if known else name, lambda: PrepareSettings)
+    return re.sub(r"`(\w+)`", lambda match: name_of(match[1]), str(problem["ctx"]["error"]))
+
+
+class PrepareOption(NamedTuple):
+    """A key of the settings as an option of a command."""
+
+    key: str
+    """The key."""
+    name: str
+    """The option, without dashes."""
+    kind: Any
+    """Its values: ``int``, ``str``, ``list[str]``, or ``dict[str, str]`` for KEY=VALUE."""
+    default: int | str | None
+    """What it is if it is not given."""
+    shown: str | None
+    """The same in words, if there are better ones."""
+    help: str
+    """What it is."""
+    least: int | None
+    """The least number that it may be."""
+
+
+_KINDS: Mapping[str, Any] = {"integer": int, "array": list[str], "object": dict[str, str]}
+
+
+def prepare_options() -> Iterator[PrepareOption]:
+    """All options, in the order of the keys."""
+    for key, schema in PrepareSettings.model_json_schema()["properties"].items():
+        first, *others = [part for part in schema.get("anyOf", [schema]) if part["type"] != "null"]
+        kind = str if others else _KINDS.get(first["type"], str)
+        default, text = schema.get("default"), schema["description"]
+        if kind is not int:
+            default = f"{default:g}" if isinstance(default, int | float) else None
+        if kind == dict[str, str]:
+            text = f"COLUMN=VALUE: {text[0].lower()}{text[1:]}"
+        name = schema.get("option", key.replace("_", "-"))
+        yield PrepareOption(key, name, kind, default, schema.get("shown"), text, first.get("minimum"))

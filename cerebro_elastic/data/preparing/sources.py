@@ -1,0 +1,245 @@
+"""What `prepare` reads: named columns, from files at any fsspec URL or a function.
+
+Local ``.npy`` columns are memory-mapped, tables grow in temporary files, pictures and files in tar archives
+stay where they are. The columns of ``.npz`` files, remote ``.npy`` files and functions are in memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from tempfile import gettempdir
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.preparing.arrow_tables import Wanted
+from cerebro_elastic.data.preparing.image_folders import has_images, read_images
+from cerebro_elastic.data.preparing.materialize import materialized_splits
+from cerebro_elastic.data.preparing.source_files import (
+    folder_columns,
+    folder_of_wildcards,
+    numbered,
+    split_folders,
+    without_others,
+)
+from cerebro_elastic.data.preparing.tables import TABLES, read_tables
+from cerebro_elastic.data.preparing.tar_shards import read_shards
+from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
+from cerebro_elastic.errors import CerebroError, DataError
+from cerebro_elastic.registry import place_in
+from cerebro_elastic.system.files import (
+    CHUNK,
+    Place,
+    exists,
+    expand,
+    is_folder,
+    locate,
+    open_read,
+    redacted,
+    sizes,
+    translated,
+)
+
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
+"""The suffixes of compressed files."""
+_KINDS = 3
+"""The number of kinds of files that a message names."""
+
+Function: TypeAlias = Callable[[], Mapping[str, Any]]
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
+"""A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,
+or ``{"train": columns, "valid": columns}``; a torch ``Dataset`` in place of columns."""
+
+
+def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns | None]:
+    """The source's columns, and those of its validation data if it brings its own.
+
+    A folder or glob of ``.npy`` files has a column per file, one of tables or tar archives the rows of all,
+    in the order of their names. A folder of ``train`` and ``valid`` has both. Raises ``DataError`` if what is
+    ``wanted`` cannot be read or understood.
+    """
+    if callable(source):
+        return _from_function(source)
+    if isinstance(source, Mapping):
+        return {name: _read_npy(_locate(os.fspath(path))) for name, path in source.items()}, None
+    name = os.fspath(source)
+    with translated(DataError, f"cannot read {name}"):
+        place = _locate(name)
+        splits = split_folders(place) if _is_folder(place) else None
+        if splits is None:
+            return _read_path(name, wanted), None
+        train, valid = (_read_path(str(part), wanted) for part in splits)
+        return train, valid
+
+
+def _is_folder(place: Place) -> bool:
+    return not _is_known(place.path) and is_folder(place)
+
+
+def _read_path(name: str, wanted: Wanted) -> Columns:
+    """The columns of a file, a folder or a glob."""
+    place = _locate(name)
+    with translated(DataError, f"cannot read {name}"):
+        if _is_folder(place) and not expand(place, _is_known) and has_images(place):
+            return read_images(place)
+    files = _expand(name)
+    suffixes = sorted({_suffix(file.path) for file in files})
+    if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
+        raise DataError(
+            f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
+            "without all before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
+        )
+    if len(suffixes) > 1 or suffixes[0] not in _KNOWN:
+        raise DataError(
+            f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "
+            f"{', '.join(sorted(_KNOWN))}, or a Python function 'module:name' that returns "
+            "{column: array}"
+        )
+    with translated(DataError, f"cannot read {name}"):
+        if suffixes[0] in TABLES:
+            return read_tables(files, wanted, folder_columns(folder_of_wildcards(place), files))
+        return _READERS[suffixes[0]](files)
+
+
+def _from_function(function: Function) -> tuple[Columns, Columns | None]:
+    name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+    try:
+        result = function()
+    except CerebroError:
+        raise
+    except (Exception, SystemExit) as exc:
+        folder = os.path.dirname(getattr(getattr(function, "__code__", None), "co_filename", ""))
+        raise DataError(
+            f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
+        ) from exc
+    with translated(DataError, f"cannot write the rows of {name} to {gettempdir()} (TMPDIR)"):
+        if (datasets := materialized_splits(result, name)) is not None:
+            return datasets
+    if not isinstance(result, Mapping):
+        raise DataError(
+            f"{name} returned a {type(result).__name__}: it must return {{column: array}}, or a torch Dataset"
+        )
+    if "train" in result and isinstance(result["train"], Mapping):
+        if extra := sorted(set(result) - {"train", "valid"}):
+            raise DataError(
+                f"{name} returned {', '.join(extra)} beside train: only train and valid are known"
+            )
+        valid = result.get("valid")
+        return _arrays(result["train"]), None if valid is None else _arrays(valid)
+    return _arrays(result), None
+
+
+def _arrays(columns: Mapping[str, Any]) -> Columns:
+    return {name: as_column(name, column) for name, column in columns.items()}
+
+
+def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
+    """A list of ``bytes`` and a list of arrays of different lengths are columns, too."""
+    if isinstance(column, Varying):
+        return column
+    is_object = isinstance(column, np.ndarray) and column.dtype == object and column.ndim == 1
+    if not (is_object or isinstance(column, list | tuple)):
+        return np.asarray(column)
+    if any(isinstance(value, bytes | bytearray | memoryview) for value in column):
+        return encoded(column, name)
+    if any(hasattr(value, "__len__") and not isinstance(value, str) for value in column):
+        try:
+            alike = len({np.shape(value) for value in column}) == 1
+        except ValueError:  # nested, and ragged in itself
+            alike = False
+        if is_object or not alike:
+            return sequences(column, name)
+    if len({isinstance(value, str) for value in column}) > 1:  # numpy would make all of them text
+        return np.array([None if _is_missing(value) else value for value in column], object)
+    return np.asarray(column)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether the value stands for none, as pandas has it among words: NaN, NaT or NA."""
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+
+
+def _expand(name: str) -> list[Place]:
+    """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those of a
+    known kind."""
+    place = _locate(name)
+    with translated(DataError, f"cannot read {name}"):
+        files = [file for part in numbered(place) for file in expand(part, _is_known)]
+        if _is_folder(place):
+            files = without_others(place, files)
+        if not files:
+            raise DataError(
+                f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
+                f"{', '.join(sorted(_KNOWN))}, a folder with a sub-folder of pictures for each class, or a "
+                "Python function 'module:name' that returns {column: array}"
+            )
+    return files
+
+
+def _nothing_known(place: Place) -> str:
+    """Why no file of a known kind is at ``place``."""
+    try:
+        kinds = Counter(_suffix(path) or "without a suffix" for path in sizes(place))
+    except (FileNotFoundError, NotADirectoryError):
+        kinds = Counter()
+    if not kinds:
+        return "has no files" if exists(place) else "does not exist"
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+    return f"has no file of a known kind at its top, but in all {counts}"
+
+
+def _locate(name: str) -> Place:
+    with translated(DataError, f"cannot read {name}"):
+        return locate(name)
+
+
+def _suffix(path: str) -> str:
+    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    return PurePosixPath(path.partition("?")[0]).suffix.lower()
+
+
+def _read_npy(place: Place) -> NDArray[Any]:
+    with translated(DataError, f"cannot read {place}"):
+        if place.local:
+            array: NDArray[Any] = np.load(place.path, mmap_mode="r", allow_pickle=False)
+            return array
+        with _opened(place) as file:
+            loaded: NDArray[Any] = np.load(file, allow_pickle=False)
+            return loaded
+
+
+def _opened(place: Place) -> io.BufferedReader:
+    return io.BufferedReader(open_read(place), CHUNK)
+
+
+def _npy_columns(files: list[Place]) -> Columns:
+    places: dict[str, Place] = {}
+    for file in files:
+        name = PurePosixPath(file.path).stem
+        if (other := places.setdefault(name, file)) is not file:
+            raise DataError(f"{other} and {file} are both column {name!r}: give the files of one folder")
+    return {name: _read_npy(file) for name, file in places.items()}
+
+
+def _is_known(path: str) -> bool:
+    return _suffix(path) in _KNOWN
+
+
+def _npz_columns(files: list[Place]) -> Columns:
+    if len(files) > 1:
+        raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
+    with _opened(files[0]) as file, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+_READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
+    ".npy": _npy_columns,
+    ".npz": _npz_columns,
+    ".tar": lambda files: read_shards(files, as_column),
+}
+_KNOWN = frozenset((*_READERS, *TABLES))

@@ -1,0 +1,133 @@
+"""Which rows of a source become which partition of which split: one shuffle, by the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.manifest import Split
+from cerebro_elastic.data.preparing.arrow_tables import Wanted
+from cerebro_elastic.data.preparing.column_checks import check_split, rows_in
+from cerebro_elastic.data.preparing.sources import Source, read_source
+from cerebro_elastic.data.preparing.split_rules import RowKeys
+from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.errors import DataError
+
+Index: TypeAlias = NDArray[np.int64]
+HeldOut: TypeAlias = float | Columns
+"""A share of the source's rows, from 0 (none) to below 1, or data of their own."""
+
+HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
+"""The splits beside the training rows, and what messages call them."""
+
+_NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
+
+
+class Sources(NamedTuple):
+    """What the splits of a dataset are read from."""
+
+    train: Source
+    """The rows."""
+    valid: float | Source = 0.0
+    """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
+    that a source function returns override a share."""
+    test: float | Source = 0.0
+    """Test data, for after the run; as ``valid``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """The rows of one partition."""
+
+    split: Split
+    index: int
+    """The partition's number in its split."""
+    columns: Columns
+    """The source's columns."""
+    rows: Index
+    """The numbers of the partition's rows in ``columns``, in the partition's order."""
+
+
+def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut, HeldOut]:
+    """The columns of the rows, and what is validation and test data. What cannot be read of columns that are
+    not ``wanted`` is left out."""
+    train, own = read_source(sources.train, wanted)
+    if own is not None and not isinstance(sources.valid, int | float):
+        raise DataError(
+            "the source brings validation data of its own, and `valid` names others: leave one out"
+        )
+    validation = _held_out("valid", sources.valid, wanted) if own is None else own
+    return train, validation, _held_out("test", sources.test, wanted)
+
+
+def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
+    if isinstance(named, int | float):
+        return float(named)
+    try:
+        return read_source(named, wanted)[0]
+    except DataError as exc:
+        raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
+
+
+def own_splits(valid: HeldOut, test: HeldOut) -> dict[str, Columns]:
+    """The splits that are data of their own, by the name for messages."""
+    return {
+        name: data
+        for name, data in zip(HELD_OUT.values(), (valid, test), strict=True)
+        if not isinstance(data, float)
+    }
+
+
+def deal_rows(
+    train: Columns,
+    held_out: Mapping[Split, HeldOut],
+    partitions: Mapping[Split, int],
+    seed: int,
+    keys: RowKeys = RowKeys(),  # noqa: B008  # frozen
+) -> list[PartitionRows]:
+    """Shuffle the rows of ``train``, hold some out for the other splits, and deal each split to partitions.
+
+    Args:
+        train: The source's columns.
+        held_out: By split, the share of the rows to hold out, or data of its own, which keep their order.
+        partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
+        seed: The seed of the shuffle.
+        keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
+            partitions.
+    """
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
+    total, dealt = len(order), []
+    for split, data in held_out.items():
+        if isinstance(data, float):
+            count = _count(split, data, total)
+            if count >= len(order):
+                raise DataError(f"{split} takes the last of {total} rows: nothing is left for training")
+            held = keys.held_out(order, count, split)
+            order, rows = order[~held], order[held]
+            columns = train
+        else:
+            rows, columns = np.arange(rows_in(data)), data
+        if len(rows):
+            dealt += _deal(split, columns, rows, partitions.get(split, 1))
+    return _deal("train", train, order, partitions["train"]) + dealt
+
+
+def _count(split: Split, share: float, rows: int) -> int:
+    if not 0 <= share < 1:
+        raise DataError(f"{split} is {share}: it must be a fraction from 0 (none) to below 1, or a source")
+    count = round(share * rows)
+    if share and not count:
+        raise DataError(f"{split} is {share}, which of {rows} rows is not one: give more, or {split}: 0")
+    return count
+
+
+def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[PartitionRows]:
+    check_split(len(rows), partitions, _NAMES[split])
+    return [
+        PartitionRows(split, index, columns, part)
+        for index, part in enumerate(np.array_split(rows, partitions))
+    ]

@@ -1,0 +1,165 @@
+"""Tables as named columns: CSV, JSON lines, Parquet and Arrow. They are read by pyarrow (extra ``parquet``),
+always: another reader would infer other dtypes.
+
+A table is read a batch of rows at a time into columns that grow in temporary files: it may be larger than
+memory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.preparing.arrow_tables import (
+    Table,
+    Wanted,
+    cast_to,
+    column_of,
+    common_schema,
+    flat,
+    flat_schema,
+    is_wanted,
+)
+from cerebro_elastic.data.preparing.categories import Coded
+from cerebro_elastic.data.preparing.csv_tables import csv_table
+from cerebro_elastic.data.preparing.growing import GrowingColumn
+from cerebro_elastic.data.preparing.json_lines import json_table
+from cerebro_elastic.data.preparing.source_files import with_folders
+from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.errors import DataError, MissingExtra
+from cerebro_elastic.system.files import CHUNK, Place, open_read
+
+TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
+"""The suffixes of tables."""
+
+_BATCH_BYTES = 4 * CHUNK
+"""About so much of a table is in memory at a time."""
+_IN_MEMORY = 32 * CHUNK
+"""The number of bytes of columns that are kept in memory. Further bytes go to temporary files."""
+_BATCH_ROWS = 1 << 16
+"""The largest number of rows of a batch."""
+
+
+def read_tables(
+    files: Sequence[Place], wanted: Wanted = None, in_folders: Sequence[Mapping[str, str]] = ()
+) -> dict[str, NDArray[Any] | Varying]:
+    """The columns of all files, one below the other. Whole numbers and floats of one column, in different
+    files, are floats, and numbers and text are text; what one file lacks is missing. Raises ``DataError`` for
+    what is no table.
+
+    Args:
+        files: The files.
+        wanted: The columns that are used.
+        in_folders: By file, the columns that the names of its folders say.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as exc:
+        raise MissingExtra(
+            "reading CSV, JSON lines, Parquet and Arrow needs pyarrow: pip install 'cerebro-elastic[parquet]'"
+        ) from exc
+    tables = [_open(place, wanted).check_names() for place in files]
+    classes = _class_names(tables)
+    if in_folders:
+        tables = with_folders(tables, in_folders)
+
+    def read_as_text(name: str) -> None:
+        for table in tables:
+            table.read_as_text(name)
+
+    schema = common_schema([(table.name, table.schema) for table in tables], wanted, read_as_text)
+    in_memory = _IN_MEMORY // max(1, len(schema.names))
+    columns = {name: GrowingColumn(name, in_memory) for name in schema.names}
+    for table in tables:
+        rows = 0
+        for batch in table.batches():
+            rows += batch.num_rows
+            for name in list(columns):
+                try:
+                    columns[name].append(column_of(name, cast_to(batch, schema.field(name))))
+                except (DataError, pa.ArrowException):
+                    if is_wanted(name, wanted):
+                        raise
+                    del columns[name]
+        if not rows:
+            raise DataError(
+                f"{table.name} has no rows, only the names of its columns: remove it, or give another"
+            )
+    return {name: _coded(column.whole(), classes.get(name)) for name, column in columns.items()}
+
+
+def _coded(column: NDArray[Any] | Varying, names: Sequence[str] | None) -> NDArray[Any] | Varying:
+    is_code = not isinstance(column, Varying) and column.ndim == 1 and column.dtype.kind in "iu"
+    return Coded.of(column, names) if names and is_code else column
+
+
+def _class_names(tables: Sequence[Table]) -> Mapping[str, Sequence[str]]:
+    """By column the names of its classes, where Hugging Face's ``datasets`` has written them. Raises
+    ``DataError`` if files differ in them."""
+    known: dict[str, Sequence[str]] = {}
+    for table in tables:
+        text = (table.schema.metadata or {}).get(b"huggingface")
+        features = json.loads(text).get("info", {}).get("features") or {} if text else {}
+        for name, feature in features.items():
+            is_class = isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+            names = feature.get("names") if is_class else None
+            if names and known.setdefault(name, names) != names:
+                raise DataError(f"{table.name} has other classes of {name!r} than the files before it")
+    return known
+
+
+def _open(place: Place, wanted: Wanted) -> Table:
+    suffix = PurePosixPath(place.path.partition("?")[0]).suffix.lower()
+    if suffix == ".parquet":
+        return _parquet(place)
+    if suffix in (".arrow", ".feather"):
+        return _arrow(place)
+    if suffix in (".jsonl", ".ndjson"):
+        return json_table(place, wanted)
+    return csv_table(place, suffix, wanted)
+
+
+def _parquet(place: Place) -> Table:
+    import pyarrow.parquet
+
+    def batches() -> Iterator[Any]:
+        with io.BufferedReader(open_read(place), CHUNK) as file:
+            opened = pyarrow.parquet.ParquetFile(file)
+            groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
+            row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
+            rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
+            for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
+                yield from map(flat, opened.iter_batches(rows, row_groups=[group]))
+
+    with io.BufferedReader(open_read(place), CHUNK) as file:
+        return Table(str(place), flat_schema(pyarrow.parquet.read_schema(file)), batches)
+
+
+def _arrow(place: Place) -> Table:
+    """An Arrow file or, as Hugging Face's ``datasets`` writes it, an Arrow stream."""
+    import pyarrow as pa
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Any, Iterable[Any]]]:
+        with pa.memory_map(place.path) if place.local else pa.PythonFile(open_read(place), "r") as file:
+            try:
+                reader = pa.ipc.open_file(file)
+            except pa.ArrowInvalid:
+                file.seek(0)
+                reader = pa.ipc.open_stream(file)
+                yield reader.schema, reader
+            else:
+                yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+
+    def batches() -> Iterator[Any]:
+        with opened() as (_, stored):
+            yield from map(flat, stored)
+
+    with opened() as (schema, _):
+        return Table(str(place), flat_schema(schema), batches)

@@ -1,0 +1,203 @@
+"""The batches of a pass over a partition, in order: made in worker processes, here, or by other ranks. With
+``bucket`` the order makes batches of rows of similar length, so that little is padded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.ragged import Ragged
+from cerebro_elastic.data.reading.batch_maker import BatchMaker, BatchRows
+from cerebro_elastic.data.reading.kept_state import Watched
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
+from cerebro_elastic.data.reading.partition import Partition, sample_order
+from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.errors import DamagedData
+
+if TYPE_CHECKING:
+    from cerebro_elastic.data.reading.worker_processes import WorkerSettings
+
+
+from cerebro_elastic.data.ragged import Index
+
+_BUCKETS = 1
+"""In a seed: for the order of batches, besides that of rows."""
+
+BatchPart: TypeAlias = Callable[[int], slice]
+"""The rows to take of a batch with a given number of rows."""
+
+
+def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order in which ``epoch``'s training pass takes the partition's rows: a function of the arguments
+    alone."""
+    order = sample_order(seed, epoch, partition.index, partition.rows, loader.shuffle)
+    if loader.bucket is None:
+        return order
+    column = partition.columns[loader.bucket]
+    lengths = column.lengths if isinstance(column, Ragged) else np.asarray(column, np.int64)
+    return bucketed(order, lengths, loader.batch_size, (seed, epoch, partition.index, _BUCKETS))
+
+
+def batch_count(rows: int, batch_size: int, drop_last: bool = False) -> int:
+    """Batches of a partition; the last one may be short, or is left out (``drop_last``)."""
+    return rows // batch_size if drop_last else -(-rows // batch_size)
+
+
+def whole(rows: int) -> slice:
+    """The ``BatchPart`` that is all of a batch."""
+    return slice(0, rows)
+
+
+def batches(
+    partition: Partition,
+    order: NDArray[np.int64],
+    loader: LoaderSettings,
+    *,
+    seed: int = 0,
+    skip: int = 0,
+    part: BatchPart = whole,
+    epoch: int | None = None,
+    made: MadeBatches | None = None,
+    use: DataUse | None = None,
+) -> Generator[Any, None, None]:
+    """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
+    Of each, ``part`` is made.
+
+    They are the same for any number of workers, except that what draws at random (a ``transform``, a
+    dataset) draws from the global generators of its process: in a worker these are seeded for each batch, by
+    ``seed`` and the batch's number. The global generators of this process are not touched here.
+
+    With ``made``, batches that the user's functions make are shared with the other ranks of the host, and
+    rows that are opened without chance are opened once. An ``epoch`` is given for training. ``use`` counts.
+    """
+    if len(order) and (order.min() < 0 or order.max() >= partition.rows):
+        raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
+    size = loader.batch_size
+    # Asked here, since a worker process could not: full batches, and the last one.
+    parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
+    count = batch_count(len(order), size)
+
+    def rows_of(number: int) -> BatchRows:
+        rows = order[number * size : (number + 1) * size]
+        return BatchRows(rows[parts[len(rows)]], rows)
+
+    def of_pass() -> Generator[Any, None, None]:
+        with ExitStack() as in_use:
+            opened: dict[str, Records] = {}
+            shared = None
+            if made is not None and loader.calls_user and count:
+                data = (partition.name, loader.data_args)
+                for name in loader.opened_columns:
+                    if (rows := in_use.enter_context(made.shared((*data, name), partition.rows))) is not None:
+                        opened[name] = rows.records
+                digest = hashlib.sha256(order.tobytes()).digest()
+                key = (*data, digest, size, sorted(parts.items()), seed)
+                shared = in_use.enter_context(made.shared(key, count, epoch))
+            maker = BatchMaker(partition, loader, opened)
+            make: Make = partial(_here, maker, rows_of)
+            if loader.workers:
+                make = partial(in_worker_processes, maker.make, rows_of, (seed,), worker_settings(loader))
+            for batch in Batches(range(skip, count), make, shared, use or DataUse()):
+                yield _pinned(batch) if loader.pin_memory else batch
+
+    return _noting_damage(partition, of_pass())
+
+
+def worker_settings(loader: LoaderSettings) -> WorkerSettings:
+    """The processes that serve a loader with ``workers`` (imports torch)."""
+    from cerebro_elastic.data.reading.worker_processes import WorkerSettings
+
+    return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
+
+
+def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """The batches; damage that ends them is noted in the partition."""
+    try:
+        yield from batches_
+    except DamagedData as damage:
+        partition.damage.append(damage)
+        raise
+
+
+def in_worker_processes(
+    make: Callable[[Any], Any],
+    argument_of: Callable[[int], Any],
+    seed: tuple[int, ...],
+    settings: WorkerSettings,
+    numbers: Iterator[int],
+    records: Records | None,
+) -> Generator[Made, None, None]:
+    """What ``make`` makes in worker processes for the argument of each number; they put it into the records.
+
+    ``seed`` and the number seed the generators of the process for each call.
+    """
+    from cerebro_elastic.data.reading.worker_processes import SeededTask, SentOnce, in_workers
+
+    keep = SentOnce(partial(_made_and_kept, make, records))
+    tasks = (SeededTask(partial(keep, number, argument_of(number)), (*seed, number)) for number in numbers)
+    return in_workers(tasks, settings)
+
+
+def _made_and_kept(make: Callable[[Any], Any], records: Records | None, number: int, argument: Any) -> Made:
+    batch = make(argument)
+    kept = records is not None and records.put(number, batch)
+    return Made(MISSING if kept else batch, kept)
+
+
+def _here(
+    maker: BatchMaker,
+    rows_of: Callable[[int], BatchRows],
+    numbers: Iterator[int],
+    records: Records | None,
+) -> Generator[Made, None, None]:
+    """Batches made in this process. One is not kept if making it drew at random, or changed what the user's
+    functions keep: training draws from the same generators, and that state hops with the config."""
+    while records is not None and not records.declined:
+        if (number := next(numbers, None)) is None:
+            return
+        with Watched(maker.functions) as watched:
+            batch = maker.make(rows_of(number))
+        yield Made(batch, records.put(number, batch, watched.pays))
+    while together := [maker.taken(rows_of(number)) for number in islice(numbers, maker.at_once)]:
+        for batch in together:
+            yield Made(maker.transformed(batch), kept=False)
+
+
+def _pinned(batch: Any) -> Any:
+    from cerebro_elastic.system.torch_internals import pinned
+
+    return pinned(batch)
+
+
+_POOL = 100
+"""The number of batches whose rows are sorted by length together: enough for similar lengths, and in each
+epoch other rows meet in a batch."""
+
+
+def bucketed(order: Index, lengths: Index, batch_size: int, seed: tuple[int, ...]) -> Index:
+    """``order`` rearranged: rows are sorted by length in pools of batches, then the batches are shuffled.
+
+    The short last batch stays the last one, of the rows that are last in ``order``.
+
+    Args:
+        order: The shuffled rows of a partition.
+        lengths: The length of each row of the partition, by its number.
+        batch_size: Rows of a batch.
+        seed: The seed of the batches' order; not that of ``order``.
+    """
+    full = len(order) // batch_size * batch_size
+    by_length = [
+        pool[np.argsort(lengths[pool], kind="stable")]
+        for pool in np.split(order[:full], range(_POOL * batch_size, full, _POOL * batch_size))
+    ]
+    batches = np.concatenate(by_length).reshape(-1, batch_size)
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+    return np.concatenate([generator.permutation(batches).reshape(-1), order[full:]])

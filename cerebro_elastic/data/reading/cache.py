@@ -1,0 +1,166 @@
+"""A host's cache of partitions: each file is read once per host, checked, then memory-mapped.
+
+A file gets its final name only after its size and sha256 were found right; a process that is killed in
+the middle leaves a temporary name, which the next fetch removes. Beside each file lie the sums of its rows
+(``row_sums.py``), taken from the bytes that were hashed. Rows are compared with them whenever they are read:
+damage that comes later is found before anything is trained on it.
+
+The cache shares no inode with a dataset on a local disk. It clones a file where the file system can; else it
+refers to one that lies on the cache's own file system, which is then read in place; it copies the others.
+If its space is limited, it drops partitions that nobody uses (``cache_space.py``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
+from cerebro_elastic.data.reading.cache_space import CacheSpace, Room, use
+from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns, size
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.errors import DamagedData, DataError
+from cerebro_elastic.system.files import as_its_folder, locate, make_folder, translated
+
+_LOOK_SECONDS = 0.05
+"""How often a process looks whether another one's fetch has ended."""
+
+
+class PartitionCache:
+    """The cache under the folder ``root``, shared by all processes of the host.
+
+    All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
+    they are not limited. ``hits`` counts the fetches of this process that found their partition in the cache,
+    ``misses`` the others.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
+        self.root = root
+        self.limit_bytes = limit_bytes
+        self.hits = self.misses = 0
+
+    def fetch(
+        self,
+        url: str,
+        manifest: Manifest,
+        split: Split,
+        index: int,
+        beat: Callable[[], None] = lambda: None,
+        room: Room = "needed",
+    ) -> Partition:
+        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it, which may take as
+        long as it likes: ``beat`` is called again and again, and what it raises ends the fetch. It stays in
+        the cache as long as the partition that is returned exists.
+
+        Raises ``DataError`` if a file is missing there or not what the manifest says, ``StorageError`` if
+        that cannot be known, ``DiskFull`` if the disk has no space, ``NoRoom`` if there is none within the
+        limit and the partition is not ``needed``. Other processes that want the same partition wait and share
+        it.
+        """
+        name = f"{split} partition {index} of {url}"
+        entries, folder = self._entries(manifest, split, index), self._folder(manifest, split, index)
+        rows = manifest.split(split)[index].rows
+        with translated(DataError, f"cannot fetch {name} into {folder}"):
+            lock = use(folder)
+            try:
+                partition = self._found(index, rows, entries, name)
+                if partition is None:
+                    self.misses += 1
+                    with _locked(folder, beat), self._room(entries, url, room):
+                        self._bring(entries, url, manifest, beat)
+                    partition = _opened(index, rows, entries, name)
+            except BaseException:
+                os.close(lock)
+                raise
+            weakref.finalize(partition, os.close, lock)
+            return partition
+
+    def _found(self, index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition | None:
+        """The partition, if it is in the cache."""
+        try:
+            if not all(entry.is_its_own for entry in entries):
+                return None
+            partition = _opened(index, rows, entries, name)
+        except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
+            return None
+        self.hits += 1
+        return partition
+
+    def _room(self, entries: list[CachedColumn], url: str, room: Room) -> AbstractContextManager[None]:
+        """Room for those of the partition's files that take space, within the block."""
+        missing = [entry for entry in entries if not entry.ready]
+        if self.limit_bytes is None or not any(entry.takes_space(locate(url)) for entry in missing):
+            return nullcontext()
+        size = sum(entry.file.bytes + entry.sums_bytes for entry in entries)
+        return CacheSpace(self.root, self.limit_bytes).reserved(entries[0].path.parent, size, room)
+
+    def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
+        """Whether a partition is here, whole and checked."""
+        return all(entry.ready for entry in self._entries(manifest, split, index))
+
+    def cached(self, manifest: Manifest) -> tuple[int, ...]:
+        """The training partitions that are here."""
+        return tuple(j for j in range(len(manifest.train)) if self.holds(manifest, "train", j))
+
+    def _bring(
+        self, entries: list[CachedColumn], url: str, manifest: Manifest, beat: Callable[[], None]
+    ) -> None:
+        for entry in entries:
+            if entry.is_its_own or entry.check(beat):
+                continue
+            source = locate(url) / entry.file.path
+            try:
+                entry.bring(source, beat)
+            except DataError:
+                check_unchanged(url, manifest.digest)
+                raise
+            except FileNotFoundError as exc:
+                check_unchanged(url, manifest.digest)
+                raise DataError(
+                    f"{source} is missing: restore it, or prepare the dataset again at another place"
+                ) from exc
+
+    def _entries(self, manifest: Manifest, split: Split, index: int) -> list[CachedColumn]:
+        folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
+        return list(cached_columns(folder, manifest.columns, partition))
+
+    def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
+        return self.root / manifest.digest / f"{split}-{index:05d}"
+
+
+def _opened(index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition:
+    # Values come behind the offsets of their column, and replace them here.
+    columns = {entry.column.name: entry.open() for entry in entries}
+    sums: dict[str, Any] = {entry.column.name: entry.sums.open() for entry in entries}
+    return Partition(index, rows, columns, sums, name)
+
+
+@contextmanager
+def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
+    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
+    ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
+    make_folder(folder)
+    bytes_before = -1
+    with open(folder / "lock", "w", opener=as_its_folder) as lock:
+        while not _try_lock(lock):
+            if (by_now := sum(map(size, folder.iterdir()))) != bytes_before:
+                bytes_before = by_now
+                beat()
+            time.sleep(_LOOK_SECONDS)
+        for leftover in folder.glob("*.tmp"):
+            leftover.unlink()
+        yield
+
+
+def _try_lock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

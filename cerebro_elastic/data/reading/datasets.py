@@ -1,0 +1,195 @@
+"""A user's torch ``Dataset`` as it is. The partitions hold the numbers of its rows, and nothing is copied.
+
+The prepared dataset has one column, ``row``. Rows are numbered through the user's datasets: first those for
+training, then those for validation and for a test, where the factory returns datasets of their own for these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, default_collate
+
+from cerebro_elastic.data.manifest import ROW, SPLITS, Split
+from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.errors import DataError, TaskError
+
+_WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}
+"""What a dataset's attribute says of its rows, by the key that names it."""
+
+MapDataset: TypeAlias = Any
+"""What has ``__len__`` and ``__getitem__``, as torch's map-style datasets do."""
+
+
+def _attribute(dataset: MapDataset, name: str) -> NDArray[Any]:
+    """An attribute that has a value for each row; of a ``Subset`` those of its rows, of a ``ConcatDataset``
+    those of all its parts. No array of rows if there is none."""
+    match dataset:
+        case Subset():
+            values = _attribute(dataset.dataset, name)
+            return values[np.asarray(dataset.indices, np.int64)] if values.ndim else values
+        case ConcatDataset():
+            parts = [_attribute(part, name) for part in dataset.datasets]
+            return np.concatenate(parts) if all(part.ndim for part in parts) else np.asarray(None)
+        case _:
+            return np.asarray(getattr(dataset, name, None))
+
+
+def _generators_of(dataset: MapDataset) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The random generators among a dataset's attributes, by name, and what returns the state of each."""
+    if isinstance(dataset, Subset):
+        yield from _generators_of(dataset.dataset)
+        return
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        match value:
+            case random.Random():
+                yield name, value.getstate
+            case np.random.Generator():
+                yield name, partial(getattr, value.bit_generator, "state")
+            case np.random.RandomState():
+                yield name, partial(value.get_state, legacy=False)
+            case torch.Generator():
+                yield name, partial(_state_of, value)
+
+
+def _state_of(generator: torch.Generator) -> bytes:
+    return generator.get_state().numpy().tobytes()
+
+
+def stacked(rows: list[Any]) -> Any:
+    """A batch of ``rows`` as a ``DataLoader`` makes it. Raises ``TaskError`` for rows that do not stack."""
+    try:
+        return default_collate(rows)
+    except (RuntimeError, TypeError) as exc:
+        raise TaskError(
+            f"the dataset's rows do not make a batch: {exc}; return rows of equal shapes and types, or name "
+            "a `collate` function that makes a batch of a list of rows"
+        ) from exc
+
+
+@dataclass(frozen=True)
+class NumberedDatasets:
+    """The user's datasets, their rows numbered through."""
+
+    reference: str
+    """What made them, for messages."""
+    by_split: Mapping[str, MapDataset]
+    collate: Callable[[list[Any]], Any] = stacked
+    """Makes a batch of a list of rows."""
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of ``LoaderSettings`` that are settled by the loader that the datasets came with."""
+    module: Any = None
+    """The user's data module that they came from, if one did."""
+
+    def __post_init__(self) -> None:
+        assert self.lengths  # each of them is checked
+
+    @cached_property
+    def lengths(self) -> Mapping[str, int]:
+        """The rows of each."""
+        return {split: _length(self.reference, split, data) for split, data in self.by_split.items()}
+
+    @cached_property
+    def _starts(self) -> Mapping[Split, int]:
+        present = [split for split in SPLITS if split in self.by_split]
+        starts = accumulate((self.lengths[split] for split in present), initial=0)
+        return dict(zip(present, starts, strict=False))
+
+    def columns(self, **attributes: str | None) -> dict[Split, Columns]:
+        """By split, the column of row numbers, and those of what the datasets' ``attributes`` say of each
+        row: of ``bucket`` their lengths, of ``stratify`` their classes, of ``split_by`` their groups."""
+        named = {key: name for key, name in attributes.items() if name is not None}
+        return {split: dict(self._columns(split, start, named)) for split, start in self._starts.items()}
+
+    def _columns(
+        self, split: Split, start: int, attributes: Mapping[str, str]
+    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        for key, name in attributes.items():
+            yield name, self._of_rows(split, key, name)
+        yield ROW, np.arange(start, start + self.lengths[split])
+
+    def _of_rows(self, split: Split, key: str, name: str) -> NDArray[Any]:
+        what = f"data.{key} is {name!r}"
+        returned = f"the {split} dataset that {self.reference} returned"
+        if name == ROW:
+            raise DataError(f"{what}, as the numbers of rows are called: rename the attribute")
+        try:
+            values = _attribute(self.by_split[split], name)
+        except Exception as exc:  # whatever the user's class does
+            why = f"{type(exc).__name__}: {exc}"
+            raise DataError(f"{what}: this attribute of {returned} is no array: {why}") from exc
+        lengths = key == "bucket"
+        if values.shape != (self.lengths[split],) or (lengths and values.dtype.kind not in "iu"):
+            value = "a whole number" if lengths else "one value"
+            raise DataError(
+                f"{what}: {returned} has no such attribute with {value} for each of its "
+                f"{self.lengths[split]} rows: give it one that has the rows' {_WHAT[key]}"
+            )
+        return values.astype(np.int64) if lengths else values
+
+    def rows(self, numbers: Sequence[int]) -> list[Any]:
+        """The rows of one split, as the user's dataset returns them.
+
+        Raises ``TaskError`` if the dataset has drawn from a generator of its own: a row would depend on which
+        rows this process has read before.
+        """
+        before = [state() for _, state in self._own_generators]
+        rows = self._rows(numbers)
+        for (name, state), was in zip(self._own_generators, before, strict=True):
+            if repr(state()) != repr(was):
+                raise TaskError(
+                    f"the dataset that {self.reference} returned draws from its own generator {name!r}: draw "
+                    "from those of torch, numpy or Python, whose states hop with the config and are seeded "
+                    "for each batch in worker processes"
+                )
+        return rows
+
+    @cached_property
+    def _own_generators(self) -> list[tuple[str, Callable[[], Any]]]:
+        return [own for dataset in self.by_split.values() for own in _generators_of(dataset)]
+
+    def _rows(self, numbers: Sequence[int]) -> list[Any]:
+        split, start = max((item for item in self._starts.items() if item[1] <= numbers[0]), key=_start)
+        dataset, places = self.by_split[split], [number - start for number in numbers]
+        if callable(several := getattr(dataset, "__getitems__", None)):  # as torch's fetcher does
+            return list(several(places))
+        return list(self._each(split, dataset, places))
+
+    def _each(self, split: Split, dataset: MapDataset, places: Sequence[int]) -> Iterator[Any]:
+        for place in places:
+            try:
+                yield dataset[place]
+            except Exception as exc:
+                exc.add_note(f"This was row {place} of the {split} dataset that {self.reference} returned.")
+                raise
+
+
+def _start(item: tuple[Split, int]) -> int:
+    return item[1]
+
+
+def _length(reference: str, split: str, dataset: Any) -> int:
+    what = f"{reference} returned a {type(dataset).__name__} for {split}"
+    if isinstance(dataset, IterableDataset):
+        raise DataError(
+            f"{what}, which has no rows by number: give it as `source`, so that its rows are written once, "
+            "or return a map-style Dataset"
+        )
+    if isinstance(dataset, Mapping):
+        raise DataError(f"{what}, whose rows have no numbers: give a function of columns as `source`")
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise DataError(
+            f"{what}: it must be a map-style Dataset (with __len__ and __getitem__), or such datasets as "
+            "{'train': ..., 'valid': ...}"
+        )
+    if (length := len(dataset)) < 1:
+        raise DataError(f"{what}, which has no rows: see its `args`, and where it looks for data")
+    return length

@@ -1,0 +1,143 @@
+"""How batches are made: the recipe's settings, checked."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from cerebro_elastic.data.manifest import ROW, Column
+from cerebro_elastic.data.reading.array_libraries import Arrays
+from cerebro_elastic.data.reading.column_rows import RowFunction, check_kinds, check_pad_values
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.system import arguments
+
+LENGTHS = "_lengths"
+"""Behind a column's name: the lengths of its rows."""
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How batches are made: the keys of a recipe's ``data``, with functions in place of their names.
+
+    Raises ``RecipeError`` for a batch size that a config sets out of range, and for settings that do not fit
+    together.
+    """
+
+    batch_size: int
+    layout: Literal["tuple", "dict"] = "tuple"
+    """``tuple``: the columns in the manifest's order; a lone column's tensor as it is."""
+    shuffle: bool = True
+    transform: Callable[..., Any] | None = None
+    collate: Callable[..., Any] | None = None
+    workers: int = 0
+    """0: batches are made in this process. Workers start once for all units of a rank."""
+    dataset: DatasetFactory | None = None
+    """Makes the dataset whose rows the partitions name by number; ``None``: the partitions hold the rows."""
+    prefetch: int = 2
+    pin_memory: bool = False
+    drop_last: bool = False
+    ragged: Literal["pad", "list"] = "pad"
+    """``pad``: to the longest row of the batch, on all ranks alike. With ``collate``, each row has its
+    sequence."""
+    pad_value: Mapping[str, float] = field(default_factory=dict)
+    decode: Mapping[str, RowFunction] = field(default_factory=dict)
+    augment: Mapping[str, RowFunction] = field(default_factory=dict)
+    bucket: str | None = None
+    arrays: Arrays = "torch"
+    """What columns are in a batch: tensors of torch, or numpy's arrays."""
+    valid_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1")
+        if self.bucket is not None and not self.shuffle:
+            raise RecipeError("bucket shuffles the batches: leave it out, or set shuffle: true")
+        if self.workers:
+            self._check_sendable()
+
+    def _check_sendable(self) -> None:
+        functions: list[tuple[str, Callable[..., Any] | None]]
+        functions = [("transform", self.transform), ("collate", self.collate)]
+        functions += [(f"decode of {name}", function) for name, function in self.decode.items()]
+        functions += [(f"augment of {name}", function) for name, function in self.augment.items()]
+        for name, function in functions:
+            try:
+                pickle.dumps(function)
+            except (pickle.PicklingError, AttributeError, TypeError) as exc:
+                raise RecipeError(
+                    f"{name} cannot be sent to worker processes ({exc}): define it at the top level of a "
+                    "module that can be imported, or set workers: 0"
+                ) from exc
+
+    def of_phase(self, *, training: bool) -> LoaderSettings:
+        """The settings for training or for evaluation: a function with a parameter ``training`` gets that."""
+        return replace(
+            self,
+            transform=self.transform and _informed(self.transform, training),
+            collate=self.collate and _informed(self.collate, training),
+            decode={name: _informed(function, training) for name, function in self.decode.items()},
+            augment={
+                name: _informed(function, training)
+                for name, function in self.augment.items()
+                if training or _takes_phase(function)
+            },
+        )
+
+    @property
+    def calls_user(self) -> bool:
+        """Whether the user's code takes part in making a batch."""
+        return bool(self.dataset or self.transform or self.collate or self.decode)
+
+    @property
+    def opened_columns(self) -> list[str]:
+        """The columns whose rows the user's code opens, in the same way for training and evaluation."""
+        if self.dataset is not None:
+            return [ROW]
+        return [name for name, function in self.decode.items() if not isinstance(function, _Informed)]
+
+    @property
+    def data_args(self) -> str:
+        """The arguments of the dataset, by which those of configs differ."""
+        return "" if self.dataset is None else json.dumps(dict(self.dataset.args), sort_keys=True)
+
+    def check(self, columns: Iterable[Column]) -> None:
+        """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
+        known = {column.name: column for column in columns}
+        check_kinds("pad_value", self.pad_value, known, ["ragged"])
+        check_kinds("decode", self.decode, known, ["bytes"])
+        for name in self.augment:
+            if name not in self.decode:
+                near = did_you_mean(name, self.decode)
+                raise RecipeError(
+                    f"augment names {name!r}, which has no `decode`: {near}, or give it a `decode`"
+                )
+        if self.bucket and self.dataset is None:
+            check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
+        check_pad_values(self.pad_value, known)
+        lengths = [name + LENGTHS for name, column in known.items() if column.kind == "ragged"]
+        taken = [name for name in lengths if name in known]
+        if taken and self.layout == "dict" and self.ragged == "pad":
+            raise RecipeError(
+                f"the batch would have the lengths {taken[0]!r}, which is a column, too: use layout: tuple, "
+                "or rename the column"
+            )
+
+
+class _Informed(partial[Any]):
+    """A function of the user's that was given the phase."""
+
+
+def _informed(function: Callable[..., Any], training: bool) -> Callable[..., Any]:
+    return _Informed(function, training=training) if _takes_phase(function) else function
+
+
+def _takes_phase(function: Callable[..., Any]) -> bool:
+    try:
+        return "training" in (arguments.accepted(function) or ())
+    except ValueError:  # a function in C without a signature
+        return False

@@ -1,0 +1,205 @@
+"""`stratify` and `split_by`: which rows are held out, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerebro_elastic.data.manifest import SPLITS, Manifest
+from cerebro_elastic.data.preparing.split_rules import choose_groups, row_keys
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.data import Preparation
+from support.prepared import prepare
+
+ROWS = 1000
+DRAW = np.random.default_rng(0)
+Y = DRAW.choice(3, ROWS, p=[0.9, 0.08, 0.02])
+WHO = np.array([f"p{number}" for number in DRAW.integers(0, 50, ROWS)])
+COLUMNS: dict[str, Any] = {"row": np.arange(ROWS), "y": Y, "who": WHO}
+
+
+def rows_of(folder: Path, manifest: Manifest) -> dict[str, np.ndarray[Any, Any]]:
+    """By split, the numbers of its rows."""
+    return {
+        split: np.concatenate([np.load(folder / part.files[0].path) for part in manifest.split(split)])
+        for split in SPLITS
+        if manifest.split(split)
+    }
+
+
+def split(folder: Path, rules: dict[str, Any], columns: Any = COLUMNS, **settings: Any) -> dict[str, Any]:
+    given = {"partitions": 3, "seed": 1, "valid": 0.2, **settings}
+    manifest = prepare(lambda: columns, str(folder), columns=["row"], **rules, **given)
+    return rows_of(folder, manifest)
+
+
+def test_each_split_has_of_each_class_its_share(tmp_path: Path) -> None:
+    rows = split(tmp_path / "a", {"stratify": "y"}, test=0.1)
+    assert {name: len(numbers) for name, numbers in rows.items()} == {"train": 700, "valid": 200, "test": 100}
+    assert sorted(np.concatenate(list(rows.values()))) == list(range(ROWS))
+    whole = np.bincount(Y)
+    for name, share in {"train": 0.7, "valid": 0.2, "test": 0.1}.items():
+        assert (np.abs(np.bincount(Y[rows[name]], minlength=3) - share * whole) <= 1).all(), name
+    again = split(tmp_path / "b", {"stratify": "y"}, test=0.1)
+    other = split(tmp_path / "c", {"stratify": "y"}, test=0.1, seed=2)
+    assert (again["valid"] == rows["valid"]).all()
+    assert set(other["valid"]) != set(rows["valid"])
+
+
+@pytest.mark.parametrize("stratify", [None, "y"])
+def test_groups_stay_together_and_shares_are_met(stratify: str | None, tmp_path: Path) -> None:
+    rows = split(tmp_path / "out", {"stratify": stratify, "split_by": "who"}, test=0.1)
+    groups = {name: set(WHO[numbers]) for name, numbers in rows.items()}
+    assert not groups["train"] & groups["valid"] | groups["train"] & groups["test"]
+    assert not groups["valid"] & groups["test"]
+    for name, count in {"valid": 200, "test": 100}.items():
+        assert abs(len(rows[name]) - count) <= (3 if stratify else 0)
+    if stratify:
+        assert (np.abs(np.bincount(Y[rows["valid"]]) - 0.2 * np.bincount(Y)) <= 3).all()
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=40), st.floats(0.05, 0.6))
+def test_no_single_group_moved_and_no_pair_exchanged_would_come_nearer(
+    sizes: list[int], share: float
+) -> None:
+    table, wanted = np.array(sizes)[:, None], max(1, round(share * sum(sizes)))
+    chosen = choose_groups(table, np.array([wanted]))
+    assert chosen.any()
+    assert not chosen.all()
+    far = abs(sum(table[chosen, 0]) - wanted)
+    inside, outside = table[chosen, 0], table[~chosen, 0]
+    change = [*(outside[:, None] - inside).ravel(), *outside, *(-inside if len(inside) > 1 else [])]
+    left = [by for by in change if sum(inside) + by < sum(sizes)]
+    assert all(abs(sum(inside) + by - wanted) >= far for by in left)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held_out"), [([50, 30, 20], 20), ([60, 40], 40), ([99, 1], 1), ([1] * 100, 20)]
+)
+def test_shares_are_met_as_well_as_groups_allow(sizes: list[int], held_out: int, tmp_path: Path) -> None:
+    who = np.repeat(np.arange(len(sizes)), sizes)
+    rows = split(tmp_path / "out", {"split_by": "g"}, {"row": np.arange(100), "g": who}, partitions=1)
+    assert len(rows["valid"]) == held_out
+
+
+def test_the_column_of_groups_is_no_feature_unless_it_is_named(tmp_path: Path) -> None:
+    number = {**COLUMNS, "who": DRAW.integers(0, 50, ROWS)}
+    for columns, names in ((None, ("row",)), (["row", "who", "y"], ("row", "who"))):
+        manifest = prepare(
+            lambda: number,
+            str(tmp_path / str(columns)),
+            partitions=1,
+            seed=0,
+            columns=columns,
+            label="y",
+            split_by="who",
+        )
+        assert manifest.features == names
+
+
+def test_weights_of_rows_become_the_last_column(tmp_path: Path) -> None:
+    columns = {"w": np.arange(ROWS), **COLUMNS}
+    keys = {"features": ["row"], "label": "y", "sample_weight": "w"}
+    manifest = prepare(lambda: columns, str(tmp_path / "out"), partitions=1, seed=0, **keys)
+    assert [(c.name, c.dtype) for c in manifest.columns] == [("features", "<f4"), ("y", "<i8"), ("w", "<f4")]
+    assert (manifest.features, manifest.sample_weight) == (("row",), "w")
+
+
+FEW = {"row": np.arange(4), "y": np.array([0, 0, 0, 1]), "g": np.array(["a", "a", "b", "b"])}
+OWN = {"row": np.arange(2), "y": np.array([1, 7]), "g": np.array(["z", "b"])}
+BAD: dict[str, tuple[dict[str, str], Any, str]] = {
+    "unknown class": (
+        {"stratify": "z"},
+        FEW,
+        "training data have no column 'z' for `stratify`: choices: g, row",
+    ),
+    "unknown group": ({"split_by": "G"}, FEW, "training data have no column 'G' for `split_by`: choices"),
+    "fractions": ({"stratify": "y"}, {**FEW, "y": np.arange(4) / 3}, "has fractions: `stratify` takes"),
+    "no class": ({"stratify": "y"}, {**FEW, "y": np.array([0, 1, np.nan, 1])}, "no value in 1 of 4 rows"),
+    "no group": (
+        {"split_by": "g"},
+        {**FEW, "g": np.array(["a", None] * 2, object)},
+        "no value in 2 of 4",
+    ),
+    "no date": ({"split_by": "g"}, {**FEW, "g": np.array(["NaT"] * 4, "M8[D]")}, "no value in 4 of 4"),
+    "mixed": ({"stratify": "y"}, {**FEW, "y": np.array(["a", 1] * 2, object)}, "values of type int, str"),
+    "vectors": (
+        {"stratify": "y"},
+        {**FEW, "y": np.ones((4, 2))},
+        "shape \\(4, 2\\): `stratify` takes a single",
+    ),
+    "lists": (
+        {"stratify": "y"},
+        {**FEW, "y": np.array([[1], [2, 3], [], [4]], object)},
+        "has rows of varying",
+    ),
+    "both the same": ({"stratify": "y", "split_by": "y"}, FEW, "both name 'y'"),
+    "one group": ({"split_by": "g"}, {**FEW, "g": np.ones(4)}, "none of 1 group can be spared"),
+    "class in one group": (
+        {"stratify": "y", "split_by": "g"},
+        {**FEW, "y": np.array([0, 0, 1, 1])},
+        "none of 2 groups can",
+    ),
+    "every class once": ({"stratify": "row"}, FEW, "class 0, 1, 2, ... has 1 row left; take a smaller share"),
+    "new class": (
+        {"stratify": "y"},
+        {"train": FEW, "valid": OWN},
+        "have 7 in column 'y', and the training data",
+    ),
+    "group in both": ({"split_by": "g"}, {"train": FEW, "valid": OWN}, "rows of 'b' in column 'g'"),
+    "group unknown": (
+        {"split_by": "g"},
+        {"train": FEW, "valid": {"row": np.arange(2)}},
+        "the validation data have no column 'g' for `split_by`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "columns", "message"), BAD.values(), ids=BAD)
+def test_an_impossible_split_is_refused(
+    rules: dict[str, Any], columns: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        split(tmp_path / "out", rules, columns, valid=0.5, partitions=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_validation_data_of_their_own_and_a_test_that_is_a_share(tmp_path: Path) -> None:
+    own = {"row": np.array([-1, -2]), "y": np.array([0, 2]), "who": np.array(["q", "q"])}
+    rows = split(
+        tmp_path / "out", {"stratify": "y", "split_by": "who"}, {"train": COLUMNS, "valid": own}, test=0.2
+    )
+    assert list(rows["valid"]) == [-1, -2]
+    assert abs(len(rows["test"]) - 200) <= 3
+    assert not {*WHO[rows["train"]]} & {*WHO[rows["test"]]}
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.array([1, -1, 1, 1]), "has -1.0 in row 1 .*1 such value in all"),
+        (np.array([1, np.nan, np.inf, 1]), "has nan in row 1 .*2 such values"),
+        (np.zeros(4), "is 0 in every row"),
+        (np.ones((4, 2)), "one number for each row"),
+        (np.array(["a"] * 4), "column 'w' of the training data has text"),
+    ],
+)
+def test_weights_that_weigh_nothing_are_refused(weights: Any, message: str, tmp_path: Path) -> None:
+    source = {"x": np.ones(4), "w": weights}
+    with pytest.raises(DataError, match=message):
+        prepare(lambda: source, str(tmp_path / "out"), partitions=1, seed=0, sample_weight="w")
+
+
+def test_two_forms_of_a_group_are_one_group() -> None:
+    groups = np.array(["\u00e9", "e\u0301", "a"], object)
+    rules = Preparation(split_by="g")
+    keys = row_keys(rules, {"g": groups}, {})
+    assert keys.groups is not None
+    assert keys.groups.codes.tolist() == [1, 1, 0]
+    with pytest.raises(DataError, match="1 group in both"):
+        row_keys(rules, {"g": groups[:1]}, {"validation": {"g": groups[1:]}})

@@ -1,0 +1,169 @@
+"""Tables: columns of several types, names of folders, hidden files and files without names of columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from cerebro_elastic.data.preparing import csv_tables, json_lines
+from cerebro_elastic.data.preparing.sources import read_source
+from cerebro_elastic.errors import DataError
+from support.prepared import prepare
+
+
+def columns_of(source: Any, wanted: list[str] | None = None) -> dict[str, list[Any]]:
+    """The source's columns as lists."""
+    columns, own = read_source(source, wanted)
+    assert own is None
+    return {name: column.tolist() for name, column in columns.items() if isinstance(column, np.ndarray)}
+
+
+def parquet(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_column_of_numbers_and_of_text_is_text_as_it_is_written(tmp_path: Path) -> None:
+    write(tmp_path / "csv/0.csv", "a,t\n1.0,2024-01-01T00:00:00Z\n02,2024-01-01T00:00:00Z\n")
+    write(tmp_path / "csv/1.csv", "a,t\nx,unknown\n")
+    expected = {"a": ["1.0", "02", "x"], "t": ["2024-01-01T00:00:00Z"] * 2 + ["unknown"]}
+    assert columns_of(tmp_path / "csv") == expected
+    rows = [{"a": a, "t": t} for a, t in zip(*expected.values(), strict=True)]
+    for number, part in enumerate((rows[:2], rows[2:])):
+        write(tmp_path / f"json/{number}.jsonl", "\n".join(map(json.dumps, part)))
+    assert columns_of(tmp_path / "json") == expected
+    parquet(tmp_path / "parquet/0.parquet", a=[1, 2], c=pa.array(["u", "v"]).dictionary_encode())
+    parquet(tmp_path / "parquet/1.parquet", a=["x"], c=["w"])
+    assert columns_of(tmp_path / "parquet") == {"a": ["1", "2", "x"], "c": ["u", "v", "w"]}
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20], ids=["in several blocks", "in one block"])
+def test_json_lines_may_differ_in_their_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", block)
+    rows = [
+        {"a": 1, "meta": {"w": 1, "v": 1}, "l": [1], "t": "2024-01-01T00:00:00Z"},
+        {"a": "x", "meta": {"w": 2.5, "v": "y"}, "l": 3, "t": "later"},
+        {"a": None, "meta": None, "t": None},
+    ]
+    write(tmp_path / "in.jsonl", "\n".join(map(json.dumps, rows)))
+    found = columns_of(tmp_path / "in.jsonl", ["a", "meta.w", "meta.v", "t"])
+    assert found.pop("meta.w")[:2] == [1.0, 2.5]
+    assert found == {
+        "a": ["1", "x", None],
+        "meta.v": ["1", "y", None],
+        "t": ["2024-01-01T00:00:00Z", "later", None],
+    }
+    with pytest.raises(DataError, match=r"column 'l' .*leave the column out by `columns`"):
+        columns_of(tmp_path / "in.jsonl")
+
+
+def test_zoned_times_may_be_followed_by_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "CHUNK", 100)  # a block
+    for first in ("2024-01-01T00:00:00Z", "2024-01-01 00:00:00.5+01:00"):
+        write(tmp_path / "in.csv", f"a,t\n1,{first}\n" + 9 * f"1,{first}\n" + "2,n.a.\n")
+        times = columns_of(tmp_path / "in.csv")["t"]
+        assert (times[0], times[-1]) == (first, "n.a.")
+
+
+def test_unreadable_values_do_not_matter_in_columns_that_are_left_out(
+    tmp_path: Path,
+) -> None:
+    parquet(tmp_path / "in/0.parquet", a=[1, 2], odd=[1, 2], gaps=[[1], None], deep=[[{"x": 1}], []])
+    parquet(tmp_path / "in/1.parquet", a=[3], odd=[[1]], gaps=[[1]], deep=[[{"x": 2}]])
+    manifest = prepare(tmp_path / "in", str(tmp_path / "out"), partitions=1, seed=0, columns=["a"])
+    assert manifest.train[0].rows == 3
+    with pytest.raises(DataError, match=r"'odd' is int64 in .*0.parquet, and list<.*> in .*1.parquet"):
+        prepare(tmp_path / "in", str(tmp_path / "o"), partitions=1, seed=0)
+    with pytest.raises(DataError, match="'odd' is int64"):
+        prepare(
+            tmp_path / "in",
+            str(tmp_path / "o"),
+            partitions=1,
+            seed=0,
+            columns=["a"],
+            split_by="odd",
+        )
+
+
+def test_folders_that_wildcards_match_are_columns(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        for place in ("a%20b", "__HIVE_DEFAULT_PARTITION__"):
+            parquet(tmp_path / f"table=t/year={year}/place={place}/0.parquet", x=[year / 2])
+    expected = {"x": [1011.5, 1011.5, 1012.0, 1012.0], "year": [2023, 2023, 2024, 2024]}
+    for pattern in ("*/*/*.parquet", "**/*.parquet", "year=*/place=*/0.parquet"):
+        assert columns_of(tmp_path / "table=t" / pattern) == {**expected, "place": [None, "a b"] * 2}
+    assert list(columns_of(tmp_path / "table=t/year={2023..2024}/place=a%20b/0.parquet")) == [
+        "x",
+        "year",
+        "place",
+    ]
+    assert columns_of(tmp_path / "table=t/year=2024/place=a%20b/0.parquet") == {"x": [1012.0]}
+    parquet(tmp_path / "own/year=1/0.parquet", year=[7])
+    assert columns_of(tmp_path / "own/*/*.parquet") == {"year": [7]}
+
+
+def test_signs_in_the_names_of_folders_are_no_wildcards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, folder in enumerate(("run[12]", "run1", "a*", "ab")):
+        write(tmp_path / folder / "x.csv", f"a\n{number}\n")
+    assert columns_of(tmp_path / "run[12]" / "*.csv") == {"a": [0]}
+    assert columns_of(tmp_path / "a*" / "?.csv") == {"a": [2]}
+    assert columns_of(tmp_path / "run[1]" / "*.csv") == {"a": [1]}
+    monkeypatch.chdir(tmp_path / "run[12]")
+    assert columns_of("*.csv") == {"a": [0]}
+
+
+def test_hidden_files_beside_tables_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "in/a.csv", "a\n1\n2\n")
+    for name in ("._a.csv", "~$a.csv", ".ipynb_checkpoints/a.csv", "__MACOSX/._a.csv"):
+        write(tmp_path / "in" / name, "a\n7\n")
+    for source in ("in", "in/*.csv", "in/**/*.csv"):
+        assert columns_of(tmp_path / source) == {"a": [1, 2]}
+    assert columns_of(tmp_path / "in/.ipynb_checkpoints/*.csv") == {"a": [7]}
+    assert columns_of(tmp_path / "in/.*.csv") == {"a": [7]}
+
+
+def test_arrays_of_one_name_in_several_folders_are_refused(tmp_path: Path) -> None:
+    for folder in ("0", "1"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "x.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"0/x.npy and .*1/x.npy are both column 'x': give the files of one"):
+        columns_of(tmp_path / "*/*.npy")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "is_row"),
+    [
+        ("5.1,3.5,setosa", "4.9,3.0,virginica", True),
+        ("5,3,7", "1,2,3", True),
+        ("3,cat", "4,dog", True),
+        ("0,1,2", "5,3,7", False),
+        ("place,2023,2024", "Bern,1,2", False),
+        ("a,b", "1,2", False),
+        ("1.5,b", "1,2", False),
+        ("cat,dog", "ape,bee", False),
+    ],
+)
+def test_a_first_line_that_is_a_row_is_refused(tmp_path: Path, header: str, row: str, is_row: bool) -> None:
+    write(tmp_path / "in.csv", f"{header}\n{row}\n")
+    names = header.split(",")
+    if is_row:
+        with pytest.raises(DataError, match=r"first line of .*in.csv seems to be a row, not the names"):
+            columns_of(tmp_path / "in.csv")
+        assert list(columns_of(tmp_path / "in.csv", names[:1])) == names
+    else:
+        assert list(columns_of(tmp_path / "in.csv")) == names

@@ -1,0 +1,425 @@
+"""Made batches and opened rows: equal to those made anew, made once, and not trusted when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from cerebro_elastic.data.manifest import ROW
+from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.reading.batches import batches
+from cerebro_elastic.data.reading.cache_space import CacheSpace, use
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
+from cerebro_elastic.data.reading.function_survey import survey
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.worker_processes import end_idle
+from cerebro_elastic.errors import RunError
+
+ROWS, SIZE = 22, 4
+COUNT = -(-ROWS // SIZE)
+CALLS = "CEREBRO_TEST_CALLS"
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: int
+
+
+def called(name: str) -> None:
+    """Count a call, in any process; its result costs enough to be worth keeping."""
+    hashlib.pbkdf2_hmac("sha1", b"", b"", 4000)
+    with open(os.environ[CALLS], "a") as file:
+        file.write(f"{name}\n")
+
+
+def double(batch: Any) -> Any:
+    called("double")
+    return 2 * batch
+
+
+def noisy(batch: Any) -> Any:
+    called("noisy")
+    return batch + torch.rand(len(batch), 1) + np.random.rand() + random.random()
+
+
+def opened(value: bytes) -> Any:
+    called("opened")
+    return np.frombuffer(value, np.uint8).astype(np.float32)
+
+
+def opened_by_phase(value: bytes, training: bool) -> Any:
+    return opened(value) + training
+
+
+def opened_by_chance(value: bytes) -> Any:
+    return opened(value) + np.random.rand()
+
+
+def shifted(value: Any) -> Any:
+    called("shifted")
+    return value + np.random.rand()
+
+
+SEEN = {"batches": 0}
+
+
+def counting(batch: Any) -> Any:
+    called("counting")
+    SEEN["batches"] += 1
+    return batch
+
+
+def timed(batch: Any) -> Any:
+    return batch * 0 + time.perf_counter() % 1  # small, so that float32 shows microseconds
+
+
+class Squares(Dataset[Any]):
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, row: int) -> Any:
+        called("row")
+        return torch.tensor([float(row)]), row
+
+
+def unpicklable(batch: Any) -> Any:
+    return lambda: batch
+
+
+@pytest.fixture(autouse=True)
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+    """How often a function was called since the last question, in all processes."""
+    file = tmp_path / "calls"
+    monkeypatch.setenv(CALLS, str(file))
+
+    def since(name: str) -> int:
+        count = file.read_text().split().count(name) if file.exists() else 0
+        file.write_text("")
+        return count
+
+    yield since
+    end_idle()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBatches:
+    return MadeBatches(tmp_path / "made", 1 << 30, "a" * 64)
+
+
+NUMBERS = Partition(0, ROWS, {"x": np.arange(ROWS * 6, dtype="f4").reshape(ROWS, 6)}, name="numbers")
+BYTES = Partition(
+    0,
+    ROWS,
+    {"x": Ragged(np.arange(ROWS * 3, dtype="u1"), offsets_of(np.full(ROWS, 3)), "bytes")},
+    name="bytes",
+)
+NUMBERED = Partition(0, ROWS, {ROW: np.arange(ROWS)}, name="numbered")
+ORDER = np.random.default_rng(0).permutation(ROWS)
+
+
+def taken(
+    partition: Partition, loader: LoaderSettings, made: MadeBatches | None, epoch: int | None = 0
+) -> tuple[list[Any], DataUse, Any]:
+    """The batches of a pass, the use of them, and the next number of torch's generator."""
+    count = DataUse()
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(epoch or 0)
+    loader = loader.of_phase(training=epoch is not None)
+    got = list(batches(partition, ORDER, loader, seed=3 + (epoch or 0), epoch=epoch, made=made, use=count))
+    return got, count, torch.rand(1)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def values() -> dict[str, Any]:
+    big = torch.arange(20_000.0).reshape(200, 100)
+    return {
+        "tensor": torch.arange(6.0).reshape(2, 3),
+        "no values": torch.empty(0, 3),
+        "one number": torch.tensor(3),
+        "large": big,
+        "part": big[3:5],
+        "transposed": big[:4].t(),
+        "with gaps": big[:, ::2],
+        "expanded": torch.ones(2, 1).expand(2, 5),
+        "channels last": torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "bfloat16": torch.rand(3).bfloat16(),
+        "complex": torch.rand(3).to(torch.complex64).conj(),
+        "a parameter": torch.nn.Parameter(torch.ones(2)),
+        "arrays": {"a": np.arange(5), "f": np.asfortranarray(np.ones((3, 4))), "o": [None, "x", b"y", 1.5]},
+        "many": [torch.full((1,), float(i)) for i in range(700)],
+        "a named tuple": Pair(torch.ones(2), 3),
+    }
+
+
+@pytest.mark.parametrize("name", values())
+def test_a_record_returns_its_value_with_strides_and_in_memory_of_its_own(
+    name: str, made: MadeBatches
+) -> None:
+    value = values()[name]
+    with made.shared("key", 3) as shared:
+        assert shared is not None
+        assert shared.records.put(1, value)
+        first, second = shared.records.get(1), shared.records.get(1)
+        assert shared.records.get(0) is MISSING
+    assert type(first) is type(value)
+    if isinstance(value, torch.Tensor):
+        assert (first.stride(), first.dtype, first.requires_grad) == (
+            value.stride(),
+            value.dtype,
+            value.requires_grad,
+        )
+        torch.testing.assert_close(first.detach(), value.detach(), rtol=0, atol=0)
+        first.detach().resolve_conj().zero_()
+        torch.testing.assert_close(second.detach(), value.detach(), rtol=0, atol=0)
+    elif name != "arrays":
+        assert_equal(first, value)
+    else:
+        np.testing.assert_equal(first, value)
+        assert first["f"].flags.f_contiguous
+
+
+@pytest.mark.parametrize("workers", [0])
+def test_a_batch_is_made_once_and_taken_by_all_others(
+    made: MadeBatches, calls: Callable[[str], int], workers: int
+) -> None:
+    loader = LoaderSettings(SIZE, transform=double, workers=workers)
+    expected, alone, _ = taken(NUMBERS, loader, None)
+    assert (alone.made, alone.taken, calls("double")) == (COUNT, 0, COUNT)
+    for config in range(3):
+        got, count, _ = taken(NUMBERS, loader, made)
+        assert_equal(got, expected)
+        assert (count.made, count.taken) == ((0, COUNT) if config else (COUNT, 0))
+        got[0].zero_()  # what a config writes into its batch is its own
+    assert calls("double") == COUNT
+
+
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [("batch size", {"batch_size": 5}), ("epoch", {}), ("order", {}), ("part", {}), ("arguments", {})],
+)
+def test_batches_of_another_kind_are_not_taken(change: str, of: dict[str, Any], made: MadeBatches) -> None:
+    loader = LoaderSettings(**{"batch_size": SIZE, **of}, transform=double)
+    list(batches(NUMBERS, ORDER, LoaderSettings(SIZE, transform=double), seed=3, epoch=0, made=made))
+    count = DataUse()
+    settings: dict[str, Any] = {"seed": 3, "epoch": 0, "made": made, "use": count}
+    order = ORDER[::-1].copy() if change == "order" else ORDER
+    if change == "epoch":
+        settings["seed"] = 4
+    if change == "part":
+        settings["part"] = lambda rows: slice(0, rows // 2)
+    if change == "arguments":
+        factory = DatasetFactory(f"{__name__}:Squares", Path(__file__).parent, {"size": 3})
+        assert LoaderSettings(SIZE, dataset=factory).data_args != loader.data_args
+        return
+    list(batches(NUMBERS, order, loader, **settings))
+    assert count.taken == 0
+
+
+@pytest.mark.parametrize("workers", [0])
+def test_random_batches_are_shared_only_from_worker_processes(
+    made: MadeBatches, calls: Callable[[str], int], workers: int
+) -> None:
+    loader = LoaderSettings(SIZE, transform=noisy, workers=workers)
+    expected, _, drawn = taken(NUMBERS, loader, None)
+    calls("noisy")
+    for _ in range(2):
+        got, count, then = taken(NUMBERS, loader, made)
+        assert_equal(got, expected)
+        assert torch.equal(then, drawn)
+    assert (count.made, calls("noisy")) == ((0, COUNT) if workers else (COUNT, 2 * COUNT))
+
+
+@pytest.mark.parametrize("workers", [0])
+def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
+    made: MadeBatches, calls: Callable[[str], int], workers: int
+) -> None:
+    loader = LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}, workers=workers)
+    for epoch in (0, 1):
+        for _ in range(2):
+            expected, *_ = taken(BYTES, loader, None, epoch)
+        calls("opened")
+        for _ in range(2):
+            assert_equal(taken(BYTES, loader, made, epoch)[0], expected)
+        assert calls("opened") == (0 if epoch else ROWS)
+    assert len(taken(BYTES, loader, made, None)[0]) == COUNT  # validation augments nothing
+    assert calls("shifted") == 0
+
+
+def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[str], int]) -> None:
+    """In one test, since the processes import torch once."""
+    for number, check in enumerate(
+        (
+            test_a_batch_is_made_once_and_taken_by_all_others,
+            test_random_batches_are_shared_only_from_worker_processes,
+            test_rows_are_opened_once_for_all_epochs_and_augmented_in_each,
+        )
+    ):
+        check(MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64), calls, workers=1)
+
+
+@pytest.mark.parametrize("decode", [opened_by_phase, opened_by_chance])
+def test_rows_that_differ_by_phase_or_chance_are_opened_in_each_epoch(
+    decode: Any, made: MadeBatches, calls: Callable[[str], int]
+) -> None:
+    loader = LoaderSettings(SIZE, decode={"x": decode})
+    for epoch in (0, 1):
+        expected, *_ = taken(BYTES, loader, None, epoch)
+        calls("opened")
+        assert_equal(taken(BYTES, loader, made, epoch)[0], expected)
+        assert calls("opened") == ROWS
+
+
+def test_batches_of_functions_that_change_their_own_state_are_not_shared(made: MadeBatches) -> None:
+    loader = LoaderSettings(SIZE, transform=counting)
+    before = SEEN["batches"]
+    for _ in range(2):
+        assert taken(NUMBERS, loader, made)[1].made == COUNT
+    assert SEEN["batches"] == before + 2 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("loader", "behaviour"),
+    [
+        (LoaderSettings(SIZE, transform=double), "transform draws nothing"),
+        (LoaderSettings(SIZE, transform=noisy), "with `workers: 1` once per host"),
+        (LoaderSettings(SIZE, transform=noisy, workers=1), "once per host and epoch, in a worker"),
+        (LoaderSettings(SIZE, transform=counting), "transform changes variables of your files"),
+        (LoaderSettings(SIZE, transform=timed), "transform returns another value for the same rows"),
+        (LoaderSettings(SIZE, transform=unpicklable), "transform returns what cannot be written to a file"),
+    ],
+)
+def test_the_survey_says_how_functions_behave(loader: LoaderSettings, behaviour: str) -> None:
+    (line,) = survey(NUMBERS, loader)
+    assert behaviour in line
+
+
+def test_the_survey_names_each_function_of_a_column() -> None:
+    decoded, augmented = survey(BYTES, LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}))
+    assert decoded.startswith("decode of 'x' draws nothing")
+    assert augmented.startswith("augment of 'x' draws at random")
+
+
+def test_a_datasets_rows_are_opened_once(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    factory = DatasetFactory("test_made_once:Squares", Path(__file__).parent, {})
+    loader = LoaderSettings(SIZE, dataset=factory)
+    for epoch in (0, 1):
+        expected, *_ = taken(NUMBERED, loader, None, epoch)
+        calls("row")
+        assert_equal(taken(NUMBERED, loader, made, epoch)[0], expected)
+        assert calls("row") == (0 if epoch else ROWS)
+
+
+def test_a_damaged_record_is_made_again(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    loader = LoaderSettings(SIZE, transform=double)
+    expected, *_ = taken(NUMBERS, loader, made)
+    for segment in made.root.rglob("*.segment"):
+        content = bytearray(segment.read_bytes())
+        for at in range(200, len(content), 512):
+            content[at] ^= 1
+        segment.write_bytes(content)
+    calls("double")
+    got, count, _ = taken(NUMBERS, loader, made)
+    assert_equal(got, expected)
+    assert count.made == calls("double") > 0
+    for segment in made.root.rglob("*.segment"):
+        segment.write_bytes(b"")
+    assert_equal(taken(NUMBERS, loader, made)[0], expected)
+
+
+def test_a_process_takes_over_what_a_killed_one_had_claimed(
+    made: MadeBatches, calls: Callable[[str], int]
+) -> None:
+    loader = LoaderSettings(SIZE, transform=double)
+    expected, *_ = taken(NUMBERS, loader, None)
+    calls("double")
+    reads, writes = os.pipe()
+    if not (child := os.fork()):  # it claims all batches, and makes none
+        make = batches(NUMBERS, ORDER, loader, seed=3, epoch=0, made=made)
+        next(make)
+        folder = next(made.root.glob("*/00000-*"))
+        os.lockf(os.open(folder / "claims", os.O_RDWR), os.F_LOCK, 100)
+        os.write(writes, b"x")
+        signal.pause()
+    assert os.read(reads, 1)
+    killer = threading.Timer(0.2, os.kill, (child, signal.SIGKILL))
+    killer.start()
+    got, count, _ = taken(NUMBERS, loader, made)
+    os.waitpid(child, 0)
+    killer.join()
+    assert_equal(got, expected)
+    assert (count.made, count.taken) == (COUNT - 1, 1)
+
+
+def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: Path) -> None:
+    batch = torch.rand(4, 1000)
+    made = MadeBatches(tmp_path / "made", int(2.5 * 5 * batch.nbytes), "a" * 64)
+
+    def bytes_kept() -> int:
+        return sum(path.stat().st_size for path in made.root.rglob("*.segment"))
+
+    def kept(epoch: int | None) -> int:
+        with made.shared(("key", epoch), 5, epoch) as shared:
+            assert shared is not None
+            for number in range(5):
+                shared.records.put(number, batch)
+                assert bytes_kept() <= made.limit_bytes
+            return sum(number in shared.records for number in range(5))
+
+    assert [kept(epoch) for epoch in (None, 3, 4, 2)] == [5, 5, 5, 2]
+    epochs = {segment.parent.name.partition("-")[0] for segment in made.root.rglob("*.segment")}
+    assert epochs == {"all", "00004", "00002"}
+    later = MadeBatches(made.root, made.limit_bytes, "b" * 64)
+    with later.shared("key", 5) as shared:
+        assert shared is not None
+        assert shared.records.put(0, batch)  # what another run has left gives way
+
+
+def test_batches_that_cannot_be_kept_are_made_each_time(tmp_path: Path, made: MadeBatches) -> None:
+    got, count, _ = taken(NUMBERS, LoaderSettings(SIZE, transform=unpicklable), made)
+    assert (len(got), count.made, list(made.root.rglob("*.segment"))) == (COUNT, COUNT, [])
+    small = MadeBatches(tmp_path / "small", 100, "a" * 64)
+    assert taken(NUMBERS, LoaderSettings(SIZE, transform=double), small)[1].made == COUNT
+    assert taken(NUMBERS, LoaderSettings(SIZE, transform=double), small)[1].made == COUNT
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(made: MadeBatches) -> None:
+    made.root.mkdir(mode=0o700)
+    made.root.chmod(0o770)
+    with pytest.raises(RunError, match="can be written by others"), made.shared("key", 3):
+        pass
+
+
+def test_records_end_where_the_disk_has_no_room(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk: the error comes from the same call."""
+    if not (child := os.fork()):
+        import resource
+
+        folder = tmp_path / "full" / ("a" * 64) / "all-x"
+        use(folder)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        records = Records(folder, 10, CacheSpace(tmp_path / "full", 1 << 30))
+        kept = [
+            records.put(0, torch.rand(10)),
+            records.put(1, torch.rand(10_000)),
+            records.put(2, torch.rand(10)),
+        ]
+        os._exit(0 if kept[:2] == [True, False] and records.get(0) is not MISSING and 1 not in records else 1)
+    assert os.waitpid(child, 0)[1] == 0
