@@ -51,6 +51,15 @@ def test_random_draws_are_repeated_by_the_same_strategy_also_in_parts(ranks: Ran
         assert again[0]["results"] == one["results"]
 
 
+@pytest.mark.parametrize("strategy", [DDP, ZERO, Strategy("pipeline", 2)], ids=lambda by: by.parallelism)
+def test_a_config_trains_as_if_no_other_had_been_on_its_ranks(ranks: Ranks, strategy: Strategy) -> None:
+    first, *_ = together(ranks, "ready-made", strategy, {"lr": 0.1})
+    other, *_ = together(ranks, "ready-made", strategy, {"lr": 0.01, "dropout": 0.5})
+    again, *_ = together(ranks, "ready-made", strategy, {"lr": 0.1})
+    assert_same(again["state"], first["state"])
+    assert again["results"] == first["results"] != other["results"]
+
+
 def test_values_that_are_not_finite_are_known_on_the_leading_rank(ranks: Ranks) -> None:
     results = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["results"]
     assert results[-1][2] == "the metric train_loss is nan"
