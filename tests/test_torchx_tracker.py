@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from torchx.tracker.api import build_trackers
 
+from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
@@ -44,7 +45,8 @@ def home(tmp_path: Path) -> Path:
     visits = (visit("c0000", 0.5), visit("c0001", 0.25))
     begun = (Config("c0000", {"lr": 0.1}), Config("c0001", {"lr": 0.01}))
     configs = {config.id: advance(config, done, plan) for config, done in zip(begun, visits, strict=True)}
-    Journal(folder.history).append([StateRead(9, State(plan=plan, configs=configs, revision=9), visits)])
+    state = derive(State(plan=plan, configs=configs, revision=9), visits, [])
+    Journal(folder.history).append([StateRead(9, state, visits)])
     return tmp_path
 
 

@@ -128,7 +128,6 @@ def test_a_check_that_comes_later_does_not_accuse_what_was_written_before(
             {PACKAGE: package_digest()},
             [f"cerebro-elastic 0.0.1 made the run, and here is {__version__}"],
         ),
-        (__version__, {}, ["does not say by which code"]),
         (
             __version__,
             {PACKAGE: "0" * 64},

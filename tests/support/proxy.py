@@ -184,9 +184,9 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", length or "0")
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(data[: len(data) // 2] if bad is Bad.CUT else data)
-            if self.command == "GET":
+            if self.command == "GET":  # before it is answered: then whoever has the bytes finds them counted
                 proxy.count(self.path.partition("?")[0], len(data))
+            self.wfile.write(data[: len(data) // 2] if bad is Bad.CUT else data)
 
         def date_time_string(self, timestamp: float | None = None) -> str:
             return super().date_time_string((timestamp or time.time()) + proxy.clock_ahead)

@@ -287,10 +287,6 @@ def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield checked.as_json()
 
 
-if __name__ == "__main__":
-    serve(_check_here, _check_exactness)
-
-
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
     """Begin a unit with the recipe's checkpoint and each of the ``points``, and stop it after a batch.
 
@@ -321,3 +317,7 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
                     f"the checkpoint {start.checkpoint.url}, which was made with {dict(start.hparams)}: "
                     f"{type(exc).__name__}: {exc}; search only what its state can bear to have changed"
                 ) from exc
+
+
+if __name__ == "__main__":
+    serve(_check_here, _check_exactness)

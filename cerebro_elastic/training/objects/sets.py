@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice, permutations, takewhile
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def frozen(items: Sequence[Any], added: Sequence[int] = (), size: int = 0) -> fr
     for order in permutations(first) if len(items) <= _FEW else (first,):
         for full in (frozenset(order), frozenset(dict.fromkeys(order))):
             made = full.difference(removed) if removed else full
-            if list(made) == items:
+            if all(map(is_, made, items)):  # tensors and arrays have no truth in ``==``
                 if not size or ((known := table(made)) is not None and len(known) == size):
                     return made
                 best = best or made
