@@ -151,6 +151,7 @@ class _Imported:
             module
             for name, module in sorted(sys.modules.items())
             if isinstance(module, ModuleType)
+            and name != "__main__"  # the program that runs: no other process has its variables
             and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
         ]
         encoder = Encoder(strict=False)

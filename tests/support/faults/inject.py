@@ -76,25 +76,26 @@ class FaultFolder:
         return [int(pid) for _, pid, name in files if name == node]
 
 
-_entered: dict[int, int] = {}
-"""The attempts that threads of this process are in."""
-
-
 @contextmanager
 def entered(attempt: int) -> Iterator[None]:
-    """This thread is in ``attempt`` as long as the block lasts."""
-    me = threading.get_ident()
-    before = _entered.get(me, 0)
-    _entered[me] = attempt
+    """This thread is in ``attempt`` as long as the block lasts. The thread knows it, not this file: variables
+    of files below a recipe's folder hop with the config."""
+    me = vars(threading.current_thread())
+    before = me.get(_ATTEMPT, 0)
+    me[_ATTEMPT] = attempt
     try:
         yield
     finally:
-        _entered[me] = before
+        me[_ATTEMPT] = before
+
+
+_ATTEMPT = "attempt_of_cerebro"
 
 
 def _attempt() -> int:
-    """That of this thread; of one that is in none, the main thread's."""
-    return _entered.get(threading.get_ident(), 0) or _entered.get(threading.main_thread().ident or 0, 0)
+    """The attempt of this thread, else that of the main thread; 0: none."""
+    threads = (threading.current_thread(), threading.main_thread())
+    return next(filter(None, (vars(thread).get(_ATTEMPT, 0) for thread in threads)), 0)
 
 
 def reach(point: Point) -> None:
