@@ -1,5 +1,5 @@
 """The time until which this process may stay, once it was asked to leave: one deadline for all that it still
-does. What waits for somebody else asks here how long."""
+does. Code that waits for another process takes its limit from here."""
 
 from __future__ import annotations
 

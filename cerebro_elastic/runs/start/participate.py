@@ -45,50 +45,36 @@ def take_part(
     """
     with interrupts_at_rest(agents.grace) as look:
 
-        def stop(events: list[Event], state: State) -> None:
+        def observe(events: list[Event], state: State) -> None:
+            agents.observe(events)
+            watcher.show(events, state)
             look()
             stop_condition(events, state)
 
-        _take_part(record, recipe, journal, agents, loggers, watcher, stop)
+        def pause(state: State) -> None:
+            agents.keep()
+            watcher.show([], state)
+            look()
+            stop_condition([], state)
 
-
-def _take_part(
-    record: Record,
-    recipe: Recipe,
-    journal: Journal,
-    agents: LocalAgents,
-    loggers: Loggers,
-    watcher: Watcher,
-    stop_condition: Callable[[list[Event], State], None],
-) -> None:
-    def observe(events: list[Event], state: State) -> None:
-        agents.observe(events)
-        watcher.show(events, state)
-        stop_condition(events, state)
-
-    def pause(state: State) -> None:
-        agents.keep()
-        watcher.show([], state)
-        stop_condition([], state)
-
-    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
-    candidate = Candidate(
-        record,
-        policy,
-        make_search(recipe),
-        journal,
-        Host(observe=observe, say=watcher.say, pause=pause),
-        versions=deciding(recipe),
-    )
-    with loggers.written(record, candidate, watcher.say):
-        try:
-            with agents:
-                candidate.run()
-                agents.wait(_END_SECONDS)
-        except BaseException:  # Ctrl-C, too
-            with suppress(CerebroError):  # such as one more DiskFull
-                candidate.catch_up()
-            raise
+        policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+        candidate = Candidate(
+            record,
+            policy,
+            make_search(recipe),
+            journal,
+            Host(observe=observe, say=watcher.say, pause=pause),
+            versions=deciding(recipe),
+        )
+        with loggers.written(record, candidate, watcher.say):
+            try:
+                with agents:
+                    candidate.run()
+                    agents.wait(_END_SECONDS)
+            except BaseException:  # Ctrl-C, too
+                with suppress(CerebroError):  # such as one more DiskFull
+                    candidate.catch_up()
+                raise
 
 
 @contextmanager
