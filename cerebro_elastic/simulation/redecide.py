@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.keys import Keys, concerned, written_at
+from cerebro_elastic.core.history.machine import TABLE, fold
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -142,7 +143,7 @@ class _Record:
         if behind not in self._explained:
             since = self.decided[behind - 1] + 1 if behind else 0
             states = self.states[since : self.decided[behind] + 1]
-            explained = {self._explains(behind, self._decided_in(state)) for state in states}
+            explained = {self._explains(behind, state) for state in states}
             self._explained[behind] = sorted(explained, reverse=True)
         for count, whole in self._explained[behind]:
             if count:
@@ -153,18 +154,20 @@ class _Record:
         if self._was_under_way(place):
             yield replace(place, behind=behind + 1, skipped=place.skipped + 1)
 
-    def _explains(self, behind: int, again: Sequence[Event]) -> tuple[int, bool]:
-        """How many of the decided events from number ``behind`` on are those that a controller decides
-        ``again``, and whether none of these is missing."""
+    def _explains(self, behind: int, state: State) -> tuple[int, bool]:
+        """How many of the decided events from number ``behind`` on are those that a controller decides in
+        ``state``, and whether none of these is missing."""
         at = behind
-        for event in again:
+        for event in self._decided_in(state):
             if at == len(self.decided):
                 return at - behind, False
             index = self.decided[at]
             event = replace(event, revision=self._events[index].revision)
             if _written(event) == _written(self._events[index]):
                 at += 1
-            elif _possible(self.states[index], event) and not _overwritten(self._events[index:], event):
+            elif _accepted(state, self.states[index], event) and not _overwritten(
+                self._events[index:], event
+            ):
                 return at - behind, False
         return at - behind, True
 
@@ -246,8 +249,15 @@ def _overwritten(later: Sequence[Event], event: Event) -> bool:
     return not {f"configs/{attempt.unit.config}", *of_nodes}.isdisjoint(mended.keys)
 
 
-def _possible(state: State, event: Event) -> bool:
-    """Whether the store would have accepted the event."""
+def _accepted(decided_in: State, state: State, event: Event) -> bool:
+    """Whether the store, as ``state`` says, would have accepted an event of which a controller thought in
+    ``decided_in``: the event is possible, and what its row compares is as the controller had read it."""
+    assert state.plan is not None
+    keys = Keys(state.plan.run)
+    for kind in TABLE[type(event)].compares:
+        for key in concerned(kind, keys, decided_in, event):
+            if written_at(keys, decided_in, key) != written_at(keys, state, key):
+                return False
     try:
         fold(state, event)
     except IllegalEvent:

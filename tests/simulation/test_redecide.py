@@ -72,6 +72,18 @@ def test_two_nodes_may_fail_within_one_look_of_the_leader() -> None:
     assert divergence(world.trace(), POLICY, world.search) is None
 
 
+def test_a_save_may_end_before_the_leader_gives_its_node_the_next_unit() -> None:
+    """The store refuses that unit, and takes the next event of the same decision."""
+    world = world_of("ab", 2, 4)
+    world.start("a")
+    world.start("b")
+    world.trained(0)
+    world.commit(1)
+    world.commit(0)
+    look(world)
+    assert divergence(world.trace(), POLICY, world.search) is None
+
+
 def eventful(seed: int) -> tuple[World, list[int]]:
     """A run in which others write between a decision and its events, and the lengths of its history at which
     machines have joined."""

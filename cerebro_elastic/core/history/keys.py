@@ -378,3 +378,9 @@ KINDS: Mapping[str, Kind] = {
     "opening": Kind(text="a host opens the run", leased=True, by="the host that opens the run"),
 }
 """All kinds of keys, by what follows the prefix."""
+
+
+def concerned(kind: str, keys: Keys, state: State, event: Event) -> Iterable[str]:
+    """The keys of a kind that the event may change in ``state``, or depends on."""
+    of_event = KINDS[kind].concerned
+    return [keys.prefix + kind] if of_event is None else of_event(keys, state, event)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
+from cerebro_elastic.core.history.keys import KINDS, Keys, concerned, written_at
 from cerebro_elastic.core.history.machine import TABLE, Writer
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
@@ -55,12 +55,12 @@ def write(
     assert by in row.by, f"{event} is not written by {by}"
     after = row.after(before, event)
     compared = {
-        key: None for kind in (*row.compares, *compares) for key in _concerned(kind, keys, before, event)
+        key: None for kind in (*row.compares, *compares) for key in concerned(kind, keys, before, event)
     }
     ops: list[Op] = []
     for kind in (*row.keys, *row.also):
         known = KINDS[kind]
-        for key in _concerned(kind, keys, before, event):
+        for key in concerned(kind, keys, before, event):
             name = keys.split(key)[1]
             was, value = known.held(before, name), _value(kind, after, event, name)
             value = values.get(key, value)
@@ -88,11 +88,6 @@ def put(keys: Keys, key: str, value: Any, lease: int = 0) -> Put:
 def value_of(value: object) -> bytes:
     """The bytes that the store holds for a value of the core."""
     return encode(value).encode()
-
-
-def _concerned(kind: str, keys: Keys, state: State, event: Event) -> Iterable[str]:
-    concerned = KINDS[kind].concerned
-    return [keys.prefix + kind] if concerned is None else concerned(keys, state, event)
 
 
 def _value(kind: str, after: State, event: Event, name: str) -> object:
