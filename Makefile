@@ -14,7 +14,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs evidence chaos clean
+.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs docs-serve evidence chaos clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -51,9 +51,13 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The site, in site/: open site/index.html.
+# The site, in site/: open site/index.html. Its search needs a server: make docs-serve.
 docs: $(DOCS)/.installed
 	$(DOCS)/bin/python -m mkdocs build --strict
+
+# The same, served: only so can it be searched.
+docs-serve: $(DOCS)/.installed
+	$(DOCS)/bin/python -m mkdocs serve
 
 # The experiments of the pages "Evidence", on a machine that does nothing else; then their figures and tables, in
 # build/evidence. SIZE=full replaces the recorded results, and those in docs/evidence.

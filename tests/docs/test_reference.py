@@ -19,10 +19,10 @@ from cerebro_elastic.core.model.events import KINDS as EVENTS
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import Section
 from cerebro_elastic.recipes.tasks import TaskSection
-from support.pages import DOCS, PAGES, ROOT, name_of, site_hooks
+from support.pages import DOCS, PAGES, ROOT, generated, name_of
 
-HOOKS = site_hooks()
-SECTIONS: dict[str, type[Section]] = dict(HOOKS.sections())
+GENERATED = generated()
+SECTIONS: dict[str, type[Section]] = dict(GENERATED.sections())
 
 VAGUE_NAME = re.compile(
     r"def (test_(?:\w+_)?(?:told|tells?|who|whom|whoever|trouble|aside|so_many)(?:_\w+)?)\("
@@ -32,21 +32,21 @@ VAGUE_TEXT = re.compile(
 )
 
 
-def completed(page: Path) -> str:
-    """A page as the site has it."""
-    text: str = HOOKS.completed(page.read_text())
-    return text
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_generated_parts_of_pages_are_up_to_date(page: Path) -> None:
+    text = page.read_text()
+    assert GENERATED.completed(text) == text, "run: python docs/generated.py"
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_the_reference_has_every_key_its_default_and_what_it_is(heading: str) -> None:
-    text = completed(DOCS / "reference/recipe.md").split(f"### {heading}\n")[1].split("\n#")[0]
+    text = (DOCS / "reference/recipe.md").read_text().split(f"### {heading}\n")[1].split("\n#")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
-    fields = HOOKS.own_fields(SECTIONS[heading])
+    fields = GENERATED.own_fields(SECTIONS[heading])
     assert [key for key, *_ in rows] == list(fields)
     for key, kind, default, description in rows:
         assert kind
-        assert default == HOOKS.default_of(key, fields[key])
+        assert default == GENERATED.default_of(key, fields[key])
         assert description, f"{heading}: {key} needs a docstring under the field"
 
 
@@ -61,7 +61,7 @@ def test_the_reference_has_every_section() -> None:
 
 
 def test_the_reference_has_every_command_and_option() -> None:
-    text = completed(DOCS / "reference/cli.md")
+    text = (DOCS / "reference/cli.md").read_text()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     headings = re.findall(r"^## `cerebro (\w+)`$", text, re.MULTILINE)
     assert headings == [name for name, command in commands.items() if not command.hidden]
@@ -75,7 +75,7 @@ def test_the_reference_has_every_command_and_option() -> None:
 
 
 def test_the_reference_has_every_event_and_key_and_every_kind_of_key_a_writer() -> None:
-    text = completed(DOCS / "reference/keys-and-files.md")
+    text = (DOCS / "reference/keys-and-files.md").read_text()
     assert set(TABLE) == set(EVENTS.values())
     kinds = {kind for row in TABLE.values() for kind in (*row.keys, *row.also, *row.compares)}
     assert kinds | {name for name, kind in KINDS.items() if kind.by} == set(KINDS)
@@ -87,7 +87,7 @@ def test_the_reference_has_every_event_and_key_and_every_kind_of_key_a_writer() 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_relative_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", completed(page))
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text())
     for file, anchor in links:
         target = (page.parent / file).resolve() if file else page
         assert target.exists(), f"{name_of(page)} links to {file}"
@@ -96,7 +96,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 def anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub and mkdocs name them."""
-    headings = re.findall(r"^#+ (.*)$", completed(page), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -125,6 +125,7 @@ def test_the_scripts_that_pages_name_are_there() -> None:
 
 def test_the_extras_that_pages_name_are_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {*GENERATED.EXTRAS, "docs", "dev"} == set(extras)
     for page in PAGES:
         for names in re.findall(r"cerebro-elastic\[([\w,]+)\]", page.read_text()):
             assert set(names.split(",")) <= set(extras), name_of(page)

@@ -99,9 +99,9 @@ def typed_in_a_fork(command: list[str], folder: Path) -> str:
     return output([*PYTHON, "-m", module, *arguments], folder, environment)
 
 
-def site_hooks() -> ModuleType:
-    """``docs/site_hooks.py``, which writes the generated parts of the reference."""
-    return module_at(DOCS / "site_hooks.py")
+def generated() -> ModuleType:
+    """``docs/generated.py``, which writes the generated parts of pages."""
+    return module_at(DOCS / "generated.py")
 
 
 def module_at(file: Path) -> ModuleType:

@@ -1,13 +1,14 @@
-"""Hooks of mkdocs: the parts of the reference that are generated from the code.
+"""Writes the parts of pages that follow from the code: ``python docs/generated.py``.
 
-Pages of ``reference/`` contain the markers of ``GENERATED``. When the site is built,
-each marker is replaced by what its function writes. The tests in ``tests/docs`` use the same functions.
+Such a part stands between ``<!-- generated: NAME -->`` and ``<!-- / -->``; ``GENERATED`` has what writes it.
+The tests in ``tests/docs`` compare the pages with it. mkdocs calls the hook at the end of this file.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -244,27 +245,76 @@ def events_reference() -> str:
     )
 
 
-GENERATED: Mapping[str, Callable[[], str]] = {
-    "<!-- generated: recipe -->": recipe_reference,
-    "<!-- generated: cli -->": cli_reference,
-    "<!-- generated: keys -->": keys_reference,
-    "<!-- generated: events -->": events_reference,
+EXTRAS: Mapping[str, str] = {
+    "boosting": "LightGBM and XGBoost",
+    "cloudpickle": "what a notebook defines and has no source that can be written",
+    "deepspeed": "ZeRO stages 1 to 3",
+    "etcd3": "etcd over gRPC",
+    "exact": "CP-SAT, for the scheduler `exact`",
+    "examples": "the data of the examples: scikit-learn's digits, flights, pictures",
+    "jax": "JAX, optax and flax",
+    "keras": "Keras 3",
+    "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
+    "lightning": "LightningModules, `CerebroTrainer`",
+    "metrics": "Prometheus metrics of nodes",
+    "mlflow": "the tracker [MLflow](../how-to/trackers.md)",
+    "pandas": "results as a DataFrame",
+    "parquet": "CSV, JSON lines, Parquet and Arrow",
+    "plots": "curves and the Gantt chart as pictures",
+    "ray": "`cerebro ray`, and the searchers of Ray Tune",
+    "s3": "data and checkpoints on S3",
+    "search": "optuna: samplers, Hyperband with TPE, studies",
+    "sklearn": "scikit-learn's estimators",
+    "tensorboard": "TensorBoard files",
+    "torchx": "`torchx run cerebro.mop`",
+    "ui": "[the live page](../how-to/live-page.md)",
+    "wandb": "the tracker [W&B](../how-to/trackers.md)",
 }
-"""Markers in pages, and what takes their place."""
+"""What each extra of the package brings, but for those of its developers."""
 
 
-def completed(markdown: str) -> str:
-    """A page with its markers replaced."""
-    for marker, write in GENERATED.items():
-        if marker in markdown:
-            markdown = markdown.replace(marker, write())
+def extras_reference() -> str:
+    """Every extra that a user may install."""
+    return "\n".join(
+        ["| extra | brings |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in EXTRAS.items())]
+    )
+
+
+def landing() -> str:
+    """What the README begins with, with the links of a page in ``docs``."""
+    readme = Path(__file__).parents[1].joinpath("README.md").read_text()
+    (text,) = re.findall(r"<!-- landing -->(.*?)<!-- / -->", readme, re.DOTALL)
+    return str(text).replace("](docs/", "](")
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "recipe": recipe_reference,
+    "cli": cli_reference,
+    "keys": keys_reference,
+    "events": events_reference,
+    "extras": extras_reference,
+    "landing": landing,
+}
+"""The parts by name, and what writes them."""
+
+
+def completed(page: str) -> str:
+    """A page with its generated parts as they are now."""
+    return re.sub(
+        r"(<!-- generated: (\w+) -->\n).*?(<!-- / -->)",
+        lambda part: f"{part[1]}\n{GENERATED[part[2]]().strip()}\n\n{part[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Called by mkdocs for every page: the search leaves the decisions out."""
+    if page.file.src_uri.startswith("decisions/"):
+        page.meta["search"] = {"exclude": True}
     return markdown
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for every page."""
-    return completed(markdown)
-
-
 if __name__ == "__main__":
-    print(completed(Path(__file__).with_name("reference").joinpath("recipe.md").read_text()))
+    for path in Path(__file__).parent.rglob("*.md"):
+        path.write_text(completed(path.read_text()))
