@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
-from cerebro_elastic.runs.start.background_check import VARIABLE as CHECK
+from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
 from cerebro_elastic.system.process import ALLOCATOR

@@ -33,6 +33,13 @@ def explain_error(error: BaseException, root: Path) -> str:
     return f"{type(error).__name__}: {text}{notes}{''.join(lines)}"
 
 
+def frames_first(explanation: str) -> str:
+    """An explanation for people that begins with where in the user's files it happened."""
+    lines = explanation.splitlines()
+    frames = [line.strip() for line in lines if _FRAME.match(line)]
+    return "\n".join([*frames, *(line for line in lines if not _FRAME.match(line))])
+
+
 def explain_error_with_frames(error: BaseException, root: Path) -> str:
     """As ``explain_error``, with one more line: the innermost frames, libraries included."""
     if isinstance(error, CerebroError):

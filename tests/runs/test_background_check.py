@@ -24,7 +24,8 @@ from cerebro_elastic.runs.exactness.outcome import (
     why_untrainable,
 )
 from cerebro_elastic.runs.folder import run_folder
-from cerebro_elastic.runs.start.background_check import VARIABLE, BackgroundCheck
+from cerebro_elastic.runs.start.background_check import BackgroundCheck
+from cerebro_elastic.runs.start.preflight import VARIABLE
 
 NET = """
 import os
@@ -40,6 +41,8 @@ class Counting(nn.Linear):
 
 
 def model(kind):
+    if kind == "broken":
+        return nn.Sequential(nn.Linear(3, 2))
     return (Counting if kind == "counting" else nn.Linear)(4, 2)
 
 
@@ -53,7 +56,6 @@ RECIPE: Mapping[str, Any] = {
     "task": {"kind": "torch", "model_fn": "a_net_beside:model", "loss": "cross_entropy", "optimizer": "SGD"},
     "data": {"source": "a_net_beside:load", "partitions": 2, "batch_size": 5},
     "search": {"space": {"kind": ["plain", "counting"]}},
-    "objective": {"metric": "val_los"},
 }
 POINTS = [{"kind": "plain"}, {"kind": "counting"}]
 
@@ -76,11 +78,20 @@ def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[st
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")
     recipe = load_recipe(RECIPE, root=tmp_path)
+    typo = load_recipe({**RECIPE, "objective": {"metric": "val_los"}}, root=tmp_path)
     with folder.locked(), BackgroundCheck(folder, lines.append) as beside:
-        found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
-        assert found.partitions == 2
         with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):
-            ended(beside, State())
+            beside.preflight(typo, POINTS, str(folder.data), prepare=True)
+        with pytest.raises(
+            TaskError, match=r"^RuntimeError: mat1 and mat2 .*\n.*kind=broken. Nothing was st"
+        ):
+            beside.preflight(recipe, [{"kind": "broken"}], str(folder.data), prepare=True)
+        broken = beside.preflight(recipe, [*POINTS, {"kind": "broken"}], str(folder.data), prepare=True)
+        (problem,) = broken.problems
+        assert problem.endswith("in the first batches of kind=broken")
+        found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
+        assert (found.partitions, found.problems) == (2, [])
+        ended(beside, State())
         assert [each.exactness.outcome for each in known(folder)] == [
             CheckOutcome.EQUAL,
             CheckOutcome.DIFFERS,
@@ -89,6 +100,9 @@ def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[st
         assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
         # What the run has shown since goes before it, and a person may want to be stopped.
         trained = State(configs={"c0": replace(Config("c0", {}), epoch=1, metrics={"val_los": 0.5})})
+        beside.recipe = typo
+        with pytest.raises(TaskError, match="metric is 'val_los'"):
+            beside.conclude(State())
         beside.conclude(trained)
         beside.recipe = load_recipe({**RECIPE, "check": "stop"}, root=tmp_path)
         with pytest.raises(TaskError, match="check: stop"):
@@ -104,7 +118,9 @@ def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
     recipe = load_recipe({**RECIPE, "objective": {"metric": "val_loss"}})
     assert why_unlogged(recipe, [bad, good]) is None
     assert why_unlogged(recipe, [bad]) is None, "nothing is known"
-    assert "val_loss" in (why_unlogged(load_recipe(RECIPE), [good]) or "")
+    assert "val_loss" in (
+        why_unlogged(load_recipe({**RECIPE, "objective": {"metric": "val_los"}}), [good]) or ""
+    )
     later = {
         **RECIPE,
         "task": {"kind": "lightning", "module": "a:B", "trainer": {"check_val_every_n_epoch": 5}},

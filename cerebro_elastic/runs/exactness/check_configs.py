@@ -59,8 +59,8 @@ def check_configs(
     if recipe.task.ARRAYS == "torch":
         # The first optimizer imports it, for seconds: each child would.
         importlib.import_module("torch._dynamo")
-    device = "cpu" if extent.beside else _device()
-    refusal = _why_not_forked(recipe)
+    device = "cpu" if extent.beside else device_of_checks()
+    refusal = why_not_forked(recipe)
     exact = []
     for point in representative_configs(points, extent.most):
         if refusal is not None:
@@ -99,7 +99,7 @@ def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]
     return ()
 
 
-def _why_not_forked(recipe: Recipe) -> str | None:
+def why_not_forked(recipe: Recipe) -> str | None:
     """A fork has none of its parent's threads, and waits for ever for those of XLA. Threads without a name of
     their own are those of BLAS, which is prepared for forks, and Python's."""
     threads = {name for name in thread_names() if name.startswith("tf_")}
@@ -123,7 +123,7 @@ def _make_way(recipe: Recipe) -> None:
             Path("/proc/self", name).write_text(value)
 
 
-def _device() -> str:
+def device_of_checks() -> str:
     """The device, found by a child: a process that has looked for GPUs cannot hand them on."""
     answer = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
     return "cuda:0" if answer["cuda"] else "cpu"

@@ -182,8 +182,13 @@ def why_unlogged(recipe: Recipe, checked: Sequence[CheckedConfig], known: Collec
     """An error text if no config logs the objective. Metrics that are ``known`` from elsewhere count, too."""
     trained = [config.exactness for config in checked if config.exactness.compared]
     logged = {name for exactness in trained for name in exactness.logged}.union(known)
+    return unlogged(recipe, logged) if trained else None
+
+
+def unlogged(recipe: Recipe, logged: Collection[str]) -> str | None:
+    """An error text if the objective is not among what two epochs have ``logged``."""
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
-    if not trained or not missing or not _validates_soon(recipe):
+    if not missing or not _validates_soon(recipe):
         return None
     where = recipe.source.where(("objective", "metric"))
     near = did_you_mean(missing[0], logged)

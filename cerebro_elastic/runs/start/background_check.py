@@ -4,7 +4,6 @@ priority, and the run learns its problems early."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
@@ -22,13 +21,16 @@ from cerebro_elastic.runs.exactness.outcome import (
 )
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
-from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
+from cerebro_elastic.runs.start.preflight import (
+    PreflightResult,
+    check_policy,
+    preflight,
+    preflight_and_check,
+)
 from cerebro_elastic.runs.subprocess_call import SubprocessCall
 from cerebro_elastic.system.files import write_text
 from cerebro_elastic.system.words import option
 
-VARIABLE = "CEREBRO_CHECK"
-"""The environment variable that goes before the recipe's ``check``."""
 _BATCHES = 2
 _CONFIGS = 3
 _SECONDS = 300.0
@@ -66,7 +68,7 @@ class BackgroundCheck:
     ) -> PreflightResult:
         """The preflight. Its process goes on to check configs, unless the recipe switches that off."""
         self._folder.check.unlink(missing_ok=True)  # it was of other code
-        if _policy(recipe) == "off":
+        if check_policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
         extent = {
@@ -111,7 +113,7 @@ class BackgroundCheck:
         that cannot be trained."""
         assert self.recipe is not None
         differing = [config for config in self._checked if config.exactness.outcome is CheckOutcome.DIFFERS]
-        if differing and _policy(self.recipe) == "stop":
+        if differing and check_policy(self.recipe) == "stop":
             raise TaskError(f"stopped, for the recipe says check: stop. {differing[0].text}")
         reason = self._reason_to_end(self.recipe, state)
         if reason is not None and visible_devices():
@@ -132,7 +134,3 @@ class BackgroundCheck:
         if reason and not any(config.epoch or config.visited for config in configs):
             return reason
         return why_unlogged(recipe, self._checked, {name for config in configs for name in config.metrics})
-
-
-def _policy(recipe: Recipe) -> str:
-    return os.environ.get(VARIABLE) or recipe.check

@@ -6,10 +6,11 @@ to check whether units equal an ordinary fit (``check_configs.py``)."""
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ class PreflightResult:
     """Number of validation partitions."""
     code: Mapping[str, str]
     """The digest of each of the user's files, by its path below the recipe's folder."""
+    problems: Sequence[str] = ()
+    """Why some configs cannot be trained, where others can."""
 
 
 def preflight(
@@ -62,9 +65,11 @@ def preflight(
     prepare: bool,
     env: Mapping[str, str] | None = None,
 ) -> PreflightResult:
-    """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``.
-    Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
-    return PreflightResult(**call(__name__, _WHAT, _request(recipe, hparams, data, prepare), env))
+    """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``;
+    train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises what is
+    wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
+    request = _request(recipe, hparams, data, prepare) | {"first_batch": check_policy(recipe) != "off"}
+    return PreflightResult(**call(__name__, _WHAT, request, env))
 
 
 def preflight_and_check(
@@ -77,8 +82,10 @@ def preflight_and_check(
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
-    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``Checked``."""
-    request = {**_request(recipe, hparams, data, prepare), "extent": extent}
+    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``Checked``. Only where a run is to
+    start ``beside`` it, the first batch comes first."""
+    of_run = {"first_batch": extent.get("beside", False), "extent": extent}
+    request = _request(recipe, hparams, data, prepare) | of_run
     process = SubprocessCall(__name__, _WHAT, request, env)
     try:
         return PreflightResult(**process.answer()), process
@@ -87,19 +94,36 @@ def preflight_and_check(
         raise
 
 
+VARIABLE = "CEREBRO_CHECK"
+"""The environment variable that goes before the recipe's ``check``."""
 _WHAT = "the check of recipe and data"
+
+
+def check_policy(recipe: Recipe) -> str:
+    """The ``check`` of the recipe, or of the environment."""
+    return os.environ.get(VARIABLE) or recipe.check
 
 
 def _request(
     recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, prepare: bool
 ) -> dict[str, Any]:
+    source = recipe.source
     return {
         "recipe": recipe.resolved(),
         "root": str(recipe.root),
+        "label": source.label,
+        "places": [[list(path), place] for path, place in source.places.items()],
         "hparams": list(map(dict, hparams)),
         "data": data,
         "prepare": prepare,
     }
+
+
+def _recipe_of(request: Mapping[str, Any]) -> Recipe:
+    """The recipe with the lines of its file, for messages."""
+    recipe = load_recipe(request["recipe"], root=request["root"])
+    places = {tuple(path): place for path, place in request["places"]}
+    return recipe.placed(recipe.root, replace(recipe.source, label=request["label"], places=places))
 
 
 def check(
@@ -269,12 +293,21 @@ def _code(root: Path) -> dict[str, str]:
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         result = check(
-            load_recipe(request["recipe"], root=request["root"]),
+            _recipe_of(request),
             request["hparams"],
             request["data"],
             prepare=request["prepare"],
         )
+    if request["first_batch"]:
+        result = replace(result, problems=_check_first_batch(request))
     return asdict(result)
+
+
+def _check_first_batch(request: Mapping[str, Any]) -> Sequence[str]:
+    from cerebro_elastic.runs.exactness.first_batch import check_first_batch
+
+    url = request["data"]
+    return check_first_batch(_recipe_of(request), request["hparams"], url, read_manifest(url))
 
 
 def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -282,8 +315,7 @@ def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
 
-    recipe = load_recipe(request["recipe"], root=request["root"])
-    for checked in check_configs(recipe, request["hparams"], request["data"], Extent(**extent)):
+    for checked in check_configs(_recipe_of(request), request["hparams"], request["data"], Extent(**extent)):
         yield checked.as_json()
 
 
