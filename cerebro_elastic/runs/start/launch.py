@@ -25,7 +25,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers, check_installed
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
+from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck, visible_devices
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
@@ -41,6 +41,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     write_spec,
 )
 from cerebro_elastic.runs.start.presence import present
+from cerebro_elastic.runs.start.room import check_room
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -113,6 +114,8 @@ class Launch:
     def _run(self, watcher: Watcher, imports: SharedImports | None) -> CallbackCaller:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
+        cores, gpus = len(os.sched_getaffinity(0)), len(visible_devices())
+        notes = check_room(self.recipe, self.recipe.nodes.min, cores, gpus)
         spec = None if self.fresh else old_spec(folder, self.recipe)
         if self.extended is not None:
             spec = extend_folder(folder, self.extended)
@@ -128,6 +131,8 @@ class Launch:
                 return CallbackCaller(self.callbacks, folder.history)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
+        for note in notes:
+            watcher.say(f"note: {note}")
         if self.fresh:
             folder.clear()
         with ExitStack() as stack:
