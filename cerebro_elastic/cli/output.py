@@ -132,7 +132,7 @@ def _config_json(config: Config) -> dict[str, Any]:
 
 
 def _stall(stall: Stall) -> dict[str, Any]:
-    return {"since": stall.since, "why": stall.why}
+    return {"began": stall.began, "why": stall.why}
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

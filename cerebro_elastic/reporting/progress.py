@@ -141,7 +141,7 @@ def node_note(state: State, name: str) -> str:
     """A note on a node that is stalled, leaving or quarantined."""
     node = state.nodes[name]
     if node.stalled is not None:
-        return f"stalled since {time_text(node.stalled.since)}: {brief(shortened(node.stalled.why))}"
+        return f"stalled since {time_text(node.stalled.began)}: {brief(shortened(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
     return f"quarantined: {brief(shortened(state.quarantined[name]))}" if name in state.quarantined else ""

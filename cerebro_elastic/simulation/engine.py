@@ -322,7 +322,7 @@ class Engine:
         """Whether the attempt's nodes live, and the store would accept their report."""
         current = self.state.attempt(attempt.node, attempt.token)
         alive = not self.dead & {member.registration for member in attempt.members}
-        return current is not None and self.state.stands(current) and alive
+        return current is not None and self.state.may_report(current) and alive
 
     def over(self, attempt: Attempt) -> None:
         """The attempt is over for its nodes."""

@@ -218,7 +218,7 @@ def _decided(event: Event, before: State) -> bool:
             return bool(extension) or not by_hand
         case UnitWithdrawn(node=node, token=token):
             attempt = before.attempt(node, token)
-            return attempt is None or not before.stands(attempt)
+            return attempt is None or not before.may_report(attempt)
         case HomesAssigned() | UnitAssigned() | NodeQuarantined() | RunEnded():
             return True
         case _:

@@ -85,9 +85,9 @@ def test_the_remaining_work() -> None:
 @pytest.mark.parametrize(
     ("attempt", "still"),
     [
-        ({"since": 60.0}, 0.5),
-        ({"since": 104.0}, 10.0),
-        ({"since": None}, 0.5),
+        ({"last_visit_ended": 60.0}, 0.5),
+        ({"last_visit_ended": 104.0}, 10.0),
+        ({"last_visit_ended": None}, 0.5),
         ({"expected": None}, 7.0),
         ({"expected": 40.0}, 37.0),
     ],

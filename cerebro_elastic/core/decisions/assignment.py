@@ -60,7 +60,7 @@ def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) ->
         hint = _hint(moment, policy, name, (), {*busy, unit.config})
         ahead, attempt = moment.state.attempts[name], _attempt(moment, placement, (), hint)
         if attempt.may_queue:
-            yield replace(attempt, behind=ahead.token, second=not ahead.second)
+            yield replace(attempt, queued_behind=ahead.token, second_key=not ahead.second_key)
 
 
 def _hint(
@@ -139,7 +139,7 @@ def _attempt(
         expected=_expected(state, placement, lead),
         gang=tuple(Member(node.name, node.registration) for node in companion_nodes),
         hardware=lead.hardware,
-        since=None if state.usage.began is None else state.usage.until,
+        last_visit_ended=None if state.usage.began is None else state.usage.until,
     )
 
 

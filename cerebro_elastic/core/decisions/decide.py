@@ -73,7 +73,7 @@ def decide(state: State, policy: Policy, search: Search) -> list[Event]:
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
     """Assignments whose node or config is gone."""
     for attempt in state.underway():
-        if not state.stands(attempt):
+        if not state.may_report(attempt):
             yield UnitWithdrawn(0, attempt.node, attempt.token)
 
 

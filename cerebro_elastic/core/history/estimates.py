@@ -34,7 +34,7 @@ _SLACK = 0.5
 def begun_at(state: State, attempt: Attempt) -> float | None:
     """When the attempt was begun, as far as visits say: when the run's last visit before its assignment ended
     or, if it was queued, its node's last visit; wall-clock seconds. ``None`` before the first visit."""
-    at = state.usage.began if attempt.since is None else attempt.since
+    at = state.usage.began if attempt.last_visit_ended is None else attempt.last_visit_ended
     node = state.usage.nodes.get(attempt.node)
     return at if at is None or node is None else max(at, node.until)
 

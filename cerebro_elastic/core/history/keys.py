@@ -112,7 +112,7 @@ class Keys:
         saved."""
         if attempt.trained:
             return [self.saving(attempt.node)]
-        return [self.assign(name, second=attempt.second) for name in attempt.nodes]
+        return [self.assign(name, second=attempt.second_key) for name in attempt.nodes]
 
     def meeting(self, lead: str) -> str:
         return f"{self.prefix}meeting/{lead}"
@@ -196,7 +196,7 @@ def _edge(state: State, name: str) -> Parent | None:
 def _assigned(state: State, name: str) -> Attempt | None:
     node, second = name.removesuffix(_SECOND), name.endswith(_SECOND)
     attempts = (state.attempts.get(node), state.queued.get(node))
-    return next((attempt for attempt in attempts if attempt and attempt.second == second), None)
+    return next((attempt for attempt in attempts if attempt and attempt.second_key == second), None)
 
 
 def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:

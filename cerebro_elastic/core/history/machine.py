@@ -16,7 +16,7 @@ same rows, so that a process writes what every reader will compute. A new event 
 (timings, curves, streaks, ...) are computed in ``derived.py``.
 
 An attempt *stands* as long as the registrations of all its nodes exist and its config is live and at the
-attempt's revision (``State.stands``). Only then it may report a result (fencing).
+attempt's revision (``State.may_report``). Only then it may report a result (fencing).
 
 ``NodeLeft`` keeps the attempt because the store keeps it too: the assignment is a key of its own, and until
 it is withdrawn no other node may get the config (isolation). The same holds for a gang: its attempt has a key

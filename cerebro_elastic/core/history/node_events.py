@@ -53,7 +53,7 @@ def stalled(state: State, event: NodeStalled) -> State:
     """Possible if the node is registered and not stalled. Then it gets no units."""
     node = _registered(state, event.node, event)
     require(node.stalled is None, event, "it was stalled before")
-    return _with_node(state, replace(node, stalled=Stall(event.since, event.why)))
+    return _with_node(state, replace(node, stalled=Stall(event.began, event.why)))
 
 
 def recovered(state: State, event: NodeRecovered) -> State:

@@ -31,12 +31,12 @@ def assigned(state: State, event: UnitAssigned) -> State:
     assert state.plan is not None
     ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
     queues = bool(ahead) and _may_follow(state, attempt, ahead[0])
-    idle = not ahead and not attempt.behind
+    idle = not ahead and not attempt.queued_behind
     require(idle or queues, event, f"before it come {ahead} (exclusive access)")
     sized = len(set(attempt.nodes)) == attempt.strategy.nodes
     require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
-    require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
+    require(state.may_report(attempt), event, "node or config is not as the attempt says (fencing)")
     late = all(member.registration >= state.extended for member in attempt.members)
     require(late, event, "a node of it knows the plan from before the extension (fencing)")
     config = state.configs[attempt.unit.config]
@@ -53,8 +53,8 @@ def assigned(state: State, event: UnitAssigned) -> State:
 def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
     """Whether the attempt was queued behind the one that is ``ahead`` of it, and may be: nothing else is, and
     the key of the store for it is free."""
-    free = attempt.node not in state.queued and attempt.second != ahead.second
-    return attempt.behind == ahead.token and free and attempt.may_queue and ahead.may_queue
+    free = attempt.node not in state.queued and attempt.second_key != ahead.second_key
+    return attempt.queued_behind == ahead.token and free and attempt.may_queue and ahead.may_queue
 
 
 def trained(state: State, event: UnitTrained) -> State:
@@ -133,4 +133,4 @@ def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
 
 
 def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
-    require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
+    require(state.may_report(attempt), event, "a node of it or its config has changed since it began (fencing)")

@@ -35,7 +35,7 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitAssigned(attempt=attempt):
                 for name in sorted({*attempt.nodes}):
                     before = assigned.setdefault(name, [])
-                    if (before or attempt.behind) and not _may_follow(before, attempt):
+                    if (before or attempt.queued_behind) and not _may_follow(before, attempt):
                         yield (
                             f"node {name} got {in_words(attempt.unit)} at revision {event.revision} "
                             f"while {_tokens(before)} were open on it"
@@ -60,7 +60,7 @@ def _may_follow(before: Sequence[Attempt], attempt: Attempt) -> bool:
     if len(before) != 1:
         return False
     ahead = before[0]
-    queued = attempt.behind == ahead.token and attempt.second != ahead.second
+    queued = attempt.queued_behind == ahead.token and attempt.second_key != ahead.second_key
     return queued and ahead.may_queue and attempt.may_queue
 
 
@@ -79,7 +79,7 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
     if its config has ended or was restored since it began, or if one of its nodes was asked to leave.
     """
     attempts = {attempt.token: attempt for attempt in read.state.underway()}
-    withdrawable = {token for token, attempt in attempts.items() if not read.state.stands(attempt)}
+    withdrawable = {token for token, attempt in attempts.items() if not read.state.may_report(attempt)}
     roster = NodeRoster(read.state)
     for event in events:
         roster.read(event)
@@ -97,7 +97,7 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
                 yield f"{in_words(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in attempts:
                 attempt = attempts.pop(token)
-                stays = roster.stands(attempt) and not roster.leaving & {*attempt.nodes}
+                stays = roster.may_report(attempt) and not roster.leaving & {*attempt.nodes}
                 if stays and token not in withdrawable:
                     yield f"{in_words(attempt.unit)} was taken from {attempt.node} without need, {event}"
 
@@ -120,7 +120,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                         yield f"{member.node} got {in_words(assigned.unit)}, and knows the plan of before"
             case UnitTrained(node=name, token=token):
                 trained = attempts.get(token)
-                if trained is None or not roster.stands(trained):
+                if trained is None or not roster.may_report(trained):
                     yield f"attempt {token} on {name} was trained, but is not open at {event.revision}"
             case UnitCommitted(visit=visit):
                 yield from _unfenced(attempt, roster, visit.unit, visit.nodes, event)
@@ -149,6 +149,6 @@ def _unfenced(
 ) -> Iterator[str]:
     if attempt is None or attempt.unit != unit or not {*nodes} <= {*attempt.nodes}:
         yield f"{in_words(unit)} on {', '.join(nodes)} had no open assignment at revision {event.revision}"
-    elif not roster.stands(attempt):
-        gone = [m.node for m in attempt.members if roster.since.get(m.node) != m.registration]
+    elif not roster.may_report(attempt):
+        gone = [m.node for m in attempt.members if roster.registrations.get(m.node) != m.registration]
         yield f"{in_words(unit)}: the registration of {', '.join(gone)} was gone at revision {event.revision}"

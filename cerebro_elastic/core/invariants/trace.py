@@ -51,7 +51,7 @@ class NodeRoster:
 
     def __init__(self, start: State) -> None:
         self.hardware = {name: node.hardware for name, node in start.nodes.items()}
-        self.since = {name: node.registration for name, node in start.nodes.items()}
+        self.registrations = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
         self.quarantined = set(start.quarantined)
@@ -61,7 +61,7 @@ class NodeRoster:
         """Take in the next event."""
         match event:
             case NodeJoined(node=node):
-                self.since[node.name] = node.registration
+                self.registrations[node.name] = node.registration
                 self.hardware[node.name] = node.hardware
             case NodeLeft(node=name):
                 self._left(name)
@@ -83,18 +83,18 @@ class NodeRoster:
                 self.extended = revision
 
     def _left(self, name: str) -> None:
-        self.since.pop(name, None)
+        self.registrations.pop(name, None)
         self.leaving.discard(name)
         self.stalled.discard(name)
 
-    def stands(self, attempt: Attempt) -> bool:
+    def may_report(self, attempt: Attempt) -> bool:
         """Whether the registrations of all nodes of the attempt exist."""
-        return all(self.since.get(member.node) == member.registration for member in attempt.members)
+        return all(self.registrations.get(member.node) == member.registration for member in attempt.members)
 
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of the nodes that get units: at most ``most``, those longest registered."""
         out = self.leaving | self.quarantined | self.stalled
-        free = [(name, at) for name, at in self.since.items() if name not in out and at >= self.extended]
+        free = [(name, at) for name, at in self.registrations.items() if name not in out and at >= self.extended]
         return set(sorted(free, key=lambda item: item[1])[:most])
 
 

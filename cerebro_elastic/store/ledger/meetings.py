@@ -37,7 +37,7 @@ class Meetings:
         self._store = record.store
         self._record = record
 
-    def stands(self, attempt: Attempt, node: str) -> bool:
+    def is_assigned(self, attempt: Attempt, node: str) -> bool:
         """Whether the attempt is still the one of its ``node``."""
         assigned = self._record.assignment(node)
         return assigned is not None and assigned.token == attempt.token
@@ -62,7 +62,7 @@ class Meetings:
                 place = self._record.value_in(item, MeetingPlace) if item.key == key else None
                 if place is not None and place.token == attempt.token:
                     return place
-            if not self.stands(attempt, node):
+            if not self.is_assigned(attempt, node):
                 return None
             with self._store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
                 watch.next(_LOOK_SECONDS)

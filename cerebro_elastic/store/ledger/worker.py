@@ -98,7 +98,7 @@ class WorkerLedger:
         """Let the event happen that ends the attempt. ``False`` means that it was refused, or done by an
         earlier transaction whose answer was lost."""
         seen = _seen(attempt, config, plan)
-        while seen.stands(attempt):
+        while seen.may_report(attempt):
             try:
                 return self._write(seen, event) is not None
             except TxnUnknown:
@@ -112,7 +112,7 @@ class WorkerLedger:
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether the attempt is still its node's: in training, or being saved if it says so."""
         record, node = self.record, attempt.node
-        assigned = partial(record.assignment, node, second=attempt.second)
+        assigned = partial(record.assignment, node, second=attempt.second_key)
         latest = record.saving(node) if attempt.trained else assigned()
         return latest is not None and latest.token == attempt.token
 
