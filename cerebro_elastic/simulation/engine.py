@@ -16,9 +16,9 @@ from functools import partial
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.history.derived import cached_partitions
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
-from cerebro_elastic.core.history.tallies import cached_partitions
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
     Event,

@@ -10,14 +10,14 @@ from math import inf
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
-from cerebro_elastic.core.history.tallies import (
+from cerebro_elastic.core.history.derived import (
     Batches,
     add_batches,
     add_cached,
     batches_at_hand,
     cached_partitions,
 )
+from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
 
 from cerebro_elastic.controller import follower
 from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
-from cerebro_elastic.core.history import config_events, lineage, node_events, run_events, unit_events
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history import lineage, run_events, unit_events
+from cerebro_elastic.core.history.keys import Keys
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
@@ -114,7 +115,7 @@ def ask(world: World, rng: random.Random) -> list[Violation]:
 
 def permissive(patch: Patch) -> None:
     """A machine that allows every event, so that only the seeded mistake decides."""
-    for module in (config_events, node_events, run_events, unit_events):
+    for module in (run_events, unit_events):
         patch.setattr(module, "require", lambda *_: None)
 
 
@@ -205,7 +206,7 @@ def commits_unfenced(patch: Patch) -> None:
         record: Record, by: Writer, seen: State, event: Event, *_: object, **__: object
     ) -> int | None:
         with patch.context() as inner:
-            inner.setattr(transactions, "_unchanged", lambda *_: [])
+            inner.setattr(transactions, "_unchanged", lambda *_: None)
             return transactions.write(record, by, seen, event, [])
 
     patch.setattr(worker, "write", unfenced)
@@ -311,13 +312,13 @@ def takes_a_companion_away(patch: Patch) -> None:
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    concerned = transactions._concerned
+    concerned = Keys.concerned
 
-    def leads_only(kind: str, *what: object) -> Iterable[str]:
-        keys = concerned(kind, *what)  # type: ignore[arg-type]
-        return list(keys)[:1] if kind == "nodes" else keys
+    def leads_only(keys: Keys, kind: str, state: State, event: Event) -> Mapping[str, str]:
+        named = concerned(keys, kind, state, event)
+        return dict(list(named.items())[:1]) if kind == "nodes" else named
 
-    patch.setattr(transactions, "_concerned", leads_only)
+    patch.setattr(Keys, "concerned", leads_only)
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 

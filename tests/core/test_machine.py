@@ -340,6 +340,19 @@ def test_a_node_is_drained_once_and_quarantined_once() -> None:
         fold(quarantined, NodeQuarantined(11, "b", "why", 8, 60.0))
 
 
+def test_an_impossible_event_names_what_happened_last_to_its_config_and_nodes() -> None:
+    failing = state([*HISTORY, UnitFailed(9, failed()), NodeLeft(10, "a")])
+    attempt = Attempt(UNIT, "a", registration=3, config_revision=5)
+    with pytest.raises(IllegalEvent) as error:
+        fold(failing, UnitAssigned(11, attempt))
+    assert "config c0: live at revision 9, in epoch 1 behind partitions [], attempt 8 failed on b" in str(
+        error.value
+    )
+    assert "node a: not registered; last revision 10" in str(error.value)
+    with pytest.raises(IllegalEvent, match="node b: registered at revision 4, trains attempt 8 of config c0"):
+        fold(state(HISTORY), NodeReady(9, "b"))
+
+
 def test_nothing_but_nodes_comes_before_the_run() -> None:
     assert fold(State(), NodeJoined(2, Node("a", "h", registration=2))).nodes
     with pytest.raises(IllegalEvent, match="before the run was opened"):

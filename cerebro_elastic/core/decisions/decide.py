@@ -14,10 +14,10 @@ from cerebro_elastic.core.decisions.homes import Homes, rebalance
 from cerebro_elastic.core.decisions.membership import quarantines, used_nodes, waiting
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.strategies import chooses, counts, infeasible
+from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (

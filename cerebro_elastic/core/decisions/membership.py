@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cerebro_elastic.core.history.tallies import failures_against
+from cerebro_elastic.core.history.derived import failures_against
 from cerebro_elastic.core.model.events import NodeQuarantined
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan

@@ -9,9 +9,9 @@ from functools import cached_property
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.placements import Placements, placements
+from cerebro_elastic.core.history.derived import batches_at_hand, cached_partitions
 from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factors
 from cerebro_elastic.core.history.progress import units_left
-from cerebro_elastic.core.history.tallies import batches_at_hand, cached_partitions
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan

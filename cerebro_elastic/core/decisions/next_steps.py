@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, NodeKind, gang_sizes
 from cerebro_elastic.core.decisions.strategies import chooses, refusals
-from cerebro_elastic.core.history.estimates import all_unit_seconds
-from cerebro_elastic.core.history.profiles import estimates_of
+from cerebro_elastic.core.history.estimates import all_unit_seconds, estimates_of
 from cerebro_elastic.core.history.progress import next_units, units_left
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node

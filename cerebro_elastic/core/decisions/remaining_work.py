@@ -1,9 +1,9 @@
 """What is left of a run, for policies that play it forward before they choose?
 
 The core has no clock, and a unit under way does not report how far it is. But visits state when they ended.
-So an attempt counts as begun when the last visit before it ended (``Attempt.last_visit_ended``), and "now" is the end of
-the last visit of all. (Half of the expected seconds would be simpler, but loses much of what looking ahead
-gains.)
+So an attempt counts as begun when the last visit before it ended (``Attempt.last_visit_ended``), and "now" is
+the end of the last visit of all. (Half of the expected seconds would be simpler, but loses much of what
+looking ahead gains.)
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cerebro_elastic.core.history.profiles import Profiles, estimates_of
+from cerebro_elastic.core.history.estimates import Profiles, estimates_of
 from cerebro_elastic.core.model.attempts import Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan

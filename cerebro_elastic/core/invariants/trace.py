@@ -94,7 +94,8 @@ class NodeRoster:
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of the nodes that get units: at most ``most``, those longest registered."""
         out = self.leaving | self.quarantined | self.stalled
-        free = [(name, at) for name, at in self.registrations.items() if name not in out and at >= self.extended]
+        nodes = self.registrations.items()
+        free = [(name, at) for name, at in nodes if name not in out and at >= self.extended]
         return set(sorted(free, key=lambda item: item[1])[:most])
 
 

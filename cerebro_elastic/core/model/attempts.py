@@ -92,7 +92,7 @@ class Attempt:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The names of the ``members``."""
-        return tuple(member.node for member in self.members)
+        return (self.node, *(member.node for member in self.gang))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,

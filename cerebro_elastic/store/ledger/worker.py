@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
