@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_elastic.core.decisions.assignment import remaining_work_now
+from cerebro_elastic.core.decisions.moment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order

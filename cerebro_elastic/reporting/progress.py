@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left

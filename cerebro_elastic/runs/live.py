@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.waits import waits
+from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.core.decisions.assignment import remaining_work_now
+from cerebro_elastic.core.decisions.moment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order

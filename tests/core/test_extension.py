@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check

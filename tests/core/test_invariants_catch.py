@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
+from cerebro_elastic.core.decisions import assignment, decide, gangs, moment, next_steps, placements
+from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.history import lineage, run_events, unit_events
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.history.rows import Writer
@@ -181,7 +182,7 @@ def assigns_over_an_assignment(patch: Patch) -> None:
     patch.setattr(
         decide,
         "assignments",
-        lambda state, plan, policy: assignments(replace(state, attempts={}), plan, policy),
+        lambda moment, policy: assignments(Moment(replace(moment.state, attempts={}), moment.plan), policy),
     )
 
 
@@ -274,7 +275,7 @@ def depends_on_the_moment(patch: Patch) -> None:
 
 
 def never_gives_up(patch: Patch) -> None:
-    patch.setattr(decide, "failures", lambda _state, _plan: iter(()))
+    patch.setattr(decide, "failures", lambda _moment: iter(()))
 
 
 def insists_on_the_home(patch: Patch) -> None:
@@ -290,7 +291,7 @@ def trusts_every_node(patch: Patch) -> None:
 
 
 def makes_do_with_a_full_disk(patch: Patch) -> None:
-    patch.setattr(membership, "_in_trouble", lambda _state, _node: False)
+    patch.setattr(moment, "_in_trouble", lambda _state, _node: False)
 
 
 def forgets_the_companions(patch: Patch) -> None:
@@ -304,8 +305,9 @@ def takes_a_companion_away(patch: Patch) -> None:
     patch.setattr(
         decide,
         "assignments",
-        lambda state, plan, policy: assignments(
-            replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
+        lambda moment, policy: assignments(
+            Moment(replace(moment.state, attempts={a.node: a for a in moment.state.underway()}), moment.plan),
+            policy,
         ),
     )
 

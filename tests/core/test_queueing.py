@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro_elastic.core.decisions.assignment import SHORT_SECONDS
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.queueing import SHORT_SECONDS
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
