@@ -15,8 +15,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigResumed, RunEnded, RunExtended, UnitAssigned
-from cerebro_elastic.core.model.extensions import changed, specs_of
-from cerebro_elastic.core.model.run import Extension, Plan, Spec
+from cerebro_elastic.core.model.run import Extension, Plan, Spec, changed, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent

@@ -11,8 +11,7 @@ from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.extensions import changed
-from cerebro_elastic.core.model.run import Extension, Spec
+from cerebro_elastic.core.model.run import Extension, Spec, changed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe

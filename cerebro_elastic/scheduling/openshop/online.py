@@ -75,15 +75,8 @@ class DispatchTrace:
     """The units that were lost with their nodes; ``end`` is when they would have ended."""
 
 
-def follow(
-    instance: Instance,
-    disturbances: Disturbances,
-    candidates: Sequence[DispatchSettings],
-    seed: int,
-    decisions: int,
-    shared: bool,
-) -> DispatchTrace:
-    """Dispatch ``instance`` while the disturbances happen.
+class OnlineRun:
+    """A dispatch of ``instance`` while the disturbances happen.
 
     Args:
         instance: What is expected.
@@ -94,10 +87,7 @@ def follow(
         shared: Whether every holder of a partition may take its units. If not, units have owners, which are
             planned again after each disturbance.
     """
-    return _Run(instance, disturbances, candidates, seed, decisions, shared).play()
 
-
-class _Run:
     def __init__(
         self,
         instance: Instance,
@@ -121,6 +111,7 @@ class _Run:
         self._settings = candidates[0]
 
     def play(self) -> DispatchTrace:
+        """Dispatch to the end."""
         if self._shared:
             self._state.share()
         self._replan()

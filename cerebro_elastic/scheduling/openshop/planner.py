@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.bulk import bulk, suits
+from cerebro_elastic.scheduling.openshop.bulk import Bulk, suits
 from cerebro_elastic.scheduling.openshop.checks import (
     LARGEST_SEED,
     LONGEST_SEARCH,
@@ -24,11 +24,10 @@ from cerebro_elastic.scheduling.openshop.checks import (
 )
 from cerebro_elastic.scheduling.openshop.exact import exact
 from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
-from cerebro_elastic.scheduling.openshop.online import DispatchTrace, Disturbances, follow
+from cerebro_elastic.scheduling.openshop.online import DispatchTrace, Disturbances, OnlineRun
 from cerebro_elastic.scheduling.openshop.rollouts import DispatchSettings
 from cerebro_elastic.scheduling.openshop.rules import Furthest, InOrder, Longest, Random, rearranged
-from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
+from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
 
 DECISIONS_PER_SECOND = 60_000
 """Decisions of rollouts for one of ``schedule``'s seconds: as many as a slow machine makes in it."""
@@ -129,7 +128,7 @@ class _Request:
     ) -> DispatchTrace:
         """What happens by these settings."""
         decisions = int(self.seconds * DECISIONS_PER_SECOND) if search else 0
-        return follow(self.instance, self.disturbances, candidates, self.seed, decisions, shared)
+        return OnlineRun(self.instance, self.disturbances, candidates, self.seed, decisions, shared).play()
 
 
 def _random(request: _Request) -> Schedule:
@@ -218,7 +217,7 @@ def _as_arrays(visits: Sequence[ScheduledUnit]) -> ScheduledUnits:
 
 
 def _bulk(request: _Request) -> Schedule:
-    order, makespan = bulk(request.instance)
+    order, makespan = Bulk(request.instance).play()
     return Schedule(makespan, lower_bound(request.instance), lambda: _replayed(request.instance, order))
 
 
