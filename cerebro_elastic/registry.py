@@ -41,7 +41,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "monte-carlo": "cerebro_elastic.scheduling.look_ahead:MonteCarlo",
         "target": "cerebro_elastic.scheduling.look_ahead:Target",
         "vector-rearrangement": "cerebro_elastic.scheduling.look_ahead:VectorRearrangement",
-        "random": "cerebro_elastic.scheduling.randomized:Randomized",
+        "random": "cerebro_elastic.scheduling.longest_remaining:Randomized",
         "longest-remaining": "cerebro_elastic.scheduling.longest_remaining:LongestRemaining",
     },
     "cerebro.search": {

@@ -13,8 +13,8 @@ from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.verify import redecide_run
+from cerebro_elastic.scheduling.longest_remaining import Randomized
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.scheduling.randomized import Randomized
 from cerebro_elastic.simulation import Redecision, divergence
 
 

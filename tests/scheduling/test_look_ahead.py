@@ -15,9 +15,16 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling import look_ahead
-from cerebro_elastic.scheduling.live_state import give_owners, instance_of, present_state
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
+from cerebro_elastic.scheduling.look_ahead import (
+    Auto,
+    MonteCarlo,
+    Target,
+    VectorRearrangement,
+    give_owners,
+    instance_of,
+    present_state,
+)
 from cerebro_elastic.scheduling.openshop.rules import Longest
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
 from support.world import FixedSearch
