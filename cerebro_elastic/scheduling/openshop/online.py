@@ -4,10 +4,10 @@ The dispatcher learns of each only when it has happened. Then, and every so ofte
 planned and rolled out again from where it stands. A rule that is followed online costs little where a fixed
 plan would cost much.
 
-In successive halving it is known only when it is decided which configs go on. Rungs are numbers of epochs. A
-config that has come to a rung rests there until it is decided that it goes on to the next. No config waits for
-a rung as a whole, unless the rule does (Li et al. 2020, A system for massively parallel hyperparameter tuning,
-section 3)."""
+In successive halving it is known only when it is decided which configs go on. Rungs are numbers of epochs.
+A config that has come to a rung rests there until it is decided that it goes on to the next. No config
+waits for a rung as a whole, unless the rule does (Li et al. 2020, A system for massively parallel
+hyperparameter tuning, section 3)."""
 
 from __future__ import annotations
 
