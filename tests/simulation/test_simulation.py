@@ -293,6 +293,17 @@ def test_strategies_are_profiled_and_gangs_formed() -> None:
     assert {v.seconds for v in pairs} == {5.0}
 
 
+def test_a_gang_that_failed_is_tried_again_on_its_nodes_if_no_others_are_of_their_kind() -> None:
+    nodes = [Node(f"node-{i}", f"host-{i}", ranks=ranks) for i, ranks in enumerate([1, 2, 1])]
+    plan = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), min_nodes=3)
+    done = run(plan, nodes=nodes, faults="crash node-0 at 3")
+    assert {e.attempt.nodes for e in done.events if isinstance(e, UnitAssigned)} <= {
+        ("node-0", "node-2"),
+        ("node-2", "node-0"),
+    }
+    assert done.state.outcome == "finished"
+
+
 def test_where_configs_fill_the_nodes_gangs_are_not_even_profiled() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])

@@ -50,7 +50,7 @@ class NodeRoster:
     """The nodes as the events report them: registrations, kinds, departures, quarantines."""
 
     def __init__(self, start: State) -> None:
-        self.hardware = {name: node.hardware for name, node in start.nodes.items()}
+        self.kinds = {name: (node.hardware, node.ranks) for name, node in start.nodes.items()}
         self.registrations = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
@@ -62,7 +62,7 @@ class NodeRoster:
         match event:
             case NodeJoined(node=node):
                 self.registrations[node.name] = node.registration
-                self.hardware[node.name] = node.hardware
+                self.kinds[node.name] = node.hardware, node.ranks
             case NodeLeft(node=name):
                 self._left(name)
             case NodeStalled(node=name):
