@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.controller.mending import Mending
-from cerebro_elastic.controller.solving import Solving
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.moment import Questions
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, Ordered, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.solver_process import SolverFailed, SolverProcess
 
+NICENESS = 10
+"""By how much the solver's priority is lowered."""
 _SUSPICIOUS = 10
 """The number of decisions without effect in a row, about half a second each, that are no accident."""
 
@@ -168,3 +171,52 @@ class Controller:
         if isinstance(event, UnitAssigned):
             event = replace(event, attempt=replace(event.attempt, record=self._head()))
         return self._ledger.write(self.state, event)
+
+
+class Solving:
+    """A leader's use of its policy's solver (``Planner``): a process beside it, which answers one question at
+    a time while units run. The leader never waits for it.
+
+    If a solver fails, cannot be started (a full disk, no memory) or answers nonsense, ``say`` is called
+    with the reason, and the solver is not asked again: the run goes on without it.
+    """
+
+    def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
+        self._solver, self._questions, self._say = policy.solver, Questions(policy, seed), say
+        self._process: SolverProcess | None = None
+        self._failed = False
+
+    def step(self, state: State) -> Order | None:
+        """The answer, if it has come by now; else ask, if that is due."""
+        if self._process is not None:
+            return self._order(self._process) if self._process.ended else None
+        question = None if self._failed else self._questions.due(state)
+        if question is not None:
+            self._ask(question)
+        return None
+
+    def close(self) -> None:
+        """End the solver: its answer is of no use any more."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _ask(self, question: Mapping[str, Any]) -> None:
+        try:
+            self._process = SolverProcess(self._solver, question, NICENESS)
+        except OSError as error:
+            self._give_up(f"cannot be asked ({error})")
+
+    def _order(self, process: SolverProcess) -> Order | None:
+        try:
+            answer = process.answer()
+        except SolverFailed as error:
+            self._give_up(error.reason)
+            return None
+        finally:
+            self.close()
+        return self._questions.order(answer)
+
+    def _give_up(self, reason: str) -> None:
+        self._failed = True
+        self._say(f"the solver {self._solver} {reason}: going on without it")

@@ -20,8 +20,8 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import AshaSearch, HyperbandSearch
 from cerebro_elastic.search.criterion import Criterion, Resource, ranked
-from cerebro_elastic.search.methods import make_sampler
 from cerebro_elastic.search.procedure import Procedure, at_rest
+from cerebro_elastic.search.sampling import make_sampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.halving import Bracket, Halving
-from cerebro_elastic.search.median import MedianStopping
-from cerebro_elastic.search.procedure import Procedure
+from cerebro_elastic.search.procedure import MedianStopping, Procedure
 from cerebro_elastic.system.words import counted
 
 

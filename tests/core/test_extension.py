@@ -21,8 +21,7 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.search.methods import random
-from cerebro_elastic.search.procedure import Procedure
+from cerebro_elastic.search.procedure import Procedure, random
 from cerebro_elastic.simulation import redecide
 from support.world import FixedSearch, World
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
@@ -30,10 +31,11 @@ from cerebro_elastic.core.history.estimates import (
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.interfaces import RemainingWork
+from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Order
 
 LEAST = 0.05
 """The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
@@ -224,9 +226,29 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
     return max(expected - max(elapsed, 0.0), LEAST * expected)
 
 
-def remaining_work_now(state: State) -> RemainingWork | None:
-    """What is left of the run in ``state``; ``None`` if nothing runs, or if it cannot be forecast."""
-    plan = state.plan
-    if plan is None or state.outcome is not None or not state.attempts or not state.homes:
-        return None
-    return Moment(state, plan).remaining_work()
+class Questions:
+    """The questions to a policy's solver: what is asked when, and what an answer means."""
+
+    def __init__(self, policy: Planner, seed: int) -> None:
+        self._policy, self._seed = policy, seed
+        self._asked_at: RemainingWork | None = None
+        self._question: Mapping[str, Any] = {}
+
+    def due(self, state: State) -> Mapping[str, Any] | None:
+        """The question to ask in ``state``; ``None``: there is none, nothing runs, or what is left cannot be
+        forecast."""
+        plan = state.plan
+        if plan is None or state.outcome is not None or not state.attempts or not state.homes:
+            return None
+        left = Moment(state, plan).remaining_work()
+        if left is None or not self._policy.due(self._asked_at, left):
+            return None
+        self._asked_at = left
+        question = self._policy.question(left, self._seed)
+        self._question = question or {}
+        return question
+
+    def order(self, answer: Any) -> Order:
+        """The order in the answer to the last question."""
+        assert self._asked_at is not None
+        return self._policy.order(self._asked_at, self._question, answer)
