@@ -52,12 +52,6 @@ class Redecision:
     """The first event that was not decided again, in words; ``None`` if there is none."""
 
 
-def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
-    """The first event of a controller in ``events`` that would not be decided again, in words; ``None`` if
-    there is none."""
-    return redecide(events, policy, search).explanation
-
-
 def redecide(
     events: Sequence[Event],
     policy: Policy,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, in_words
-from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, ended_tokens, in_words
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
@@ -51,9 +51,9 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
                     yield f"node {name} saves attempt {trained} while it saves attempt {saving[name]}"
                 assigned = _without(assigned, (trained,))
                 saving[name] = trained
-            case _ if ended_tokens := _ended_tokens(event):
-                assigned = _without(assigned, ended_tokens)
-                saving = {name: token for name, token in saving.items() if token not in ended_tokens}
+            case _ if ended := ended_tokens(event):
+                assigned = _without(assigned, ended)
+                saving = {name: token for name, token in saving.items() if token not in ended}
 
 
 def _may_follow(before: Sequence[Attempt], attempt: Attempt) -> bool:
@@ -110,7 +110,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     roster = NodeRoster(read.state)
     for event in events:
         roster.read(event)
-        ended = [attempts.pop(token, None) for token in _ended_tokens(event)]
+        ended = [attempts.pop(token, None) for token in ended_tokens(event)]
         attempt = ended[0] if len(ended) == 1 else None
         match event:
             case UnitAssigned(attempt=assigned):
@@ -128,20 +128,6 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from _unfenced(attempt, roster, failure.unit, [failure.node], event)
             case ProfileDone(profile=profile):
                 yield from _unfenced(attempt, roster, profile.unit, [profile.node], event)
-
-
-def _ended_tokens(event: Event) -> tuple[int, ...]:
-    """The tokens of the attempts that end with this event."""
-    match event:
-        case UnitCommitted(visit=Visit(attempt=token)) | UnitWithdrawn(token=token):
-            return (token,)
-        case UnitFailed(failure=failure):
-            return (failure.attempt,)
-        case ProfileDone(profile=profile):
-            return (profile.attempt,)
-        case RecordMended(withdrawn=tokens):
-            return tokens
-    return ()
 
 
 def _unfenced(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -15,10 +15,14 @@ from cerebro_elastic.core.model.events import (
     NodeRecovered,
     NodeReleased,
     NodeStalled,
+    ProfileDone,
     RecordMended,
     RunExtended,
     RunOpened,
     StateRead,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
@@ -97,6 +101,20 @@ class NodeRoster:
         nodes = self.registrations.items()
         free = [(name, at) for name, at in nodes if name not in out and at >= self.extended]
         return set(sorted(free, key=lambda item: item[1])[:most])
+
+
+def ended_tokens(event: Event) -> tuple[int, ...]:
+    """The tokens of the attempts that end with this event."""
+    match event:
+        case UnitCommitted(visit=Visit(attempt=token)) | UnitWithdrawn(token=token):
+            return (token,)
+        case UnitFailed(failure=failure):
+            return (failure.attempt,)
+        case ProfileDone(profile=profile):
+            return (profile.attempt,)
+        case RecordMended(withdrawn=tokens):
+            return tokens
+    return ()
 
 
 def in_words(unit: Unit) -> str:
