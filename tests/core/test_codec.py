@@ -24,6 +24,7 @@ from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode, ki
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     KINDS,
+    Event,
     HomesAssigned,
     Ordered,
     StateRead,
