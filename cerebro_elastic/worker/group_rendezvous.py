@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.store.ledger.worker import Meetings
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.worker.rank_assignment import RankAssignment
 

@@ -18,7 +18,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
+from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.procedure import USED_UP
 from cerebro_elastic.system.words import counted, option
 
