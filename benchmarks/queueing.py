@@ -17,7 +17,7 @@ import statistics
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from cerebro_elastic.core.decisions import queueing
+from cerebro_elastic.core.decisions import assignment
 from cerebro_elastic.core.model.interfaces import Proposal, Search, SearchContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -26,7 +26,7 @@ from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 
 SHAPES = [(2, 4), (2, 8), (4, 8), (4, 12), (4, 16), (8, 16), (8, 24), (8, 32)]
 """Nodes and configs."""
-NEVER, AS_IT_IS, ALWAYS = (0.0, 2.0), (queueing.SHORT_SECONDS, 2.0), (queueing.SHORT_SECONDS, 0.0)
+NEVER, AS_IT_IS, ALWAYS = (0.0, 2.0), (assignment.SHORT_SECONDS, 2.0), (assignment.SHORT_SECONDS, 0.0)
 """The longest unit behind which others are queued, and how many configs per node must be free."""
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     def ratio(rule: tuple[float, float], wait: float) -> float:
         def total(rule: tuple[float, float], wait: float) -> float:
             short, free = rule
-            with patch.multiple(queueing, SHORT_SECONDS=short, CONFIGS_PER_NODE=free):
+            with patch.multiple(assignment, SHORT_SECONDS=short, CONFIGS_PER_NODE=free):
                 return statistics.fmean(
                     seconds(shape, unit, spread, seed, wait) for seed in range(args.seeds)
                 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Stall
@@ -132,7 +132,7 @@ def _config_json(config: Config) -> dict[str, Any]:
 
 
 def _stall(stall: Stall) -> dict[str, Any]:
-    return {"since": stall.since, "why": stall.why}
+    return {"began": stall.began, "why": stall.why}
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

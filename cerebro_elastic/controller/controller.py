@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.controller.mending import Mending
-from cerebro_elastic.controller.solving import Solving
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.moment import Questions
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, Ordered, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.system.solver_process import SolverFailed, SolverProcess
 
+NICENESS = 10
+"""By how much the solver's priority is lowered."""
 _SUSPICIOUS = 10
 """The number of decisions without effect in a row, about half a second each, that are no accident."""
 
@@ -32,8 +35,8 @@ class Deposed(RunError):
     """Another controller leads, or this one's lease has ended."""
 
 
-class Controller:
-    """The leader of a run, from the moment it is made until it is closed or deposed.
+class Controller(Follower):
+    """The leader of a run, which follows it and acts, from when it is made until it is closed or deposed.
 
     Args:
         ledger: The ledger of its leadership, which fences all its transactions.
@@ -73,7 +76,7 @@ class Controller:
         self._search = search
         self._name = name
         since = ledger.fence + 1 if since is None else since
-        self._follower = Follower(ledger.record, since, observe, known=known, foreign=foreign)
+        super().__init__(ledger.record, since, observe, known=known, foreign=foreign)
         self._hears = ledger.fence if since <= ledger.fence else 0
         self._mending = Mending(ledger, history, say, spec)
         self._audited = known is None
@@ -83,34 +86,18 @@ class Controller:
         self._solving: Solving | None = None
         self._say = say
 
-    def __enter__(self) -> Self:
-        self._follower.__enter__()
-        return self
-
     def __exit__(self, *_: object) -> None:
         if self._solving is not None:
             self._solving.close()
-        self._follower.__exit__()
+        super().__exit__()
 
-    @property
-    def state(self) -> State:
-        return self._follower.state
-
-    @property
-    def foreign(self) -> Mapping[str, int]:
-        """The keys that others have changed, and at which revision, as long as they are not put back."""
-        return self._follower.foreign
-
-    def step(self, timeout: float | None) -> bool:
-        """Take in the next revision and act on it.
-
-        Returns:
-            Whether a revision came within ``timeout`` seconds.
+    def step(self, timeout: float | None) -> list[Event]:
+        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; its events.
 
         Raises:
             Deposed: This controller does not lead any more.
         """
-        events = self._follower.step(timeout)
+        events = super().step(timeout)
         for event in events:
             if not isinstance(event, LeaderChanged) or event.revision <= self._ledger.fence:
                 continue
@@ -119,21 +106,21 @@ class Controller:
         if self.foreign.get(self._ledger.record.keys.leader, 0) > self._ledger.fence:
             raise Deposed(f"others have written to the key by which {self._name} leads the run")
         # What others wrote before the election is seen before anything is decided.
-        if self._follower.heard >= self._hears and self._follower.revision >= self._awaited:
+        if self.heard >= self._hears and self.revision >= self._awaited:
             with suppress(TxnUnknown):  # what is still wrong then, the watch shows
                 self._mend()
             self._act()
             self._plan_ahead()
-        return bool(events)
+        return events
 
     def _mend(self) -> None:
-        for key in self._follower.take_strange():
+        for key in self.take_strange():
             self._say(
                 f"others than this run's processes have written etcd's key {excerpt(key)}: it does no harm"
             )
         foreign = set(self.foreign)
         if not self._audited:
-            damage = self._mending.damage(self.state, self._follower.revision)
+            damage = self._mending.damage(self.state, self.revision)
             self._audited = damage is not None
             foreign |= damage or set()
         if foreign:
@@ -151,7 +138,7 @@ class Controller:
                 self._ledger.write(self.state, Ordered(0, order))
 
     def _act(self) -> None:
-        if self._follower.revision < self._awaited:
+        if self.revision < self._awaited:
             return
         try:
             events = decide(self.state, self._policy, self._search)
@@ -168,3 +155,52 @@ class Controller:
         if isinstance(event, UnitAssigned):
             event = replace(event, attempt=replace(event.attempt, record=self._head()))
         return self._ledger.write(self.state, event)
+
+
+class Solving:
+    """A leader's use of its policy's solver (``Planner``): a process beside it, which answers one question at
+    a time while units run. The leader never waits for it.
+
+    If a solver fails, cannot be started (a full disk, no memory) or answers nonsense, ``say`` is called
+    with the reason, and the solver is not asked again: the run goes on without it.
+    """
+
+    def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
+        self._solver, self._questions, self._say = policy.solver, Questions(policy, seed), say
+        self._process: SolverProcess | None = None
+        self._failed = False
+
+    def step(self, state: State) -> Order | None:
+        """The answer, if it has come by now; else ask, if that is due."""
+        if self._process is not None:
+            return self._order(self._process) if self._process.ended else None
+        question = None if self._failed else self._questions.due(state)
+        if question is not None:
+            self._ask(question)
+        return None
+
+    def close(self) -> None:
+        """End the solver: its answer is of no use any more."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _ask(self, question: Mapping[str, Any]) -> None:
+        try:
+            self._process = SolverProcess(self._solver, question, NICENESS)
+        except OSError as error:
+            self._give_up(f"cannot be asked ({error})")
+
+    def _order(self, process: SolverProcess) -> Order | None:
+        try:
+            answer = process.answer()
+        except SolverFailed as error:
+            self._give_up(error.reason)
+            return None
+        finally:
+            self.close()
+        return self._questions.order(answer)
+
+    def _give_up(self, reason: str) -> None:
+        self._failed = True
+        self._say(f"the solver {self._solver} {reason}: going on without it")

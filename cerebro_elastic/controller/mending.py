@@ -82,11 +82,12 @@ class Mending:
 
     def _is_wrong(self, state: State, item: KeyValue) -> bool:
         keys = self._keys
-        kind = KINDS[keys.split(item.key)[0]]
+        name, rest = keys.split(item.key)
+        kind = KINDS[name]
         if kind.leased and not item.lease:
             return True
         has_revision = kind.revision or item.key == keys.control
-        if has_revision and written_at(keys, state, item.key) != revision_of(item, keys):
+        if has_revision and written_at(state, name, rest) != revision_of(item, keys):
             return True
         try:
             check(item, keys)
@@ -107,7 +108,7 @@ class Mending:
             return [Delete(each) for each in self._keys.of_attempt(value)]
         if KINDS[kind].reported is not None:
             value = _recorded(self._history(), self._keys).get(key)
-        return [Delete(key) if value is None else put(self._keys, key, value)]
+        return [Delete(key) if value is None else put(kind, key, value)]
 
     def _right_spec(self) -> Op:
         if self._spec is None:

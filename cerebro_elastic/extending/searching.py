@@ -14,8 +14,7 @@ from cerebro_elastic.core.model.interfaces import (
 )
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Sample, Sampler
-from cerebro_elastic.search.space import Labels, contains, key, values
+from cerebro_elastic.search.sampling import Labels, Sample, Sampler, contains, key, values
 
 __all__ = [
     "ConfigView",

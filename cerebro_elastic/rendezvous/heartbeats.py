@@ -160,7 +160,7 @@ class RankMonitor:
         self._looked_at = self._clock.now()
         self._killed_seconds += elapsed if self._failure is not None else 0.0
         stalls = [stall for number in self._ranks if (stall := self._look_at(number, elapsed))]
-        return min(stalls, default=None, key=lambda stall: stall.since)
+        return min(stalls, default=None, key=lambda stall: stall.began)
 
     @property
     def dead(self) -> RankFailure | None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.estimates import begun_at, speed_factor, unit_seconds
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.strategies import chooses, refusals
+from cerebro_elastic.core.decisions.next_steps import chooses, refusals
+from cerebro_elastic.core.history.estimates import estimates_of
 from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.history.profiles import estimates_of
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
@@ -141,7 +141,7 @@ def node_note(state: State, name: str) -> str:
     """A note on a node that is stalled, leaving or quarantined."""
     node = state.nodes[name]
     if node.stalled is not None:
-        return f"stalled since {time_text(node.stalled.since)}: {brief(shortened(node.stalled.why))}"
+        return f"stalled since {time_text(node.stalled.began)}: {brief(shortened(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
     return f"quarantined: {brief(shortened(state.quarantined[name]))}" if name in state.quarantined else ""

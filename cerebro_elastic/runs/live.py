@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.waits import waits
+from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -179,7 +179,7 @@ def _line(event: Event) -> str | None:
             return f"{name} gets no units for {seconds:g} s: {why}"
         case NodeReleased(node=name):
             return f"{name} gets units again"
-        case NodeStalled(node=name, why=why, since=since):
+        case NodeStalled(node=name, why=why, began=since):
             return f"{name} is stalled since {time_text(since)}: {why}"
         case NodeRecovered(node=name):
             return f"{name} goes on"

@@ -6,7 +6,7 @@ it is better than what ``auto`` would do, in dry runs as far ahead as the order 
 
 The question to the solver is what is left of the run, as far as ``UNITS`` reach: the present epochs of all
 configs, and as many whole epochs after them as that allows. What lies beyond is a tail, which comes after
-the last unit of its node and of its config, as ``live_state.least_end`` counts it. The solver starts from a
+the last unit of its node and of its config, as ``least_end`` counts it. The solver starts from a
 schedule that is known. Its effort is counted in its own steps, not in seconds: the same question has the
 same answer on every machine.
 """
@@ -20,8 +20,7 @@ from typing import Any, ClassVar
 from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.scheduling.live_state import least_end
-from cerebro_elastic.scheduling.look_ahead import Auto, dry_run, mean_unit
+from cerebro_elastic.scheduling.look_ahead import Auto, dry_run, least_end, mean_unit
 from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
 from cerebro_elastic.scheduling.openshop.exact import SOLVER, TICKS, by_start
 from cerebro_elastic.scheduling.openshop.rules import Planned, Rule

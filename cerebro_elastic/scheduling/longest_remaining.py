@@ -12,7 +12,8 @@ lest either become the tail of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
@@ -41,19 +42,42 @@ class LongestRemaining:
         Returns:
             Pairs of an idle node and one of its eligible units: each node and each config at most once.
         """
-        chosen: list[tuple[str, Unit]] = []
-        taken_configs: set[str] = set()
         nodes = list(context.eligible)
         if len(nodes) > 1:
             nodes.sort(key=lambda name: (-context.load.get(name, 0.0), name))
-        for node in nodes:
-            units = [unit for unit in context.eligible[node] if unit.config not in taken_configs]
-            if units:
-                first = min(units, key=lambda unit: _rank(context, unit)).config
-                unit = preferred(context, node, [unit for unit in units if unit.config == first])
-                chosen.append((node, unit))
-                taken_configs.add(unit.config)
-        return chosen
+
+        def take(node: str, units: list[Unit]) -> Unit:
+            first = min(units, key=lambda unit: _rank(context, unit)).config
+            return preferred(context, node, [unit for unit in units if unit.config == first])
+
+        return in_turn(context, nodes, take)
+
+
+class Randomized:
+    """Each idle node takes a random unit among those eligible: lines 6 to 15 of Algorithm 1 of the paper
+    (section 5.3).
+
+    The context's seed alone feeds the generator, so every controller decides alike at one moment.
+    """
+
+    def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        """At most one unit for each idle node, no config twice."""
+        rng = random.Random(repr(context.seed))
+        return in_turn(context, sorted(context.eligible), lambda _node, units: rng.choice(units))
+
+
+def in_turn(
+    context: SchedulingContext, nodes: Sequence[str], take: Callable[[str, list[Unit]], Unit]
+) -> list[tuple[str, Unit]]:
+    """One node after the other takes one of its eligible units, of a config that none has taken before."""
+    chosen: list[tuple[str, Unit]] = []
+    taken_configs: set[str] = set()
+    for node in nodes:
+        units = [unit for unit in context.eligible[node] if unit.config not in taken_configs]
+        if units:
+            chosen.append((node, take(node, units)))
+            taken_configs.add(chosen[-1][1].config)
+    return chosen
 
 
 def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str]:

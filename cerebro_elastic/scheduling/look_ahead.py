@@ -23,18 +23,15 @@ from itertools import chain, count
 from math import inf
 from typing import ClassVar
 
+import numpy as np
+
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.scheduling.live_state import (
-    first_visits,
-    give_owners,
-    instance_of,
-    least_end,
-    present_state,
-)
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, preferred
 from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
+from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_elastic.scheduling.openshop.owners import lightest, only_holders
 from cerebro_elastic.scheduling.openshop.rollouts import SPREADS
 from cerebro_elastic.scheduling.openshop.rules import (
     Even,
@@ -155,6 +152,81 @@ class VectorRearrangement(LookAhead):
         state = present_state(problem, left)
         state.share()
         return state, InOrder(rearranged(problem))
+
+
+def instance_of(left: RemainingWork) -> Instance:
+    """The remaining work as an instance.
+
+    Configs and nodes are numbered in the order in which ``left`` has them. Their present epochs are taken
+    to be whole.
+    """
+    configs, partitions = len(left.configs), len(left.holders)
+    # Made directly: an instance that users give is checked, which takes longer than a dry run.
+    return Instance(
+        durations=np.array([left.seconds[config] for config in left.configs]),
+        availability=np.array([[name in holders for holders in left.holders] for name in left.nodes]),
+        sizes=np.ones(partitions),
+        epochs=np.array([left.later[config] + 1 for config in left.configs]),
+        hop=np.zeros(configs),
+        fetch=np.full(partitions, left.fetch),
+        node_ready=np.array(list(left.nodes.values()), dtype=float),
+        config_ready=np.array(list(left.configs.values()), dtype=float),
+    )
+
+
+def present_state(problem: Instance, left: RemainingWork) -> DispatchState:
+    """The state of ``problem`` (see ``instance_of``) in which the units are undone that ``left`` has."""
+    state = DispatchState.at_start(problem)
+    for i, config in enumerate(left.configs):
+        least, undone = state.tables.least[i], left.undone[config]
+        state.undone[i] = sum(1 << j for j in undone)
+        state.fastest[i] = sum(least[j] for j in undone) + state.later[i] * sum(least)
+    return state
+
+
+def give_owners(state: DispatchState, left: RemainingWork) -> None:
+    """Give every unit an owner, such that loads are even.
+
+    The linear program's answer would be better, but late. Nodes may take over units on other partitions that
+    they have in their caches.
+    """
+    holders = only_holders(state)
+    ready, _ = state.ready(0.0)
+    state.assign(lightest(state, ready, holders) if state.tables.replicated else holders)
+    for n, name in enumerate(left.nodes):
+        for j in left.cached.get(name, ()):
+            state.replicas[n] |= 1 << j
+            state.tables.replicated = True
+
+
+def first_visits(state: DispatchState, rule: Rule) -> list[ScheduledUnit]:
+    """The units that begin now by ``rule``, each node and each config once. The state is of no further
+    use."""
+    visits: list[ScheduledUnit] = []
+    Dispatch(state, rule, record=visits.append).play(until=state.time)
+    nodes: set[int] = set()
+    configs: set[int] = set()
+    first = []
+    for visit in visits:
+        # Units that take no time would be over already, and others begun.
+        if visit.node not in nodes and visit.config not in configs:
+            first.append(visit)
+            nodes.add(visit.node)
+            configs.add(visit.config)
+    return first
+
+
+def least_end(state: DispatchState, ends: Sequence[float]) -> float:
+    """The time before which the run cannot end, if no node and no config waits any more (seconds).
+
+    Args:
+        state: The moment from which on nothing waits.
+        ends: The ends of the units so far.
+    """
+    nodes, configs = state.ready(state.time)
+    loaded = [at + load for at, load in zip(nodes, state.load, strict=True) if load > 0]
+    resting = [at + left for at, left in zip(configs, state.remaining, strict=True) if left > 0]
+    return max([*loaded, *resting, *ends], default=0.0)
 
 
 def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Rule:

@@ -32,8 +32,7 @@ from cerebro_elastic.registry import import_object
 from cerebro_elastic.search._optuna_internals import is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Sample
-from cerebro_elastic.search.space import Labels, contains, key, values
+from cerebro_elastic.search.sampling import Labels, Sample, contains, key, values
 from cerebro_elastic.system import arguments
 
 _TRIES = 20

@@ -23,8 +23,7 @@ from cerebro_elastic.recipes.search import PbtSearch, ReplaySearch
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, Resource, ranked
 from cerebro_elastic.search.procedure import Procedure, at_rest, exhausted
-from cerebro_elastic.search.sampling import RandomSampler
-from cerebro_elastic.search.space import draw, perturbed
+from cerebro_elastic.search.sampling import RandomSampler, draw, perturbed
 from cerebro_elastic.system.words import counted
 
 _TRIES = 100

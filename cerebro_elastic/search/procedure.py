@@ -1,18 +1,22 @@
-"""The base of all methods: a sampler names points as long as the search has room and budget."""
+"""The base of all methods: a sampler names points as long as the search has room and budget. The methods that
+train every config to its end differ in how they choose the next point; the median rule stops some."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from cerebro_elastic.core.model.best import epoch_ends, loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import Budget, KnownConfig
-from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Sample, Sampler
+from cerebro_elastic.recipes.search import Budget, KnownConfig, MedianSearch, SampledSearch
+from cerebro_elastic.search.criterion import Criterion, Resource, criteria_of
+from cerebro_elastic.search.sampling import GridSampler, RandomSampler, Sample, Sampler, make_sampler
+from cerebro_elastic.system.words import counted
 
 
 class Procedure(Search):
@@ -149,3 +153,81 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
             if math.isfinite(best) and best <= goal:
                 return f"{view.config} has reached the target: {criterion.text(best)}"
     return None
+
+
+def grid(recipe: Recipe) -> Procedure:
+    """Every point of a finite space."""
+    return Procedure(recipe, GridSampler(recipe), eager=True)
+
+
+def random(recipe: Recipe) -> Procedure:
+    """``num`` distinct points, drawn by the run's seed.
+
+    Raises:
+        RecipeError: The space has fewer points, or ``num`` is above ``limits.configs``.
+    """
+    num, limit = recipe.search.num, recipe.limits.configs
+    assert num is not None
+    if num > limit:
+        raise RecipeError(
+            f"{recipe.source.where(('search', 'num'))}: num is {num}, more than {limit} configs "
+            "(limits.configs); draw fewer or raise the limit"
+        )
+    sampler = RandomSampler(recipe)
+    distinct = sampler.count(num)
+    if distinct < num:
+        raise RecipeError(
+            f"{recipe.source.where(('search', 'num'))}: num is {num}, but many draws found only {distinct} "
+            "distinct points that the constraints allow; ask for fewer"
+        )
+    return Procedure(recipe, sampler, eager=True)
+
+
+def sampled(recipe: Recipe) -> Procedure:
+    """Points by the sampler of the method's name."""
+    section = recipe.search
+    assert isinstance(section, SampledSearch)
+    return Procedure(recipe, make_sampler(recipe, section.method, section))
+
+
+class MedianStopping(Procedure):
+    """The median stopping rule (Golovin et al. 2017, section 3.2.2), with the names of optuna's
+    ``MedianPruner``: stops a config at an epoch's end if its best value is worse than the median of the
+    others there.
+
+    Configs are compared once ``n_startup_trials`` others have reached the epoch.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        section = recipe.search
+        assert isinstance(section, MedianSearch)
+        super().__init__(recipe, make_sampler(recipe, section.sampler, section))
+        self._section = section
+        self._resource = Resource("epochs")
+
+    def judge(self, context: SearchContext) -> Sequence[Decision]:
+        live = [view for view in context.proposed if view.status is Status.LIVE and at_rest(view)]
+        due = [view for view in live if self._is_due(view)]
+        reasons = ((view, self._reason_to_stop(view, context)) for view in due)
+        return [Stop(view.config, reason) for view, reason in reasons if reason is not None]
+
+    def _is_due(self, view: ConfigView) -> bool:
+        """Whether the config is at the end of an epoch after which configs are compared."""
+        last = view.curve[-1] if view.curve else None
+        behind = view.epochs - self._section.behind - self._section.n_warmup_steps
+        at_end = last is not None and last.ends and view.units == last.units
+        return at_end and behind > 0 and behind % self._section.interval_steps == 0
+
+    def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
+        """The reason to stop the config, or ``None`` if it goes on."""
+        self.criterion.check_logged_at(epoch_ends(view.curve))
+        rivals = [v for v in context.proposed if v is not view and v.status is not Status.FAILED]
+        points = [p for rival in rivals if (p := self._resource.at(rival, view.epochs)) is not None]
+        losses = [loss for p in points if (loss := self.criterion.loss(p)) < math.inf]
+        if len(losses) < self._section.n_startup_trials:
+            return None
+        own, median = self.criterion.best(view), statistics.median(losses)
+        if own <= median:
+            return None
+        values = (self.criterion.text(own), self.criterion.text(median), counted(view.epochs, "epoch"))
+        return "{} is worse than the others' median, {}, after {}".format(*values)

@@ -4,11 +4,10 @@ The decisions, the policy and the search are those of live runs. Only training i
 that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
 
 from cerebro_elastic.simulation.faults import Fault, read_faults
-from cerebro_elastic.simulation.measured import measured
 from cerebro_elastic.simulation.metrics import MetricSource, RecordedMetrics, SyntheticMetrics
-from cerebro_elastic.simulation.redecide import Redecision, divergence, redecide
+from cerebro_elastic.simulation.redecide import Redecision, redecide
 from cerebro_elastic.simulation.simulate import Simulation, simulate
-from cerebro_elastic.simulation.times import Times, UnitSizes, read_times
+from cerebro_elastic.simulation.times import Times, UnitSizes, measured, read_times
 
 __all__ = [
     "Fault",
@@ -19,7 +18,6 @@ __all__ = [
     "SyntheticMetrics",
     "Times",
     "UnitSizes",
-    "divergence",
     "measured",
     "read_faults",
     "read_times",

@@ -16,9 +16,10 @@ from functools import partial
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.moment import Questions
+from cerebro_elastic.core.history.derived import cached_partitions
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
-from cerebro_elastic.core.history.tallies import cached_partitions
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
     Event,
@@ -40,13 +41,15 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
-from cerebro_elastic.errors import IllegalEvent
+from cerebro_elastic.errors import IllegalEvent, RunError
 from cerebro_elastic.simulation.metrics import Logged, MetricSource
-from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, SimulatedSolver
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
+from cerebro_elastic.system.solver_process import SolverFailed, solve
 
 LEASE_SECONDS = 5.0
 """The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
+SOLVING_SECONDS = 10.0
+"""How long a policy's solver takes, on the virtual clock."""
 
 Callback: TypeAlias = Callable[[], object]
 
@@ -128,7 +131,7 @@ class Engine:
         self._fetched: dict[tuple[str, int], float] = {}
         self._made: set[tuple[str, int, int]] = set()
         self._waiting: dict[str, RunningUnit] = {}
-        self._solver = SimulatedSolver(policy, plan.seed) if isinstance(policy, Planner) else None
+        self._questions = Questions(policy, plan.seed) if isinstance(policy, Planner) else None
         self._solving = False
 
     def run(self) -> None:
@@ -184,8 +187,8 @@ class Engine:
                 raise IllegalEvent(f"nothing of {decided} can happen in {self.state}")
         if self.led:
             self._settled = self.state
-        if self.led and self._solver is not None and not self._solving:
-            order = self._solver.order(self.state)
+        if self.led and not self._solving:
+            order = self._solve()
             if order is not None:
                 self._solving = True
                 self.at(self.now + SOLVING_SECONDS, partial(self._solved, order))
@@ -193,6 +196,19 @@ class Engine:
     def release(self, name: str) -> None:
         """The node's quarantine ends."""
         self.record(NodeReleased(self.revision, name))
+
+    def _solve(self) -> Order | None:
+        """The order that the policy's solver, if it has one, finds when a controller would ask it (see
+        ``controller.Solving``); ``None`` if there is nothing to ask."""
+        if not isinstance(self.policy, Planner) or self._questions is None:
+            return None
+        question = self._questions.due(self.state)
+        if question is None:
+            return None
+        try:
+            return self._questions.order(solve(self.policy.solver, question))
+        except SolverFailed as error:
+            raise RunError(str(error)) from error
 
     def _solved(self, order: Order) -> None:
         """The solver answers."""
@@ -322,7 +338,7 @@ class Engine:
         """Whether the attempt's nodes live, and the store would accept their report."""
         current = self.state.attempt(attempt.node, attempt.token)
         alive = not self.dead & {member.registration for member in attempt.members}
-        return current is not None and self.state.stands(current) and alive
+        return current is not None and self.state.may_report(current) and alive
 
     def over(self, attempt: Attempt) -> None:
         """The attempt is over for its nodes."""

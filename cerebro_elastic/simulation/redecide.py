@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.keys import Keys, concerned, written_at
+from cerebro_elastic.core.history.keys import Keys, written_at
 from cerebro_elastic.core.history.machine import TABLE, fold
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
@@ -50,12 +50,6 @@ class Redecision:
     """All events of controllers in the history that can be decided again."""
     explanation: str | None = None
     """The first event that was not decided again, in words; ``None`` if there is none."""
-
-
-def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
-    """The first event of a controller in ``events`` that would not be decided again, in words; ``None`` if
-    there is none."""
-    return redecide(events, policy, search).explanation
 
 
 def redecide(
@@ -98,27 +92,27 @@ def redecide(
         place = next(ways[-1], None)
         if place is None:
             ways.pop()
-        elif place.ended < tried.get(place.behind, len(events)):
-            tried[place.behind] = place.ended
-            if place.behind > furthest.behind:
+        elif place.ended < tried.get(place.done, len(events)):
+            tried[place.done] = place.ended
+            if place.done > furthest.done:
                 furthest, spare = place, _SPARE
-            elif place.behind:
+            elif place.done:
                 spare -= 1
-            if furthest.behind == total or (place is furthest and enough()):
-                return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped)
+            if furthest.done == total or (place is furthest and enough()):
+                return Redecision(furthest.done - furthest.skipped, total - furthest.skipped)
             ways.append(record.ways_on(place))
-    first = record.decided[furthest.behind]
+    first = record.decided[furthest.done]
     proposed = decided_in(record.states[first])
     explanation = f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
-    return Redecision(furthest.behind - furthest.skipped, total - furthest.skipped, explanation)
+    return Redecision(furthest.done - furthest.skipped, total - furthest.skipped, explanation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """How far a record was decided again."""
 
-    behind: int = 0
-    """The number of decided events that lie behind."""
+    done: int = 0
+    """The number of controllers' events up to here."""
     skipped: int = 0
     """Those among them that belong to a decision that was under way when the record begins."""
     ended: int = -1
@@ -139,48 +133,48 @@ class _Record:
 
     def ways_on(self, place: _Place) -> Iterator[_Place]:
         """The places to which one decision may lead: those of the most events first."""
-        behind = place.behind
-        if behind not in self._explained:
-            since = self.decided[behind - 1] + 1 if behind else 0
-            states = self.states[since : self.decided[behind] + 1]
-            explained = {self._explains(behind, state) for state in states}
-            self._explained[behind] = sorted(explained, reverse=True)
-        for count, whole in self._explained[behind]:
+        done = place.done
+        if done not in self._explained:
+            first = self.decided[done - 1] + 1 if done else 0
+            states = self.states[first : self.decided[done] + 1]
+            explained = {self._explains(done, state) for state in states}
+            self._explained[done] = sorted(explained, reverse=True)
+        for count, whole in self._explained[done]:
             if count:
-                ended = self.decided[behind + count - 1] if whole else place.ended
-                yield replace(place, behind=behind + count, ended=ended)
-        for count in range(self._explained[behind][0][0], 0, -1):  # its leader ended in the middle of it
-            yield replace(place, behind=behind + count)
+                ended = self.decided[done + count - 1] if whole else place.ended
+                yield replace(place, done=done + count, ended=ended)
+        for count in range(self._explained[done][0][0], 0, -1):  # its leader ended in the middle of it
+            yield replace(place, done=done + count)
         if self._was_under_way(place):
-            yield replace(place, behind=behind + 1, skipped=place.skipped + 1)
+            yield replace(place, done=done + 1, skipped=place.skipped + 1)
 
-    def _explains(self, behind: int, state: State) -> tuple[int, bool]:
-        """How many of the decided events from number ``behind`` on are those that a controller decides in
+    def _explains(self, done: int, state: State) -> tuple[int, bool]:
+        """How many of the decided events from number ``done`` on are those that a controller decides in
         ``state``, and whether none of these is missing."""
-        at = behind
+        at = done
         for event in self._decided_in(state):
             if at == len(self.decided):
-                return at - behind, False
+                return at - done, False
             index = self.decided[at]
             event = replace(event, revision=self._events[index].revision)
             if _written(event) == _written(self._events[index]):
                 at += 1
             elif _accepted(state, self.states[index], event) and not _overwritten(
-                self._events[index:], event
+                self._events[index:], self.states[index], event
             ):
-                return at - behind, False
-        return at - behind, True
+                return at - done, False
+        return at - done, True
 
     def _was_under_way(self, place: _Place) -> bool:
         """Whether the next event may belong to a decision that a leader had made before the record begins: a
         state was read, since then no decision has ended and no other controller has begun to lead, and the
         events since then may be of one decision. An assignment says itself what its leader had read."""
-        events, index = self._events, self.decided[place.behind]
-        since = range(index - 1, place.ended, -1)
-        read = next((n for n in since if isinstance(events[n], StateRead | LeaderChanged)), None)
+        events, index = self._events, self.decided[place.done]
+        before = range(index - 1, place.ended, -1)
+        read = next((n for n in before if isinstance(events[n], StateRead | LeaderChanged)), None)
         if read is None or not isinstance(events[read], StateRead):
             return False
-        kinds = [_kind(events[n]) for n in self.decided[: place.behind + 1] if n > read]
+        kinds = [_kind(events[n]) for n in self.decided[: place.done + 1] if n > read]
         if kinds != sorted(kinds) or (kinds[0] < _ASSIGNMENT <= kinds[-1]):
             return False
         match events[index]:
@@ -221,7 +215,7 @@ def _decided(event: Event, before: State) -> bool:
             return bool(extension) or not by_hand
         case UnitWithdrawn(node=node, token=token):
             attempt = before.attempt(node, token)
-            return attempt is None or not before.stands(attempt)
+            return attempt is None or not before.may_report(attempt)
         case HomesAssigned() | UnitAssigned() | NodeQuarantined() | RunEnded():
             return True
         case _:
@@ -239,24 +233,25 @@ def _written(event: Event) -> Event:
             return replace(event, revision=0)
 
 
-def _overwritten(later: Sequence[Event], event: Event) -> bool:
+def _overwritten(later: Sequence[Event], state: State, event: Event) -> bool:
     """Whether a key of the event was put back later: until then the store refused the event."""
     mended = next((candidate for candidate in later if isinstance(candidate, RecordMended)), None)
-    if mended is None or not isinstance(event, UnitAssigned):
+    if mended is None:
         return False
-    attempt = event.attempt
-    of_nodes = (key for n in attempt.nodes for key in (f"assign/{n}", f"assign/{n}/second", f"nodes/{n}"))
-    return not {f"configs/{attempt.unit.config}", *of_nodes}.isdisjoint(mended.keys)
+    keys, row = Keys(""), TABLE[type(event)]
+    kinds = (*row.keys, *row.also, *row.compares)
+    concerned = (
+        key.removeprefix(keys.prefix) for kind in kinds for key in keys.concerned(kind, state, event)
+    )
+    return not set(mended.keys).isdisjoint(concerned)
 
 
 def _accepted(decided_in: State, state: State, event: Event) -> bool:
     """Whether the store, as ``state`` says, would have accepted an event of which a controller thought in
     ``decided_in``: the event is possible, and what its row compares is as the controller had read it."""
-    assert state.plan is not None
-    keys = Keys(state.plan.run)
     for kind in TABLE[type(event)].compares:
-        for key in concerned(kind, keys, decided_in, event):
-            if written_at(keys, decided_in, key) != written_at(keys, state, key):
+        for name in Keys("").concerned(kind, decided_in, event).values():
+            if written_at(decided_in, kind, name) != written_at(state, kind, name):
                 return False
     try:
         fold(state, event)

@@ -14,8 +14,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
-from cerebro_elastic.simulation.fault_injection import inject
-from cerebro_elastic.simulation.faults import Fault
+from cerebro_elastic.simulation.faults import Fault, inject
 from cerebro_elastic.simulation.metrics import MetricSource
 from cerebro_elastic.simulation.times import Times, UnitSizes
 

@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
 from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.search.space import key
+from cerebro_elastic.search.sampling import key
 from cerebro_elastic.testing.tryout import Learn, Tryout, hparams_of
 
 _NODES = 3

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.store.ledger.worker import Meetings
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.worker.rank_assignment import RankAssignment
 
@@ -78,9 +78,9 @@ class GroupRendezvous:
         ):
             yield
 
-    def stands(self, attempt: Attempt) -> bool:
+    def is_assigned(self, attempt: Attempt) -> bool:
         """Whether the attempt is still this node's."""
-        return self._meetings.stands(attempt, self._node)
+        return self._meetings.is_assigned(attempt, self._node)
 
     def waiting(
         self, attempt: Attempt, rank_assignment: RankAssignment, beat: Callable[[], None]
@@ -98,7 +98,7 @@ class GroupRendezvous:
         return wait
 
     def _check(self, attempt: Attempt) -> None:
-        if not self.stands(attempt):
+        if not self.is_assigned(attempt):
             raise Withdrawn
 
     def _store(self, attempt: Attempt, rank_assignment: RankAssignment) -> TCPStore:

@@ -232,7 +232,7 @@ class RankAttempt:
             self._give_up(error)
             return
         deadline = clock.now() + _VERDICT * self._hang_seconds
-        while self._rank_assignment.leads and self._context.rendezvous.stands(self.attempt):
+        while self._rank_assignment.leads and self._context.rendezvous.is_assigned(self.attempt):
             if clock.now() > deadline or leaving.asked:
                 self._give_up(error)
                 return

@@ -12,8 +12,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.cache_space import NoRoom, Room
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.store.ledger.meetings import Meetings
-from cerebro_elastic.store.ledger.worker import WorkerLedger
+from cerebro_elastic.store.ledger.worker import Meetings, WorkerLedger
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.logs import EventLog

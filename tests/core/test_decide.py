@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigEnded, Event, HomesAssigned, NodeQuarantined, UnitAssigned

@@ -8,22 +8,20 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigResumed, RunEnded, RunExtended, UnitAssigned
-from cerebro_elastic.core.model.extensions import changed, specs_of
-from cerebro_elastic.core.model.run import Extension, Plan, Spec
+from cerebro_elastic.core.model.run import Extension, Plan, Spec, changed, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.search.methods import random
-from cerebro_elastic.search.procedure import Procedure
+from cerebro_elastic.search.procedure import Procedure, random
 from cerebro_elastic.simulation import redecide
 from support.world import FixedSearch, World
 

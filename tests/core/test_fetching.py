@@ -10,14 +10,14 @@ from math import inf
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
-from cerebro_elastic.core.history.tallies import (
+from cerebro_elastic.core.history.derived import (
     Batches,
     add_batches,
     add_cached,
     batches_at_hand,
     cached_partitions,
 )
+from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
@@ -41,7 +41,7 @@ STATE = State(
     homes={0: ("a",), 1: ("b",)},
     timings=dict.fromkeys(NAMES, 10.0),
     speed_factors={"a": SpeedFactor(1.0, 5, 20), "b": SpeedFactor(1.0, 5, 20)},
-    attempts={"a": Attempt(Unit("c0", 0, 0), "a", 1, 9, expected=10.0, since=100.0)},
+    attempts={"a": Attempt(Unit("c0", 0, 0), "a", 1, 9, expected=10.0, last_visit_ended=100.0)},
     usage=Usage(20, 200.0, began=90.0, until=100.0),
     fetches=(5.0,),
     revision=30,
@@ -91,7 +91,7 @@ def test_a_partition_on_the_nodes_host_costs_no_fetch(fetches: tuple[float, ...]
     """Nor is it known only where a fetch was measured."""
     sibling = Node("z", "b", registration=9, cached=(0,))
     shared = replace(STATE, nodes={**STATE.nodes, "z": sibling}, plan=replace(PLAN, max_nodes=3))
-    busy = Attempt(Unit("c1", 0, 1), "z", 9, 9, expected=10.0, since=100.0)
+    busy = Attempt(Unit("c1", 0, 1), "z", 9, 9, expected=10.0, last_visit_ended=100.0)
     shared = replace(shared, attempts={**STATE.attempts, "z": busy}, fetches=fetches)
     (attempt,) = given(shared)
     assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 10.0)

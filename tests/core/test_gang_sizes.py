@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, gang_sizes
+from cerebro_elastic.core.decisions.next_steps import GangSeconds, gang_sizes
 
 CPU, GPU = ("cpu", 1), ("A100", 1)
 

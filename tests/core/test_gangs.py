@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
+from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import UnitAssigned
@@ -91,7 +92,7 @@ def moment(
 def assigned(state: State, order: str = "C") -> dict[str, tuple[str, ...]]:
     """By config: the nodes that it gets."""
     assert state.plan is not None
-    actions = list(assignments(state, state.plan, InOrder(order)))
+    actions = list(assignments(Moment(state, state.plan), InOrder(order)))
     assert all(isinstance(action, UnitAssigned) for action in actions)
     return {action.attempt.unit.config: action.attempt.nodes for action in actions}
 
@@ -114,7 +115,7 @@ def test_a_gang_has_nodes_of_one_kind() -> None:
 def test_nodes_that_cannot_form_a_gang_have_no_load() -> None:
     state = moment(nodes(a="cpu:h", b="A100:h"))
     assert state.plan is not None
-    assert list(assignments(state, state.plan, LongestRemaining())) == []
+    assert list(assignments(Moment(state, state.plan), LongestRemaining())) == []
 
 
 def test_a_node_that_failed_the_unit_is_left_out_of_its_next_attempt_if_possible() -> None:

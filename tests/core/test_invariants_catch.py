@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
-from cerebro_elastic.core.history import config_events, lineage, node_events, run_events, unit_events
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.decisions import assignment, decide, gangs, moment, next_steps, placements
+from cerebro_elastic.core.decisions.moment import Moment
+from cerebro_elastic.core.history import lineage, run_events, unit_events
+from cerebro_elastic.core.history.keys import Keys
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
@@ -114,7 +116,7 @@ def ask(world: World, rng: random.Random) -> list[Violation]:
 
 def permissive(patch: Patch) -> None:
     """A machine that allows every event, so that only the seeded mistake decides."""
-    for module in (config_events, node_events, run_events, unit_events):
+    for module in (run_events, unit_events):
         patch.setattr(module, "require", lambda *_: None)
 
 
@@ -180,7 +182,7 @@ def assigns_over_an_assignment(patch: Patch) -> None:
     patch.setattr(
         decide,
         "assignments",
-        lambda state, plan, policy: assignments(replace(state, attempts={}), plan, policy),
+        lambda moment, policy: assignments(Moment(replace(moment.state, attempts={}), moment.plan), policy),
     )
 
 
@@ -205,7 +207,7 @@ def commits_unfenced(patch: Patch) -> None:
         record: Record, by: Writer, seen: State, event: Event, *_: object, **__: object
     ) -> int | None:
         with patch.context() as inner:
-            inner.setattr(transactions, "_unchanged", lambda *_: [])
+            inner.setattr(transactions, "_unchanged", lambda *_: None)
             return transactions.write(record, by, seen, event, [])
 
     patch.setattr(worker, "write", unfenced)
@@ -273,7 +275,7 @@ def depends_on_the_moment(patch: Patch) -> None:
 
 
 def never_gives_up(patch: Patch) -> None:
-    patch.setattr(decide, "failures", lambda _state, _plan: iter(()))
+    patch.setattr(decide, "failures", lambda _moment: iter(()))
 
 
 def insists_on_the_home(patch: Patch) -> None:
@@ -289,7 +291,7 @@ def trusts_every_node(patch: Patch) -> None:
 
 
 def makes_do_with_a_full_disk(patch: Patch) -> None:
-    patch.setattr(membership, "_in_trouble", lambda _state, _node: False)
+    patch.setattr(moment, "_in_trouble", lambda _state, _node: False)
 
 
 def forgets_the_companions(patch: Patch) -> None:
@@ -303,21 +305,22 @@ def takes_a_companion_away(patch: Patch) -> None:
     patch.setattr(
         decide,
         "assignments",
-        lambda state, plan, policy: assignments(
-            replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
+        lambda moment, policy: assignments(
+            Moment(replace(moment.state, attempts={a.node: a for a in moment.state.underway()}), moment.plan),
+            policy,
         ),
     )
 
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    concerned = transactions._concerned
+    concerned = Keys.concerned
 
-    def leads_only(kind: str, *what: object) -> Iterable[str]:
-        keys = concerned(kind, *what)  # type: ignore[arg-type]
-        return list(keys)[:1] if kind == "nodes" else keys
+    def leads_only(keys: Keys, kind: str, state: State, event: Event) -> Mapping[str, str]:
+        named = concerned(keys, kind, state, event)
+        return dict(list(named.items())[:1]) if kind == "nodes" else named
 
-    patch.setattr(transactions, "_concerned", leads_only)
+    patch.setattr(Keys, "concerned", leads_only)
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 

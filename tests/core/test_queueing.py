@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro_elastic.core.decisions.assignment import SHORT_SECONDS
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.queueing import SHORT_SECONDS
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -54,7 +54,7 @@ BEFORE: Sequence[Event] = [
     HomesAssigned(19, {0: ("a",)}),
     UnitAssigned(FIRST, attempt(0)),
 ]
-HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, behind=FIRST, second=True))]
+HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, queued_behind=FIRST, second_key=True))]
 
 
 def visit(config: int, token: int) -> Visit:
@@ -84,7 +84,8 @@ def tokens(now: State) -> tuple[int | None, int | None]:
 
 def test_a_unit_is_queued_behind_a_short_one_while_many_configs_are_free() -> None:
     (queued,) = given(state(BEFORE))
-    assert (queued.node, queued.behind, queued.second, queued.unit.config) == ("a", FIRST, True, "c1")
+    assert (queued.node, queued.unit.config) == ("a", "c1")
+    assert (queued.queued_behind, queued.second_key) == (FIRST, True)
     after = state([*BEFORE, UnitAssigned(QUEUED, queued)])
     assert tokens(after) == (FIRST, QUEUED)
     assert after.running("c1") == after.queued["a"]
@@ -94,7 +95,7 @@ def test_a_unit_is_queued_behind_a_short_one_while_many_configs_are_free() -> No
 def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
     after = state([*HISTORY, UnitCommitted(22, visit(0, FIRST))])
     (queued,) = given(after)
-    assert (queued.behind, queued.second) == (QUEUED, False)
+    assert (queued.queued_behind, queued.second_key) == (QUEUED, False)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +162,9 @@ def test_a_queued_unit_may_end_first(end: Event) -> None:
     "third",
     [
         attempt(2),
-        attempt(2, behind=FIRST),
-        attempt(2, behind=FIRST, second=True),
-        attempt(2, behind=QUEUED, second=True),
+        attempt(2, queued_behind=FIRST),
+        attempt(2, queued_behind=FIRST, second_key=True),
+        attempt(2, queued_behind=QUEUED, second_key=True),
     ],
     ids=["idle", "first key", "second key", "behind the queued one"],
 )
@@ -175,11 +176,11 @@ def test_a_node_gets_no_third_attempt(third: Attempt) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        attempt(1, behind=FIRST),
-        attempt(1, second=True),
-        attempt(1, behind=FIRST - 1, second=True),
-        attempt(1, behind=FIRST, second=True, strategy=Strategy("ddp", 2)),
-        attempt(0, behind=FIRST, second=True),
+        attempt(1, queued_behind=FIRST),
+        attempt(1, second_key=True),
+        attempt(1, queued_behind=FIRST - 1, second_key=True),
+        attempt(1, queued_behind=FIRST, second_key=True, strategy=Strategy("ddp", 2)),
+        attempt(0, queued_behind=FIRST, second_key=True),
     ],
     ids=["key in use", "behind nothing", "behind another", "ranks", "config in a unit"],
 )
@@ -192,7 +193,7 @@ def test_no_unit_is_queued_behind_one_that_is_over() -> None:
     """Its end may have been a failure, after which the node gets no more units."""
     over = state([*BEFORE, UnitCommitted(21, visit(0, FIRST))])
     with pytest.raises(IllegalEvent, match="exclusive access"):
-        fold(over, UnitAssigned(22, attempt(1, behind=FIRST, second=True)))
+        fold(over, UnitAssigned(22, attempt(1, queued_behind=FIRST, second_key=True)))
 
 
 def test_a_leaving_node_gives_up_its_queued_unit() -> None:

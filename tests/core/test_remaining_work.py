@@ -37,7 +37,7 @@ STATE = State(
     homes={0: ("a",), 1: ("b",), 2: ("a",)},
     timings={"c0": 10.0, "c1": 4.0, "c2": 6.0},
     speed_factors=PACES,
-    attempts={"a": Attempt(Unit("c0", 0, 2), "a", 1, 9, expected=10.0, since=100.0)},
+    attempts={"a": Attempt(Unit("c0", 0, 2), "a", 1, 9, expected=10.0, last_visit_ended=100.0)},
     usage=Usage(20, 200.0, began=90.0, until=103.0),
     revision=30,
 )
@@ -85,9 +85,9 @@ def test_the_remaining_work() -> None:
 @pytest.mark.parametrize(
     ("attempt", "still"),
     [
-        ({"since": 60.0}, 0.5),
-        ({"since": 104.0}, 10.0),
-        ({"since": None}, 0.5),
+        ({"last_visit_ended": 60.0}, 0.5),
+        ({"last_visit_ended": 104.0}, 10.0),
+        ({"last_visit_ended": None}, 0.5),
         ({"expected": None}, 7.0),
         ({"expected": 40.0}, 37.0),
     ],
@@ -99,7 +99,7 @@ def test_how_long_a_unit_still_takes(attempt: dict[str, float], still: float) ->
 
 
 def test_before_the_first_visit_all_units_have_just_begun() -> None:
-    new = replace(STATE.attempts["a"], since=None)
+    new = replace(STATE.attempts["a"], last_visit_ended=None)
     assert seen(replace(STATE, attempts={"a": new}, usage=Usage())).nodes["a"] == 10.0
 
 

@@ -7,9 +7,14 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.next_steps import NextStep, next_steps
-from cerebro_elastic.core.decisions.strategies import expected_seconds, infeasible, refusals
-from cerebro_elastic.core.history.profiles import Profiles, add_profile, refine
+from cerebro_elastic.core.decisions.next_steps import (
+    NextStep,
+    expected_seconds,
+    infeasible,
+    next_steps,
+    refusals,
+)
+from cerebro_elastic.core.history.estimates import Profiles, add_profile, refine
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigEnded, UnitAssigned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node

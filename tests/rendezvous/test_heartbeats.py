@@ -174,7 +174,7 @@ def test_a_rank_without_progress_is_reported_and_left_to_its_watchdog(scene: Sce
     stall = scene.look(10.0, alive=True)
     assert stall is not None
     assert "rank 0 makes no progress" in stall.why
-    assert stall.since == pytest.approx(scene.clock.wall() - 51.0, abs=1.0)
+    assert stall.began == pytest.approx(scene.clock.wall() - 51.0, abs=1.0)
     assert rank.poll() is None
 
 

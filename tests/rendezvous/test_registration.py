@@ -196,7 +196,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         state = ledger.state()
         (left,) = state.underway()
         assert left.unit.config == ("c1", "c")[to_blame]
-        assert not state.stands(left), "the leader withdraws it"
+        assert not state.may_report(left), "the leader withdraws it"
 
 
 def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:

@@ -31,7 +31,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import divergence
+from cerebro_elastic.simulation import redecide
 from cerebro_elastic.store.ledger.journal import read_journal
 
 pytestmark = pytest.mark.cluster
@@ -137,7 +137,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     assert all(visit.same for visit in replay(result, result.best.config))
     events = read_journal(folder.history)
     # Each leader decided as any other controller would have.
-    assert divergence(events, Auto(), make_search(result.recipe)) is None
+    assert redecide(events, Auto(), make_search(result.recipe)).explanation is None
     # A unit that was stopped part-way has two visits.
     assert sum(isinstance(e, UnitCommitted) and e.visit.whole for e in events) == 4 * 3 * EPOCHS
     back = [event for event in events[len(stopped) :] if isinstance(event, NodeReady)]

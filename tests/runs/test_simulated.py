@@ -13,15 +13,15 @@ from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.verify import redecide_run
+from cerebro_elastic.scheduling.longest_remaining import Randomized
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.scheduling.randomized import Randomized
-from cerebro_elastic.simulation import Redecision, divergence
+from cerebro_elastic.simulation import Redecision, redecide
 
 
 def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
     search = make_search(finished.recipe)
-    assert divergence(finished.events, Auto(), search) is None
-    assert divergence(finished.events, Randomized(), search) is not None
+    assert redecide(finished.events, Auto(), search).explanation is None
+    assert redecide(finished.events, Randomized(), search).explanation is not None
 
 
 def test_verify_makes_the_decisions_again(finished: RunResult) -> None:

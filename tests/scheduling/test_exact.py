@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Order, Unit
 from cerebro_elastic.scheduling import exact
 from cerebro_elastic.scheduling.exact import Exact
-from cerebro_elastic.simulation import divergence
+from cerebro_elastic.simulation import redecide
 from support.world import FixedSearch, World
 
 LEFT = RemainingWork(
@@ -169,5 +169,5 @@ def test_with_any_orders_a_run_ends_and_is_decided_again(seed: int) -> None:
     assert sum(isinstance(event, Ordered) for event in events) == 60
     begun, done = (sum(isinstance(e, kind) for e in events) for kind in (UnitAssigned, UnitCommitted))
     assert begun >= done > 5
-    assert divergence(events, Unasked(), FixedSearch(world.search.points)) is None
+    assert redecide(events, Unasked(), FixedSearch(world.search.points)).explanation is None
     assert world.finish("b", 60)

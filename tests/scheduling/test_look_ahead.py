@@ -15,11 +15,18 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling import look_ahead
-from cerebro_elastic.scheduling.live_state import give_owners, instance_of, present_state
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
+from cerebro_elastic.scheduling.look_ahead import (
+    Auto,
+    MonteCarlo,
+    Target,
+    VectorRearrangement,
+    give_owners,
+    instance_of,
+    present_state,
+)
 from cerebro_elastic.scheduling.openshop.rules import Longest
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
@@ -61,7 +68,7 @@ def test_looking_ahead_shortens_runs() -> None:
 def test_replicas_a_death_and_a_join(make: Callable[[], Policy]) -> None:
     plan = replace(PLAN, epochs=1, replicas=2, min_nodes=2)
     done = run(make, plan, spread=0.3, faults="kill n1 at 3 for 4\njoin n7 at 6")
-    assert divergence(done.events, make(), SEARCH) is None, "another controller decides the same"
+    assert redecide(done.events, make(), SEARCH).explanation is None, "another controller decides the same"
 
 
 @pytest.mark.parametrize("make", [Auto, MonteCarlo, Target, VectorRearrangement])

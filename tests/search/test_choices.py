@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.search.optunas import Space
-from cerebro_elastic.search.space import key, perturbed
+from cerebro_elastic.search.sampling import key, perturbed
 
 CHOICES: dict[str, list[Any]] = {
     "mappings": [{"b": 1, "a": {"d": 2, "c": 3}}, {"b": 2, "a": None}, {}],

@@ -9,7 +9,7 @@ import pytest
 from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
+from cerebro_elastic.search.halving import why_not_longer, why_not_more
 
 TASK = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
 SPACE = {"lr": {"uniform": [0.0, 1.0]}}

@@ -12,8 +12,8 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Search, SearchContext
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
-from cerebro_elastic.search.methods import grid, random
-from cerebro_elastic.search.space import misfit
+from cerebro_elastic.search.procedure import grid, random
+from cerebro_elastic.search.sampling import misfit
 
 
 def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search: Any) -> Recipe:

@@ -17,9 +17,9 @@ from cerebro_elastic.simulation import (
     Simulation,
     SyntheticMetrics,
     Times,
-    divergence,
     measured,
     read_faults,
+    redecide,
     simulate,
 )
 from support.world import FixedSearch
@@ -39,7 +39,7 @@ def run(plan: Plan, times: Times = SLOW, faults: str = "", hosts: Sequence[str] 
     assert check(done.events) == []
     assert done.state.outcome == "finished"
     assert len(visits(done)) == 6 * plan.epochs * plan.partitions
-    assert divergence(done.events, Auto(), SEARCH) is None
+    assert redecide(done.events, Auto(), SEARCH).explanation is None
     return done
 
 

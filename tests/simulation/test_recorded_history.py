@@ -11,7 +11,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.simulation import divergence
+from cerebro_elastic.simulation import redecide
 from cerebro_elastic.store.ledger.journal import chain_digest, read_lines
 from support.recorded_history import POLICY, RECORDS, SEARCH
 
@@ -27,6 +27,6 @@ def test_a_recorded_history_is_read_folded_and_decided_again(record: Path) -> No
         state = fold(state, line.event)
     events = [line.event for line in lines]
     assert check(events) == []
-    assert divergence(events, POLICY, SEARCH) is None
+    assert redecide(events, POLICY, SEARCH).explanation is None
     assert state.outcome is not None
     assert {config.status for config in state.configs.values()} <= {Status.FINISHED, Status.STOPPED}

@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.simulation import divergence, redecide
+from cerebro_elastic.simulation import redecide
 from support.world import RestlessSearch, World
 
 POLICY = LongestRemaining()
@@ -69,7 +69,7 @@ def test_two_nodes_may_fail_within_one_look_of_the_leader() -> None:
     look(world, 1)
     fails(world, "c")
     look(world)
-    assert divergence(world.trace(), POLICY, world.search) is None
+    assert redecide(world.trace(), POLICY, world.search).explanation is None
 
 
 def test_a_save_may_end_before_the_leader_gives_its_node_the_next_unit() -> None:
@@ -129,7 +129,7 @@ def test_each_machine_of_a_run_has_a_record_that_is_explained(seed: int) -> None
     world, joined = eventful(seed)
     for at in (0, *joined):
         record = record_of(world.events, at) if at else world.events
-        assert divergence(record, POLICY, world.search) is None, at
+        assert redecide(record, POLICY, world.search).explanation is None, at
 
 
 def forged(events: Sequence[Event]) -> Iterator[list[Event]]:

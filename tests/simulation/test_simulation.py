@@ -40,7 +40,6 @@ from cerebro_elastic.simulation import (
     Simulation,
     SyntheticMetrics,
     Times,
-    divergence,
     measured,
     read_faults,
     redecide,
@@ -67,7 +66,7 @@ def run(
     disturbances = read_faults(faults, [node.name for node in nodes])
     done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=disturbances, spread=spread)
     assert check(done.events) == []
-    assert divergence(done.events, LongestRemaining(), search) is None
+    assert redecide(done.events, LongestRemaining(), search).explanation is None
     return done
 
 
@@ -293,6 +292,17 @@ def test_strategies_are_profiled_and_gangs_formed() -> None:
     assert {v.seconds for v in pairs} == {5.0}
 
 
+def test_a_gang_that_failed_is_tried_again_on_its_nodes_if_no_others_are_of_their_kind() -> None:
+    nodes = [Node(f"node-{i}", f"host-{i}", ranks=ranks) for i, ranks in enumerate([1, 2, 1])]
+    plan = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), min_nodes=3)
+    done = run(plan, nodes=nodes, faults="crash node-0 at 3")
+    assert {e.attempt.nodes for e in done.events if isinstance(e, UnitAssigned)} <= {
+        ("node-0", "node-2"),
+        ("node-2", "node-0"),
+    }
+    assert done.state.outcome == "finished"
+
+
 def test_where_configs_fill_the_nodes_gangs_are_not_even_profiled() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
@@ -331,11 +341,13 @@ def test_measured_times_forecast_the_same_run() -> None:
 
 def test_another_search_or_policy_is_found_out() -> None:
     done = run()
-    assert "ConfigCreated" in str(divergence(done.events, LongestRemaining(), FixedSearch([{"lr": 0.7}])))
-    assert "UnitAssigned" in str(divergence(done.events, _Contrary(), SIX))
+    assert "ConfigCreated" in str(
+        redecide(done.events, LongestRemaining(), FixedSearch([{"lr": 0.7}])).explanation
+    )
+    assert "UnitAssigned" in str(redecide(done.events, _Contrary(), SIX).explanation)
     contrary = simulate(PLAN, NODES, _Contrary(), SIX, Times(), SyntheticMetrics({}, 8)).events
-    assert divergence(contrary, _Contrary(), SIX) is None
-    assert "UnitAssigned" in str(divergence(contrary, LongestRemaining(), SIX))
+    assert redecide(contrary, _Contrary(), SIX).explanation is None
+    assert "UnitAssigned" in str(redecide(contrary, LongestRemaining(), SIX).explanation)
 
 
 def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
@@ -354,17 +366,17 @@ def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
     joined = NodeJoined(0, NODES[2])
     events = [replace(e, revision=number) for number, e in enumerate([*before, joined, *decision], 1)]
     first, homes = len(before), len(events) - 1
-    assert divergence(events, LongestRemaining(), SIX) is None, "the state of the decision is there"
+    assert redecide(events, LongestRemaining(), SIX).explanation is None, "the state of the decision is there"
     for at in range(first, homes + 1):
         late = beginning_late(events, at)
-        assert divergence(late, LongestRemaining(), SIX) is None, at
+        assert redecide(late, LongestRemaining(), SIX).explanation is None, at
         again = redecide(late, LongestRemaining(), SIX)
         assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
     # The next leader decides on what it has read.
     led = beginning_late(events, first)
     leads = [led[0], LeaderChanged(0, "another"), *led[1:]]
     leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]
-    assert "HomesAssigned" in str(divergence(leads, LongestRemaining(), SIX))
+    assert "HomesAssigned" in str(redecide(leads, LongestRemaining(), SIX).explanation)
 
 
 @pytest.mark.parametrize("read", [0, -1])
@@ -376,7 +388,7 @@ def test_an_assignment_says_what_its_leader_had_read(read: int) -> None:
         UnitAssigned(e.revision, replace(e.attempt, record=head)) if isinstance(e, UnitAssigned) else e
         for e in contrary[: at + 2]
     ]
-    found = divergence(beginning_late(noted, at), LongestRemaining(), SIX)
+    found = redecide(beginning_late(noted, at), LongestRemaining(), SIX).explanation
     assert (found is None) == (read < 0)
 
 

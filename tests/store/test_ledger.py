@@ -469,11 +469,11 @@ def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
     first, other = stage.assigned(), stage.ledger.config("c1")
     assert other is not None
     config = (Unit("c1", 0, 1), "n", stage.node.registration, other.revision)
-    behind = Attempt(*config, behind=first.token, second=True)
+    behind = Attempt(*config, queued_behind=first.token, second_key=True)
     with stage.unchanged():
-        assert stage.leader.assign(replace(behind, second=False)) is None, "that key is in use"
-        assert stage.leader.assign(replace(behind, behind=first.token - 1)) is None, "that is over"
-        assert stage.leader.assign(replace(behind, behind=0)) is None, "the node is not idle"
+        assert stage.leader.assign(replace(behind, second_key=False)) is None, "that key is in use"
+        assert stage.leader.assign(replace(behind, queued_behind=first.token - 1)) is None, "that is over"
+        assert stage.leader.assign(replace(behind, queued_behind=0)) is None, "the node is not idle"
     token = stage.leader.assign(behind)
     assert token is not None
     queued = replace(behind, token=token)

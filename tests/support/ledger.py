@@ -69,12 +69,12 @@ class Leader(LeaderLedger):
         begun = (unit.epoch, visited)
         config = Config(unit.config, {}, Status.LIVE, *begun, partial_unit=partial_unit)
         another = replace(unit, config="another")
-        ahead = Attempt(another, lead, 0, 0, token=attempt.behind, second=not attempt.second)
+        ahead = Attempt(another, lead, 0, 0, token=attempt.queued_behind, second_key=not attempt.second_key)
         state = State(
             plan=Plan("", MANY, MANY, MANY, strategies=(attempt.strategy,)),
             configs={unit.config: replace(config, revision=attempt.config_revision)},
             nodes={m.node: Node(m.node, "", registration=m.registration) for m in attempt.members},
-            attempts={lead: ahead} if attempt.behind else {},
+            attempts={lead: ahead} if attempt.queued_behind else {},
             saving=self._saving(*attempt.nodes),
         )
         return self.write(state, UnitAssigned(0, attempt))

@@ -10,7 +10,7 @@ import numpy as np
 
 from cerebro_elastic.scheduling.openshop.checks import Array
 from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.joint_problem.schedule import JointSchedule
+from cerebro_elastic.scheduling.openshop.joint_problem import JointSchedule
 from cerebro_elastic.scheduling.openshop.planner import Schedule
 
 

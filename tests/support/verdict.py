@@ -137,7 +137,7 @@ def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
     committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
     trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
     unsaved = Counter(node for token, node in trained.items() if token not in committed)
-    behind = {e.revision: e.attempt.behind for e in events if isinstance(e, UnitAssigned)}
+    behind = {e.revision: e.attempt.queued_behind for e in events if isinstance(e, UnitAssigned)}
     for node, units in wasted(cluster, events).items():
         # Of one that was queued the one ahead may have been saved behind it, and was lost with it.
         single = sum(behind.get(token) not in units for token in units)

@@ -200,8 +200,8 @@ class Scene:
             *(unit, "n", self.node.registration, config.revision, config.head),
             skip=skipped(config),
             strategy=strategy,
-            behind=behind,
-            second=behind > 0,
+            queued_behind=behind,
+            second_key=behind > 0,
         )
         token = self.leader.assign(attempt)
         assert token is not None

@@ -49,8 +49,8 @@ class Run:
         config = self.ledger.config(config_id)
         assert config is not None
         registration = self.nodes[node].registration
-        attempt = Attempt(Unit(config_id, 0, 0), node, registration, config.revision, behind=behind)
-        attempt = replace(attempt, second=second)
+        attempt = Attempt(Unit(config_id, 0, 0), node, registration, config.revision, queued_behind=behind)
+        attempt = replace(attempt, second_key=second)
         token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)

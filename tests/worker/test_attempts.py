@@ -26,7 +26,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
-from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.store.ledger.worker import Meetings
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
-from cerebro_elastic.core.decisions.membership import quarantines, used_nodes, waiting
+from cerebro_elastic.core.decisions.moment import Moment
+from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.strategies import chooses, counts, infeasible
+from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
 from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -26,6 +26,7 @@ from cerebro_elastic.core.model.events import (
     ConfigResumed,
     Event,
     HomesAssigned,
+    NodeQuarantined,
     RunEnded,
     UnitWithdrawn,
 )
@@ -40,9 +41,15 @@ from cerebro_elastic.core.model.interfaces import (
 )
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.state import Point, State, Streak
 from cerebro_elastic.system.words import counted
 
+IN_A_ROW = 3
+"""Failures in a row, of more than one config, after which a node is quarantined."""
+COOLDOWN = 60.0
+"""Seconds of the first quarantine; each further failure doubles them."""
+LONGEST_COOLDOWN = 3600.0
+"""Seconds of the longest quarantine."""
 WORTH_MOVING = 0.75
 """Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""
 
@@ -56,38 +63,67 @@ def decide(state: State, policy: Policy, search: Search) -> list[Event]:
     plan = state.plan
     if plan is None or state.outcome is not None:
         return []
+    moment = Moment(state, plan)
     repairs: list[Event] = [
         *withdrawals(state),
-        *failures(state, plan),
+        *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or searches(state, plan, search)),
-        *home_changes(state, plan),
+        *(list(continuations(state)) or searches(moment, search)),
+        *home_changes(moment),
     ]
     if repairs:
         return repairs
     if not any(c.status is Status.LIVE for c in state.configs.values()):
         return [RunEnded(0, "finished")]
-    return list(assignments(state, plan, policy))
+    return list(assignments(moment, policy))
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
     """Assignments whose node or config is gone."""
     for attempt in state.underway():
-        if not state.stands(attempt):
+        if not state.may_report(attempt):
             yield UnitWithdrawn(0, attempt.node, attempt.token)
 
 
-def failures(state: State, plan: Plan) -> Iterator[ConfigEnded]:
+def failures(moment: Moment) -> Iterator[ConfigEnded]:
     """Configs to fail: a unit was tried often enough, or another try would be in vain, or no strategy is
     feasible."""
-    hardware = {node.hardware for node in used_nodes(state, plan)}
-    busy = {attempt.unit.config for attempt in state.underway()}
+    state, plan = moment.state, moment.plan
+    hardware = {node.hardware for node in moment.nodes.values()}
     may_fail = chooses(plan)
     for config in state.configs.values():
-        if (config.failures or may_fail) and config.status is Status.LIVE and config.id not in busy:
+        if (config.failures or may_fail) and config.status is Status.LIVE and config.id not in moment.busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield ConfigEnded(0, config.id, Status.FAILED, reason)
+
+
+def quarantines(state: State) -> Iterator[NodeQuarantined]:
+    """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
+    is considered when it is idle."""
+    for name, streak in state.streaks.items():
+        idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
+        if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
+            yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(streak))
+
+
+def _too_many(state: State, name: str, streak: Streak) -> bool:
+    """Whether the streak is long enough. After a quarantine in the same streak one more failure suffices. If
+    only one config fails on the node, the config is to blame, unless the kind of failure is the node's."""
+    against = failures_against(state, name)
+    of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
+    return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
+
+
+def _why(streak: Streak) -> str:
+    times = "once" if streak.failures == 1 else f"{streak.failures} times in a row"
+    return f"units failed on it {times}, at last with {streak.kind.value}: {streak.story}"
+
+
+def _cooldown(streak: Streak) -> float:
+    """Seconds: doubled with each failure after the first that could quarantine the node."""
+    further = max(0, streak.failures - (1 if streak.kind.lasting else IN_A_ROW))
+    return float(min(COOLDOWN * 2 ** min(further, 10), LONGEST_COOLDOWN))
 
 
 def continuations(state: State) -> Iterator[ConfigResumed]:
@@ -101,11 +137,11 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
                 yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
 
 
-def home_changes(state: State, plan: Plan) -> Iterator[HomesAssigned]:
+def home_changes(moment: Moment) -> Iterator[HomesAssigned]:
     """New homes for partitions, if some are on a node that is not in use, if a new node should get some, or
     if the nodes' speeds make it worthwhile."""
-    nodes = _hosting(state, plan)
-    if not nodes or waiting(state, plan):
+    state, plan, nodes = moment.state, moment.plan, _hosting(moment)
+    if not nodes or moment.waits_for_nodes:
         return
     factors = speed_factors(state, (node.name for node in nodes))
     before = set(_count(state.homes))
@@ -132,10 +168,10 @@ def _may_be_worthwhile(homes: Homes, factors: Mapping[str, float]) -> bool:
     return ideal * (1 - 1e-9) <= WORTH_MOVING * _longest(homes, factors)
 
 
-def _hosting(state: State, plan: Plan) -> list[Node]:
+def _hosting(moment: Moment) -> list[Node]:
     """The nodes that may be homes. A new node gets partitions only when it is ready, as their units would
     wait for it until then."""
-    nodes, homes = used_nodes(state, plan), _count(state.homes)
+    nodes, homes = list(moment.nodes.values()), _count(moment.state.homes)
     return [node for node in nodes if not node.starting or node.name in homes] or nodes
 
 
@@ -173,16 +209,20 @@ def _count(homes: Homes) -> Counter[str]:
 
 def observe(state: State, plan: Plan) -> SearchContext:
     """The run as a search sees it."""
-    busy = {attempt.unit.config for attempt in state.underway()}
+    return _observe(Moment(state, plan))
+
+
+def _observe(moment: Moment) -> SearchContext:
+    state, plan = moment.state, moment.plan
     seen = (
-        (config, (state.curves.get(config.id, ()), config.id not in busy))
+        (config, (state.curves.get(config.id, ()), config.id not in moment.busy))
         for config in in_order(state.configs.values())
     )
     return SearchContext(
         configs=list(_view(plan, seen).values()),
         partitions=plan.partitions,
         epochs=plan.epochs,
-        nodes=max(len(used_nodes(state, plan)), plan.min_nodes),
+        nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
     )
 
@@ -204,11 +244,9 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
     )
 
 
-def searches(
-    state: State, plan: Plan, search: Search
-) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
+def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
     """What the search wants."""
-    context = observe(state, plan)
+    context = _observe(moment)
     decisions = search.decide(context)
     for decision in decisions:
         match decision:
@@ -218,8 +256,8 @@ def searches(
                 yield ConfigResumed(0, config, reason)
     proposals = () if decisions else search.propose(context)
     if proposals:
-        for name, proposal in zip(fresh_names(state.configs), proposals, strict=False):
-            yield ConfigCreated(0, _new(state, plan, name, proposal))
+        for name, proposal in zip(fresh_names(moment.state.configs), proposals, strict=False):
+            yield ConfigCreated(0, _new(moment.state, moment.plan, name, proposal))
 
 
 def _new(state: State, plan: Plan, name: str, proposal: Proposal) -> Config:

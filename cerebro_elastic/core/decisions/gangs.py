@@ -1,4 +1,4 @@
-"""Which nodes form a gang, and for which config are idle nodes held back?
+"""Which nodes form a gang, for which config are idle nodes held back, and what does an idle config wait for?
 
 A gang consists of nodes of one kind: the same hardware and number of ranks. They are on the lead's host if
 that has enough of them. Nodes on which the unit has failed take part only if too few others exist.
@@ -19,12 +19,28 @@ token of its attempt.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from cerebro_elastic.core.decisions.next_steps import kind_of
-from cerebro_elastic.core.decisions.placements import Placement, Placements
+from cerebro_elastic.core.decisions.moment import Moment
+from cerebro_elastic.core.decisions.next_steps import kind_of, refusals
+from cerebro_elastic.core.decisions.placements import Placement
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a config waits for."""
+
+    nodes: tuple[str, ...] = ()
+    """The nodes of its gang, which must be idle together."""
+    lacks: str | None = None
+    """What no node offers, in words; ``None`` if nodes exist that can train it."""
 
 
 def companions(
@@ -36,24 +52,23 @@ def companions(
     return companion_nodes if all(node.name in idle for node in companion_nodes) else None
 
 
-def overdue(state: State, placements: Placements, nodes: int) -> str | None:
-    """The config for which idle nodes are held back, if any; ``nodes`` is the number of nodes in use."""
-    needs = {name: options.most_nodes for name, options in placements.items() if options.most_nodes}
+def overdue(moment: Moment) -> str | None:
+    """The config for which idle nodes are held back, if any."""
+    needs = {name: options.most_nodes for name, options in moment.placements.items() if options.most_nodes}
     if all(need == 1 for need in needs.values()):
         return None
-    running = {attempt.unit.config: attempt.token for attempt in state.underway()}
-    gone_on = {name: max(state.configs[name].revision, running.get(name, 0)) for name in needs}
+    busy, configs = moment.busy, moment.state.configs
+    gone_on = {name: max(configs[name].revision, busy[name].token if name in busy else 0) for name in needs}
     longest_waiting: dict[int, tuple[int, str]] = {}
     for name, need in needs.items():
-        if need > 1 and name not in running:
-            longest_waiting[need] = min(
-                longest_waiting.get(need, (gone_on[name], name)), (gone_on[name], name)
-            )
+        if need > 1 and name not in busy:
+            waiting = gone_on[name], name
+            longest_waiting[need] = min(longest_waiting.get(need, waiting), waiting)
     passed_over = []
-    for need, (since, name) in longest_waiting.items():
+    for need, (last, name) in longest_waiting.items():
         rivals = [at for other, at in gone_on.items() if needs[other] < need]
-        if rivals and sum(at > since for at in rivals) >= min(len(rivals), nodes):
-            passed_over.append((since, name))
+        if rivals and sum(at > last for at in rivals) >= min(len(rivals), len(moment.nodes)):
+            passed_over.append((last, name))
     return min(passed_over)[1] if passed_over else None
 
 
@@ -81,3 +96,50 @@ def _companions(placement: Placement, nodes: Mapping[str, Node], idle: Collectio
     rest = [node for node in pool if node.name != lead.name]
     rest.sort(key=lambda node: (node.name not in idle, node.host != lead.host, node.host, node.name))
     return tuple(rest[: size - 1])
+
+
+def waits(state: State, plan: Plan) -> dict[str, Wait]:
+    """By live config that is in no attempt, once the run has its least number of nodes."""
+    moment = Moment(state, plan)
+    if all(strategy.ranks == 1 for strategy in plan.strategies) or moment.waits_for_nodes:
+        return {}
+    nodes = moment.nodes
+    idle = [name for name in nodes if name not in state.attempts]
+    waits_by_config = {}
+    for name, options in moment.placements.items():
+        config = state.configs[name]
+        if config.status is not Status.LIVE or name in moment.busy:
+            continue
+        if not options.placements:
+            waits_by_config[name] = Wait(lacks=_lack(config, nodes, state, plan))
+        elif all(placement.strategy.nodes > 1 for placement in options.placements):
+            gang = nearest(options.placements, nodes, idle)
+            waits_by_config[name] = Wait(tuple(node.name for node in gang))
+    return waits_by_config
+
+
+def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -> str:
+    """What the least demanding possible strategy takes, and which nodes exist."""
+    kinds = {node.hardware for node in nodes.values()}
+    refused = [refusals(config, kind, state.profiles, plan) for kind in kinds]
+    possible = [c for c in plan.strategies if not refused or any(c not in reasons for reasons in refused)]
+    least = min(possible or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
+    node_counts = Counter(map(kind_of, nodes.values()))
+    counts = (
+        ", ".join(f"{count} {_kind_label(*kind)}" for kind, count in sorted(node_counts.items())) or "none"
+    )
+    return f"{least} takes {_nodes(least)}; there are: {counts}"
+
+
+def _nodes(strategy: Strategy) -> str:
+    ranks_per_node = -(-strategy.ranks // strategy.nodes)
+    ranks = f"{ranks_per_node} rank{'' if ranks_per_node == 1 else 's'}"
+    return (
+        f"a node of {ranks}"
+        if strategy.nodes == 1
+        else f"{strategy.nodes} nodes of one kind with {ranks} each"
+    )
+
+
+def _kind_label(hardware: str, ranks: int) -> str:
+    return f"{hardware} of {ranks} rank{'' if ranks == 1 else 's'}"

@@ -1,89 +1,131 @@
-"""The moment at which units are to be assigned: the state, and what decisions derive from it."""
+"""The moment at which is decided: the state, and what decisions derive from it.
+
+Of the registered nodes those get units that are not leaving, stalled or quarantined; at most as many as the
+run uses.
+
+What is left of the run is for policies that play it forward. The core has no clock, and a unit under way does
+not report how far it is. But visits state when they ended. So an attempt counts as begun when the last visit
+before it ended (``Attempt.last_visit_ended``), and "now" is the end of the last visit of all. (Half of the
+expected seconds would be simpler, but loses much of what looking ahead gains.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from math import inf
+from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.placements import Placements, placements
-from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factors
+from cerebro_elastic.core.history.derived import batches_at_hand, cached_partitions
+from cerebro_elastic.core.history.estimates import (
+    all_unit_seconds,
+    begun_at,
+    fetch_seconds,
+    speed_factor,
+    speed_factors,
+    unit_seconds,
+)
 from cerebro_elastic.core.history.progress import units_left
-from cerebro_elastic.core.history.tallies import batches_at_hand, cached_partitions
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Order
+
+LEAST = 0.05
+"""The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
+not ended."""
 
 
-@dataclass(frozen=True, slots=True)
+def used_nodes(state: State, plan: Plan) -> list[Node]:
+    """The nodes that get units: those longest registered since the run was last extended, at most
+    ``plan.max_nodes``.
+
+    A draining or stalled node gets none. A quarantined node gets units only if no other node is left, and if
+    the fault may lie elsewhere (a full disk is the node's own fault).
+    """
+    nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
+    staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
+    trusted = [n for n in staying if n.name not in state.quarantined]
+    return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
+
+
+def _in_trouble(state: State, node: Node) -> bool:
+    streak = state.streaks.get(node.name)
+    return node.name in state.quarantined and streak is not None and streak.kind.of_node
+
+
 class Moment:
-    """A state in which units are to be assigned. Fields without a description are those of
-    ``SchedulingContext``."""
+    """A state in which is decided. Each part is derived when it is first used."""
 
-    state: State
-    plan: Plan
-    nodes: Mapping[str, Node]
-    """The nodes in use."""
-    next_steps: Mapping[str, NextSteps]
-    """By config: what it does next on each kind of node."""
-    placements: Placements
-    """What each config may do next, and where."""
-    cached: Mapping[str, Collection[int]]
-    """By node: the partitions in its cache."""
-    batches: Mapping[str, Collection[tuple[int, int]]]
-    seconds: Mapping[str, float]
-    """By config: the seconds of its unit on a node of factor 1."""
-    speed_factors: Mapping[str, float]
-    """By node: its speed factor."""
-    remaining: Mapping[str, float]
-
-
-def moment_of(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Moment:
-    """The moment of ``state``, with ``nodes`` in use."""
-    steps, seconds = next_steps(state, plan, nodes), all_unit_seconds(state)
-    units = _units_left(plan, ((config, None) for config in state.configs.values()))
-    return Moment(
-        state,
-        plan,
-        nodes,
-        steps,
-        placements(state, plan, nodes, steps),
-        cached=cached_partitions(nodes.values()),
-        batches=batches_at_hand(nodes.values(), state.batches) if plan.prefers_made else {},
-        seconds=seconds,
-        speed_factors=speed_factors(state, nodes),
-        remaining={name: left * seconds[name] for name, left in units.items()},
-    )
-
-
-@PerConfig
-def _units_left(plan: Plan, config: Config, _own: None) -> int:
-    return units_left(config, plan)
-
-
-class NodeLoads(Mapping[str, float]):
-    """Each node's expected seconds, if the nodes that may lead a unit share such units by their speeds. It is
-    computed for a policy that looks at it: most moments have one idle node."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def __getitem__(self, node: str) -> float:
-        return self._seconds[node]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._moment.nodes)
-
-    def __len__(self) -> int:
-        return len(self._moment.nodes)
+    def __init__(self, state: State, plan: Plan) -> None:
+        self.state = state
+        self.plan = plan
 
     @cached_property
-    def _seconds(self) -> dict[str, float]:
-        moment = self._moment
-        state, plan, factors = moment.state, moment.plan, moment.speed_factors
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes in use."""
+        return {node.name: node for node in used_nodes(self.state, self.plan)}
+
+    @cached_property
+    def busy(self) -> Mapping[str, Attempt]:
+        """By config that is in an attempt: the attempt."""
+        return {attempt.unit.config: attempt for attempt in self.state.underway()}
+
+    @cached_property
+    def waits_for_nodes(self) -> bool:
+        """Whether the run still waits for ``plan.min_nodes``: before its first unit it may, afterwards
+        never."""
+        state, configs = self.state, self.state.configs.values()
+        begun = self.busy or state.profiles or any(c.head is not None or c.failures for c in configs)
+        return not begun and sum(n.drain is None for n in state.nodes.values()) < self.plan.min_nodes
+
+    @cached_property
+    def next_steps(self) -> Mapping[str, NextSteps]:
+        """By config: what it does next on each kind of node."""
+        return next_steps(self.state, self.plan, self.nodes)
+
+    @cached_property
+    def placements(self) -> Placements:
+        """What each config may do next, and where."""
+        return placements(self.state, self.plan, self.nodes, self.next_steps)
+
+    @cached_property
+    def cached(self) -> Mapping[str, Collection[int]]:
+        """By node: the partitions in its cache."""
+        return cached_partitions(self.nodes.values())
+
+    @cached_property
+    def batches(self) -> Mapping[str, Collection[tuple[int, int]]]:
+        """As in ``SchedulingContext``."""
+        return batches_at_hand(self.nodes.values(), self.state.batches) if self.plan.prefers_made else {}
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """By config: the seconds of its unit on a node of factor 1."""
+        return all_unit_seconds(self.state)
+
+    @cached_property
+    def speed_factors(self) -> Mapping[str, float]:
+        """By node: its speed factor."""
+        return speed_factors(self.state, self.nodes)
+
+    @cached_property
+    def remaining(self) -> Mapping[str, float]:
+        """As in ``SchedulingContext``."""
+        units = _units_left(self.plan, ((config, None) for config in self.state.configs.values()))
+        return {name: left * self.seconds[name] for name, left in units.items()}
+
+    @cached_property
+    def loads(self) -> Mapping[str, float]:
+        """By node: its expected seconds, if the nodes that may lead a unit share such units by their
+        speeds."""
+        state, plan, factors = self.state, self.plan, self.speed_factors
         seconds = dict.fromkeys(factors, 0.0)
 
         def share_work(names: Sequence[str], work: float) -> None:
@@ -91,12 +133,122 @@ class NodeLoads(Mapping[str, float]):
             for name in names:
                 seconds[name] += node_work
 
-        for config, options in moment.placements.items():
+        for config, options in self.placements.items():
             for names in filter(None, options.leads):  # no node can lead a gang that lacks nodes
-                share_work(names, moment.seconds[config])
+                share_work(names, self.seconds[config])
         live = [config for config in state.configs.values() if config.status is Status.LIVE]
-        later = sum((plan.epochs - config.epoch - 1) * moment.seconds[config.id] for config in live)
+        later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in live)
         for homes in state.homes.values():
             if present := [name for name in homes if name in seconds]:
                 share_work(present, later)
         return seconds
+
+    def remaining_work(self, freed: str | None = None) -> RemainingWork | None:
+        """What is left of the run on these nodes; ``None`` if that is more than training units of one node
+        each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
+        state, plan, nodes, busy = self.state, self.plan, self.nodes, self.busy
+        holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
+        plain = all(options.plain for options in self.placements.values())
+        if plan.evaluations or not plain or not all(holders):
+            return None
+        live = [config for config in state.configs.values() if config.status is Status.LIVE]
+        longest = max(state.timings.values(), default=None)
+        seconds = {
+            # One that was not measured may be the tail of the run, and must begin early.
+            config.id: self.seconds[config.id] if longest is None or _measured(state, config.id) else longest
+            for config in live
+        }
+        factors = self.speed_factors.values()
+        return RemainingWork(
+            nodes={name: 0.0 if name == freed else _until_free(state, name) for name in nodes},
+            configs={name: _seconds_left(state, busy[name]) if name in busy else 0.0 for name in seconds},
+            seconds={name: [unit * factor for factor in factors] for name, unit in seconds.items()},
+            undone=_undone_partitions(plan, ((config, busy.get(config.id)) for config in live)),
+            later={config.id: plan.epochs - config.epoch - 1 for config in live},
+            holders=holders,
+            fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
+            cached=self.cached if plan.on_demand else {},
+            epochs={config.id: config.epoch for config in live},
+            order=state.order,
+            guessed=[config.id for config in live if not _measured(state, config.id)],
+            progress=plan.progress,
+        )
+
+
+class NodeLoads(Mapping[str, float]):
+    """``Moment.loads``, computed for a policy that looks at them: most moments have one idle node."""
+
+    def __init__(self, moment: Moment) -> None:
+        self._moment = moment
+
+    def __getitem__(self, node: str) -> float:
+        return self._moment.loads[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._moment.nodes)
+
+    def __len__(self) -> int:
+        return len(self._moment.nodes)
+
+
+@PerConfig
+def _units_left(plan: Plan, config: Config, _own: None) -> int:
+    return units_left(config, plan)
+
+
+def _measured(state: State, config: str) -> bool:
+    return config in state.timings or config in state.profiles
+
+
+@PerConfig
+def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> list[int]:
+    done = {*config.visited, *([attempt.unit.partition] if attempt is not None else [])}
+    return [j for j in range(plan.partitions) if j not in done]
+
+
+def _until_free(state: State, node: str) -> float:
+    last = state.queued.get(node) or state.attempts.get(node)
+    return 0.0 if last is None else _seconds_left(state, last)
+
+
+def _seconds_left(state: State, attempt: Attempt) -> float:
+    """The seconds until the attempt is expected to end. One that is being saved is almost over; one that is
+    queued begins when its node is free."""
+    expected = attempt.expected
+    if expected is None:
+        expected = unit_seconds(state, attempt.unit.config) * speed_factor(state, attempt.node)
+    if attempt.trained:
+        return LEAST * expected
+    if state.is_queued(attempt):
+        return _seconds_left(state, state.attempts[attempt.node]) + expected
+    begun = begun_at(state, attempt)
+    elapsed = 0.0 if begun is None else state.usage.until - begun
+    return max(expected - max(elapsed, 0.0), LEAST * expected)
+
+
+class Questions:
+    """The questions to a policy's solver: what is asked when, and what an answer means."""
+
+    def __init__(self, policy: Planner, seed: int) -> None:
+        self._policy, self._seed = policy, seed
+        self._asked_at: RemainingWork | None = None
+        self._question: Mapping[str, Any] = {}
+
+    def due(self, state: State) -> Mapping[str, Any] | None:
+        """The question to ask in ``state``; ``None``: there is none, nothing runs, or what is left cannot be
+        forecast."""
+        plan = state.plan
+        if plan is None or state.outcome is not None or not state.attempts or not state.homes:
+            return None
+        left = Moment(state, plan).remaining_work()
+        if left is None or not self._policy.due(self._asked_at, left):
+            return None
+        self._asked_at = left
+        question = self._policy.question(left, self._seed)
+        self._question = question or {}
+        return question
+
+    def order(self, answer: Any) -> Order:
+        """The order in the answer to the last question."""
+        assert self._asked_at is not None
+        return self._policy.order(self._asked_at, self._question, answer)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
-from cerebro_elastic.core.decisions.gang_sizes import NodeKind
 from cerebro_elastic.core.decisions.homes import Homes
-from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, kind_of
+from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, NodeKind, counts, kind_of
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.strategies import counts
 from cerebro_elastic.core.history.estimates import fetch_seconds
 from cerebro_elastic.core.history.progress import is_next, next_units
 from cerebro_elastic.core.model.configs import Config

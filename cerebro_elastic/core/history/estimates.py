@@ -3,7 +3,8 @@
 A unit's seconds are modelled as a product: the config's seconds (``State.timings``) times the factor of its
 node (``State.speed_factors``). Both are learned from the same visits, each from what the other leaves
 unexplained, so that a slow node does not make a config look large, nor a large config its node slow. Only
-ratios between nodes matter: a scale common to all cancels out.
+ratios between nodes matter: a scale common to all cancels out. Where a plan has several strategies, profiles
+say what is known of each, refined by every visit since.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
-from cerebro_elastic.core.model.attempts import Attempt, Visit
-from cerebro_elastic.core.model.state import SpeedFactor, State
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
+
+Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
+"""By config: what is known of the strategies that were profiled."""
 
 KNOWN = 3
 """The number of visits after which a node's factor is used."""
@@ -34,7 +40,7 @@ _SLACK = 0.5
 def begun_at(state: State, attempt: Attempt) -> float | None:
     """When the attempt was begun, as far as visits say: when the run's last visit before its assignment ended
     or, if it was queued, its node's last visit; wall-clock seconds. ``None`` before the first visit."""
-    at = state.usage.began if attempt.since is None else attempt.since
+    at = state.usage.began if attempt.last_visit_ended is None else attempt.last_visit_ended
     node = state.usage.nodes.get(attempt.node)
     return at if at is None or node is None else max(at, node.until)
 
@@ -121,6 +127,43 @@ def all_unit_seconds(state: State) -> dict[str, float]:
         return {config: state.timings.get(config, mean) for config in state.configs}
     measured = {config: _measured(state, config) for config in state.configs}
     return {config: mean if seconds is None else seconds for config, seconds in measured.items()}
+
+
+def estimates_of(config: Config, state: State) -> list[Estimate]:
+    """What is known of the strategies for a config: from its own profiles, and for strategies that it has not
+    profiled, from its nearest ancestor that found them feasible."""
+    estimates = {(e.strategy, e.hardware): e for e in state.profiles.get(config.id, ())}
+    while config.parent is not None and config.parent.config in state.configs:
+        config = state.configs[config.parent.config]
+        for estimate in state.profiles.get(config.id, ()):
+            if estimate.refusal is None:
+                estimates.setdefault((estimate.strategy, estimate.hardware), estimate)
+    return list(estimates.values())
+
+
+def add_profile(profiles: Profiles, profile: ProfileResult) -> Profiles:
+    """``profiles`` after one more result."""
+    estimate = Estimate(profile.strategy, profile.hardware, profile.seconds, profile.bytes, profile.refusal)
+    others = [e for e in profiles.get(profile.unit.config, ()) if not _same(e, profile)]
+    return {**profiles, profile.unit.config: (*others, estimate)}
+
+
+def refine(profiles: Profiles, visit: Visit) -> Profiles:
+    """``profiles`` after a visit, which counts as much as all that was known of its strategy before. Only
+    whole training units count."""
+    config = visit.unit.config
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in profiles:
+        return profiles
+    return {**profiles, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in profiles[config])}
+
+
+def _refine(estimate: Estimate, visit: Visit) -> Estimate:
+    seconds = (estimate.seconds + visit.seconds) / 2
+    return replace(estimate, seconds=seconds, units=estimate.units + 1)
+
+
+def _same(estimate: Estimate, other: ProfileResult | Visit) -> bool:
+    return (estimate.strategy, estimate.hardware) == (other.strategy, other.hardware)
 
 
 def fits(rest: float, save: float, left: float) -> bool:

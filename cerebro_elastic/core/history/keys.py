@@ -7,7 +7,7 @@ transactions, the reading of a snapshot, what counts as foreign, and what the le
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
@@ -39,55 +39,27 @@ _SECOND = "/second"
 """The end of a node's second key for assignments. (The name of a node has no slash.)"""
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
-    """The names of one run's keys. What each holds is in ``KINDS``."""
+    """The names of one run's keys. What each holds is in ``KINDS``.
 
-    run: str
-    """The run's id."""
+    Args:
+        run: The run's id.
+    """
 
-    prefix: str = field(init=False)
-    """The beginning of all keys of the run."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", f"{ROOT}{self.run}/")
-
-    @property
-    def spec(self) -> str:
-        return self.prefix + "spec"
-
-    @property
-    def event(self) -> str:
-        return self.prefix + "event"
-
-    @property
-    def leader(self) -> str:
-        return self.prefix + "leader"
-
-    @property
-    def outcome(self) -> str:
-        return self.prefix + "outcome"
-
-    @property
-    def extended(self) -> str:
-        return self.prefix + "extended"
-
-    @property
-    def mended(self) -> str:
-        return self.prefix + "mended"
-
-    @property
-    def opening(self) -> str:
-        return self.prefix + "opening"
-
-    @property
-    def hosts(self) -> str:
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.prefix = prefix = f"{ROOT}{run}/"
+        """The beginning of all keys of the run."""
+        self.spec = prefix + "spec"
+        self.event = prefix + "event"
+        self.leader = prefix + "leader"
+        self.outcome = prefix + "outcome"
+        self.extended = prefix + "extended"
+        self.mended = prefix + "mended"
+        self.opening = prefix + "opening"
+        self.control = prefix + "control/last"
+        self.hosts = prefix + "hosts/"
         """The prefix of the hosts that take part."""
-        return self.prefix + "hosts/"
-
-    @property
-    def control(self) -> str:
-        return self.prefix + "control/last"
 
     def node(self, name: str) -> str:
         return f"{self.prefix}nodes/{name}"
@@ -112,7 +84,7 @@ class Keys:
         saved."""
         if attempt.trained:
             return [self.saving(attempt.node)]
-        return [self.assign(name, second=attempt.second) for name in attempt.nodes]
+        return [self.assign(name, second=attempt.second_key) for name in attempt.nodes]
 
     def meeting(self, lead: str) -> str:
         return f"{self.prefix}meeting/{lead}"
@@ -127,19 +99,26 @@ class Keys:
         return f"{self.prefix}logged/{config}"
 
     def profile(self, config: str, attempt: int) -> str:
-        return f"{self.prefix}profiles/{config}/{attempt:012d}"
+        return f"{self.prefix}profiles/{_profile_name(config, attempt)}"
 
     def visits(self, config: str, epoch: int | None = None) -> str:
         """The prefix of a config's visits, or of those of one ``epoch``."""
         return f"{self.prefix}visits/{config}/" + ("" if epoch is None else f"{epoch:05d}/")
 
-    def visit(self, unit: Unit, k: int) -> str:
-        """The ``k``-th visit of the unit's epoch."""
-        return f"{self.visits(unit.config, unit.epoch)}{k:05d}"
+    def visit(self, unit: Unit, index_in_epoch: int) -> str:
+        """One of the visits of the unit's epoch."""
+        return f"{self.prefix}visits/{_visit_name(unit, index_in_epoch)}"
 
     def has_value(self, key: str) -> bool:
         """Whether a key of the run is signed; of the others only the existence counts."""
         return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
+
+    def concerned(self, kind: str, state: State, event: Event) -> Mapping[str, str]:
+        """The keys of a kind that an event may change, or depends on, each with its name."""
+        names = KINDS[kind].concerned
+        if names is None:
+            return {self.prefix + kind: ""}
+        return {f"{self.prefix}{kind}/{name}": name for name in names(state, event)}
 
     def split(self, key: str) -> tuple[str, str]:
         """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""
@@ -150,6 +129,14 @@ class Keys:
         """Whether the run's processes write such keys."""
         kind, rest = self.split(key)
         return kind in KINDS and KINDS[kind].named == bool(rest)
+
+
+def _visit_name(unit: Unit, index_in_epoch: int) -> str:
+    return f"{unit.config}/{unit.epoch:05d}/{index_in_epoch:05d}"
+
+
+def _profile_name(config: str, attempt: int) -> str:
+    return f"{config}/{attempt:012d}"
 
 
 def attempt_of(state: State, event: Event) -> Attempt | None:
@@ -172,19 +159,19 @@ def _nodes_of(state: State, event: Any) -> Sequence[str]:
     return (event.node.name if isinstance(event.node, Node) else event.node,)
 
 
-def _configs_of(keys: Keys, state: State, event: Any) -> list[str]:
+def _configs_of(state: State, event: Any) -> Sequence[str]:
     attempt = attempt_of(state, event)
     if attempt is not None:
-        return [keys.config(attempt.unit.config)]
+        return (attempt.unit.config,)
     if not isinstance(event, ConfigCreated):
-        return [keys.config(event.config)]
+        return (event.config,)
     parent = event.config.parent
-    return [keys.config(name) for name in (event.config.id, parent.config if parent else "") if name]
+    return (event.config.id, parent.config) if parent is not None and parent.config else (event.config.id,)
 
 
-def _edges_of(keys: Keys, _state: State, event: ConfigCreated) -> list[str]:
+def _edges_of(_state: State, event: ConfigCreated) -> Sequence[str]:
     edge = event.config.parent
-    return [keys.children(edge.owner) + event.config.id] if edge is not None and edge.config else []
+    return (f"{edge.owner}/{event.config.id}",) if edge is not None and edge.config else ()
 
 
 def _edge(state: State, name: str) -> Parent | None:
@@ -196,7 +183,7 @@ def _edge(state: State, name: str) -> Parent | None:
 def _assigned(state: State, name: str) -> Attempt | None:
     node, second = name.removesuffix(_SECOND), name.endswith(_SECOND)
     attempts = (state.attempts.get(node), state.queued.get(node))
-    return next((attempt for attempt in attempts if attempt and attempt.second == second), None)
+    return next((attempt for attempt in attempts if attempt and attempt.second_key == second), None)
 
 
 def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:
@@ -205,12 +192,11 @@ def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:
     return NodeQuarantined(0, node, state.quarantined.get(node, ""), state.quarantined_for[node], 0.0)
 
 
-def written_at(keys: Keys, state: State, key: str) -> int | None:
+def written_at(state: State, kind: str, name: str) -> int | None:
     """The revision at which the state says that the key was written, or created if it is leased; 0: it does
     not exist; ``None``: the state does not have it."""
-    if key == keys.control:
+    if kind == "control":
         return state.asked
-    kind, name = keys.split(key)
     value = KINDS[kind].held(state, name)
     if value is None:
         return 0
@@ -227,8 +213,8 @@ class Kind:
     """The class of their values, as JSON (``core/model/codec.py``); ``None``: the core does not read them."""
     own: Callable[[Keys, Any], Collection[str]] = lambda _keys, _value: ()
     """The keys at which a value may be; empty: at any of the kind."""
-    concerned: Callable[[Keys, State, Any], Iterable[str]] | None = None
-    """The keys that an event may change, or depends on; ``None``: the only one of the kind."""
+    concerned: Callable[[State, Any], Iterable[str]] | None = None
+    """The names of the keys that an event may change, or depends on; ``None``: it is the only one."""
     held: Callable[[State, str], object] = lambda _state, _name: None
     """What a state says that a key of this name holds; ``None``: there is no such key, or the state does not
     have its value."""
@@ -281,13 +267,13 @@ KINDS: Mapping[str, Kind] = {
     ),
     "mended": Kind(text="the last repair of the record", value=RecordMended),
     "control": Kind(
-        text="the last request of a person", concerned=lambda keys, _state, _event: [keys.control], named=True
+        text="the last request of a person", concerned=lambda _state, _event: ("last",), named=True
     ),
     "nodes": Kind(
         text="host, ranks, devices, cached partitions, address",
         value=Node,
         own=lambda keys, node: [keys.node(node.name)],
-        concerned=lambda keys, state, event: [keys.node(name) for name in _nodes_of(state, event)],
+        concerned=_nodes_of,
         held=lambda state, name: state.nodes.get(name),
         revision="registration",
         guarded=True,
@@ -316,8 +302,8 @@ KINDS: Mapping[str, Kind] = {
         "prefetch. A node has two such keys, used in turns",
         value=Attempt,
         own=lambda keys, attempt: keys.of_attempt(attempt),
-        concerned=lambda keys, state, event: [
-            keys.assign(name, second=second) for name in _nodes_of(state, event) for second in (False, True)
+        concerned=lambda state, event: [
+            name + end for name in _nodes_of(state, event) for end in ("", _SECOND)
         ],
         held=_assigned,
         revision="token",
@@ -328,7 +314,7 @@ KINDS: Mapping[str, Kind] = {
         text="a trained unit whose state is saved behind the node's next unit",
         value=Attempt,
         own=lambda keys, attempt: [keys.saving(attempt.node)],
-        concerned=lambda keys, state, event: [keys.saving(name) for name in _nodes_of(state, event)],
+        concerned=_nodes_of,
         held=lambda state, name: state.saving.get(name),
         revision="trained",
         guarded=True,
@@ -338,14 +324,14 @@ KINDS: Mapping[str, Kind] = {
         text="partition, nodes, checkpoints and digests, samples, seconds, metrics, strategy",
         value=Visit,
         own=lambda keys, visit: [keys.visit(visit.unit, visit.index_in_epoch)],
-        concerned=lambda keys, _, event: [keys.visit(event.visit.unit, event.visit.index_in_epoch)],
+        concerned=lambda _, event: [_visit_name(event.visit.unit, event.visit.index_in_epoch)],
         reported=lambda event: event.visit,
         named=True,
     ),
     "profiles": Kind(
         text="what the profile of a strategy measured",
         value=ProfileResult,
-        concerned=lambda keys, _, event: [keys.profile(event.profile.unit.config, event.profile.attempt)],
+        concerned=lambda _, event: [_profile_name(event.profile.unit.config, event.profile.attempt)],
         reported=lambda event: event.profile,
         named=True,
     ),
@@ -353,7 +339,7 @@ KINDS: Mapping[str, Kind] = {
         text="the node gets no units until the lease ends",
         value=NodeQuarantined,
         own=lambda keys, event: [keys.quarantined(event.node)],
-        concerned=lambda keys, _, event: [keys.quarantined(event.node)],
+        concerned=_nodes_of,
         held=lambda state, name: state.quarantined.get(name),
         guarded=True,
         leased=True,
@@ -363,7 +349,7 @@ KINDS: Mapping[str, Kind] = {
         text="the last failure for which the node was quarantined: each counts once",
         value=NodeQuarantined,
         own=lambda keys, event: [keys.quarantined_for(event.node)],
-        concerned=lambda keys, _, event: [keys.quarantined_for(event.node)],
+        concerned=_nodes_of,
         held=_quarantined_for,
         named=True,
     ),
@@ -378,9 +364,3 @@ KINDS: Mapping[str, Kind] = {
     "opening": Kind(text="a host opens the run", leased=True, by="the host that opens the run"),
 }
 """All kinds of keys, by what follows the prefix."""
-
-
-def concerned(kind: str, keys: Keys, state: State, event: Event) -> Iterable[str]:
-    """The keys of a kind that the event may change in ``state``, or depends on."""
-    of_event = KINDS[kind].concerned
-    return [keys.prefix + kind] if of_event is None else of_event(keys, state, event)

@@ -15,8 +15,8 @@ same rows, so that a process writes what every reader will compute. A new event 
 (``core/model/events.py``), a row and a test. The fields that follow from visits, profiles and failures alone
 (timings, curves, streaks, ...) are computed in ``derived.py``.
 
-An attempt *stands* as long as the registrations of all its nodes exist and its config is live and at the
-attempt's revision (``State.stands``). Only then it may report a result (fencing).
+An attempt may report a result (``State.may_report``) as long as the registrations of all its nodes exist and
+its config is live and at the attempt's revision (fencing).
 
 ``NodeLeft`` keeps the attempt because the store keeps it too: the assignment is a key of its own, and until
 it is withdrawn no other node may get the config (isolation). The same holds for a gang: its attempt has a key
@@ -33,115 +33,27 @@ configs at most, and a config is in one attempt at a time (isolation).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from collections.abc import Sequence
 
-from cerebro_elastic.core.history import config_events, derived, node_events, run_events, unit_events
+from cerebro_elastic.core.history import run_events, unit_events
+from cerebro_elastic.core.history.rows import Rows
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
     Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeDraining,
     NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    NodeReady,
-    NodeRecovered,
-    NodeReleased,
-    NodeStalled,
-    Ordered,
     ProfileDone,
-    RecordMended,
-    RunEnded,
-    RunExtended,
-    RunOpened,
     StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
-
-class Writer(StrEnum):
-    """Who writes to a run's record."""
-
-    LEADER = "the leader"
-    OPERATOR = "operators"
-    WORKER = "workers"
-    NODE = "nodes"
-
-
-LEADER, OPERATOR, WORKER, NODE = Writer
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What an event is. Keys are named by their kinds (``KINDS``)."""
-
-    after: Callable[[State, Any], State]
-    """The state after the event. Raises ``IllegalEvent`` if the event is not possible."""
-    by: tuple[Writer, ...] = ()
-    """Who may write it; empty: it is no transaction."""
-    keys: tuple[str, ...] = ()
-    """What it changes."""
-    also: tuple[str, ...] = ()
-    """What it changes if that is there, or if a person has asked for it."""
-    compares: tuple[str, ...] = ()
-    """What must be as its writer has read it, beside what it changes and what fences its writer."""
-    derives: Callable[[State, Any], State] | None = None
-    """What readers compute from it besides, in the state after it; no key has that."""
-    before_the_run: bool = False
-    """It may happen before the run is opened."""
-
-
-_ATTEMPT = ("assign", "saving")
-
-TABLE: Mapping[type[Event], Row] = {
-    RunOpened: Row(run_events.opened, (OPERATOR,), ("spec",), before_the_run=True),
-    LeaderChanged: Row(run_events.leader_changed, (LEADER,), ("leader",), before_the_run=True),
-    RunEnded: Row(run_events.ended, (LEADER,), ("outcome",), compares=("control",)),
-    RunExtended: Row(run_events.extended, (OPERATOR,), ("spec", "outcome", "extended")),
-    RecordMended: Row(run_events.mended, (LEADER,), ("mended",)),
-    StateRead: Row(run_events.read, before_the_run=True),
-    HomesAssigned: Row(run_events.homes_assigned, (LEADER,), ("homes",)),
-    Ordered: Row(run_events.ordered, (LEADER,), ("order",)),
-    ConfigCreated: Row(
-        config_events.created,
-        (LEADER, OPERATOR),
-        ("configs",),
-        also=("children", "control"),
-        compares=("configs",),
-    ),
-    ConfigEnded: Row(config_events.ended, (LEADER, OPERATOR), ("configs",), also=("control",)),
-    ConfigResumed: Row(config_events.resumed, (LEADER, OPERATOR), ("configs",), also=("control",)),
-    NodeJoined: Row(node_events.joined, (NODE,), ("nodes",), before_the_run=True),
-    NodeLeft: Row(node_events.left, before_the_run=True),
-    NodeReady: Row(node_events.ready, (NODE,), ("nodes",), before_the_run=True),
-    NodeDraining: Row(node_events.draining, (NODE, OPERATOR), ("nodes",), before_the_run=True),
-    NodeStalled: Row(node_events.stalled, (NODE,), ("nodes",), before_the_run=True),
-    NodeRecovered: Row(node_events.recovered, (NODE,), ("nodes",), before_the_run=True),
-    NodeQuarantined: Row(
-        node_events.quarantined, (LEADER,), ("quarantined", "quarantined_for"), compares=_ATTEMPT
-    ),
-    NodeReleased: Row(node_events.released),
-    UnitAssigned: Row(unit_events.assigned, (LEADER,), ("assign",), compares=(*_ATTEMPT, "nodes", "configs")),
-    UnitTrained: Row(unit_events.trained, (WORKER,), _ATTEMPT),
-    UnitCommitted: Row(
-        unit_events.committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT, derives=derived.committed
-    ),
-    UnitFailed: Row(unit_events.failed, (WORKER,), ("configs",), also=_ATTEMPT, derives=derived.failed),
-    ProfileDone: Row(unit_events.profiled, (WORKER,), ("profiles",), also=_ATTEMPT, derives=derived.profiled),
-    UnitWithdrawn: Row(unit_events.withdrawn, (LEADER, WORKER), also=_ATTEMPT),
-}
+TABLE: Rows = {**run_events.ROWS, **unit_events.ROWS}
 
 
 def fold(state: State, event: Event) -> State:
@@ -157,7 +69,51 @@ def fold(state: State, event: Event) -> State:
         )
     if state.plan is None and not row.before_the_run:
         raise IllegalEvent(f"{event} comes before the run was opened")
-    after = row.after(state, event)
-    if row.derives is not None:
-        after = row.derives(after, event)
-    return replace(after, revision=event.revision)
+    try:
+        after = row.after(state, event)
+    except IllegalEvent as error:
+        raise IllegalEvent(f"{error}. {_last_events(state, event)}") from error
+    return after if row.derives is None else row.derives(after, event)
+
+
+def _last_events(state: State, event: Event) -> str:
+    """What has happened last to the config and the nodes that the event is about, for people."""
+    config, nodes = _subject(event)
+    before = [_last_of_config(state.configs[config])] if config in state.configs else []
+    return "; ".join(
+        [*before, *(_last_of_node(state, name) for name in nodes), f"last revision {state.revision}"]
+    )
+
+
+def _subject(event: Event) -> tuple[str, Sequence[str]]:
+    """The config and the nodes that the event is about, if it names any."""
+    match event:
+        case ConfigCreated(config=config):
+            return config.parent.config if config.parent else config.id, ()
+        case ConfigEnded(config=name) | ConfigResumed(config=name):
+            return name, ()
+        case UnitAssigned(attempt=attempt):
+            return attempt.unit.config, attempt.nodes
+        case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):
+            return report.unit.config, (report.node,)
+        case NodeJoined(node=node):
+            return "", (node.name,)
+    return "", (event.node,) if hasattr(event, "node") else ()
+
+
+def _last_of_config(config: Config) -> str:
+    behind = f"in epoch {config.epoch + 1} behind partitions {list(config.visited)}"
+    last = config.failures[-1] if config.failures else None
+    failed = f", attempt {last.attempt} failed on {last.node} ({last.kind.value})" if last else ""
+    return f"config {config.id}: {config.status.value} at revision {config.revision}, {behind}{failed}"
+
+
+def _last_of_node(state: State, name: str) -> str:
+    node = state.nodes.get(name)
+    facts = [f"registered at revision {node.registration}" if node else "not registered"]
+    for what, attempts in (("trains", state.attempts), ("queues", state.queued), ("saves", state.saving)):
+        if name in attempts:
+            facts.append(f"{what} attempt {attempts[name].token} of config {attempts[name].unit.config}")
+    if name in state.committed:
+        facts.append(f"committed attempt {state.committed[name]} last")
+    return f"node {name}: {', '.join(facts)}"

@@ -1,11 +1,12 @@
-"""When are the events of units possible, and what do they change? (``machine.TABLE``)"""
+"""When are the events of units possible, and what do they change?"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_elastic.core.history.guards import require, without_attempts
+from cerebro_elastic.core.history import derived
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
+from cerebro_elastic.core.history.rows import LEADER, WORKER, Row, Rows, changed, require, without_attempts
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     Event,
@@ -31,12 +32,12 @@ def assigned(state: State, event: UnitAssigned) -> State:
     assert state.plan is not None
     ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
     queues = bool(ahead) and _may_follow(state, attempt, ahead[0])
-    idle = not ahead and not attempt.behind
+    idle = not ahead and not attempt.queued_behind
     require(idle or queues, event, f"before it come {ahead} (exclusive access)")
     sized = len(set(attempt.nodes)) == attempt.strategy.nodes
     require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
-    require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
+    require(state.may_report(attempt), event, "node or config is not as the attempt says (fencing)")
     late = all(member.registration >= state.extended for member in attempt.members)
     require(late, event, "a node of it knows the plan from before the extension (fencing)")
     config = state.configs[attempt.unit.config]
@@ -46,37 +47,39 @@ def assigned(state: State, event: UnitAssigned) -> State:
         attempt.skip == skipped(config), event, f"{config} has trained {config.partial_unit} (completeness)"
     )
     if queues:
-        return replace(state, queued={**state.queued, attempt.node: attempt})
-    return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
+        return changed(state, event, queued={**state.queued, attempt.node: attempt})
+    return changed(state, event, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
 
 
 def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
     """Whether the attempt was queued behind the one that is ``ahead`` of it, and may be: nothing else is, and
     the key of the store for it is free."""
-    free = attempt.node not in state.queued and attempt.second != ahead.second
-    return attempt.behind == ahead.token and free and attempt.may_queue and ahead.may_queue
+    free = attempt.node not in state.queued and attempt.second_key != ahead.second_key
+    return attempt.queued_behind == ahead.token and free and attempt.may_queue and ahead.may_queue
 
 
 def trained(state: State, event: UnitTrained) -> State:
-    """Possible if the attempt is assigned to this node alone, it stands and is no profile, and the node saves
-    no other. Then the node is idle and saves the attempt behind its next unit; the config stays busy."""
+    """Possible if the attempt is assigned to this node alone, may report and is no profile, and the node
+    saves no other. Then the node is idle and saves the attempt behind its next unit; the config stays
+    busy."""
     attempt = _attempt(state, event, event.node, event.token)
     require(not attempt.trained, event, "it was trained before")
-    _require_standing(state, event, attempt)
+    _require_fenced(state, event, attempt)
     require(attempt.nodes == (event.node,), event, "a gang's attempt is saved by all of its nodes")
     require(attempt.unit.phase is not Phase.PROFILE, event, "a profile saves nothing")
     require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
     freed = without_attempts(state, attempt.token)
-    return replace(freed, saving={**state.saving, event.node: replace(attempt, trained=event.revision)})
+    saved = replace(attempt, trained=event.revision)
+    return changed(state, event, **{**freed, "saving": {**state.saving, event.node: saved}})
 
 
 def committed(state: State, event: UnitCommitted) -> State:
-    """Possible if the attempt is the node's and stands, input, skip, strategy and nodes are the attempt's,
-    and a visit that is not whole has trained a batch. Then the config has advanced, the attempt is over, and
-    so are the nodes' streaks up to it."""
+    """Possible if the attempt is the node's and may report; if input, skip, strategy and nodes are the
+    attempt's; and if a visit that is not whole has trained a batch. Then the config has advanced, the attempt
+    is over, and so are the nodes' streaks up to it."""
     assert state.plan is not None
     visit = event.visit
-    attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
+    attempt = _reporting(state, event, visit.node, visit.attempt, visit.unit)
     as_assigned = (visit.nodes, visit.strategy) == (attempt.nodes, attempt.strategy)
     require(as_assigned, event, f"it was to be trained by {attempt.strategy} on {attempt.nodes}")
     require(visit.unit.phase is not Phase.PROFILE, event, "a profile is no visit (completeness)")
@@ -86,41 +89,42 @@ def committed(state: State, event: UnitCommitted) -> State:
     require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    return replace(over, configs={**state.configs, config.id: config})
+    return changed(state, event, **over, configs={**state.configs, config.id: config})
 
 
 def failed(state: State, event: UnitFailed) -> State:
-    """Possible if the attempt is the node's and stands. Then the config remembers the failure, the attempt is
-    over, and the streak of the node that failed is longer."""
+    """Possible if the attempt is the node's and may report. Then the config remembers the failure, the
+    attempt is over, and the streak of the node that failed is longer."""
     failure = event.failure
-    attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
+    attempt = _reporting(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
     over = without_attempts(state, attempt.token)
-    return replace(over, configs={**state.configs, config.id: updated})
+    return changed(state, event, **over, configs={**state.configs, config.id: updated})
 
 
 def profiled(state: State, event: ProfileDone) -> State:
-    """Possible if the attempt is the node's, stands, and profiles this strategy. Then the result is known,
-    and the attempt is over."""
+    """Possible if the attempt is the node's, may report, and profiles this strategy. Then the result is
+    known, and the attempt is over."""
     profile = event.profile
-    attempt = _standing(state, event, profile.node, profile.attempt, profile.unit)
+    attempt = _reporting(state, event, profile.node, profile.attempt, profile.unit)
     require(profile.unit.phase is Phase.PROFILE, event, "its unit is no profile")
     as_assigned = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
     require(as_assigned, event, f"it was to profile {attempt.strategy} on {attempt.hardware}")
-    return without_attempts(state, attempt.token)
+    return changed(state, event, **without_attempts(state, attempt.token))
 
 
 def withdrawn(state: State, event: UnitWithdrawn) -> State:
     """Possible if the attempt is the node's. Then it is over."""
-    return without_attempts(state, _attempt(state, event, event.node, event.token).token)
+    attempt = _attempt(state, event, event.node, event.token)
+    return changed(state, event, **without_attempts(state, attempt.token))
 
 
-def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
+def _reporting(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
     """The attempt of this ``token``, if it may still report a result."""
     attempt = _attempt(state, event, node, token)
     require(attempt.unit == unit, event, f"the node's attempt is {attempt} (fencing)")
-    _require_standing(state, event, attempt)
+    _require_fenced(state, event, attempt)
     return attempt
 
 
@@ -132,5 +136,19 @@ def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
     return attempt
 
 
-def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
-    require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
+def _require_fenced(state: State, event: Event, attempt: Attempt) -> None:
+    require(
+        state.may_report(attempt), event, "a node of it or its config has changed since it began (fencing)"
+    )
+
+
+_ATTEMPT = ("assign", "saving")
+
+ROWS: Rows = {
+    UnitAssigned: Row(assigned, (LEADER,), ("assign",), compares=(*_ATTEMPT, "nodes", "configs")),
+    UnitTrained: Row(trained, (WORKER,), _ATTEMPT),
+    UnitCommitted: Row(committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT, derives=derived.committed),
+    UnitFailed: Row(failed, (WORKER,), ("configs",), also=_ATTEMPT, derives=derived.failed),
+    ProfileDone: Row(profiled, (WORKER,), ("profiles",), also=_ATTEMPT, derives=derived.profiled),
+    UnitWithdrawn: Row(withdrawn, (LEADER, WORKER), also=_ATTEMPT),
+}

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Self
 
+from cerebro_elastic.core.history.derived import add_point
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
-from cerebro_elastic.core.history.tallies import add_point
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config

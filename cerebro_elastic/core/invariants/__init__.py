@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.core.invariants.chains import completeness, durability, isolation, purity
-from cerebro_elastic.core.invariants.places import exclusive_access, fencing, non_preemption
+from cerebro_elastic.core.invariants.configs import completeness, durability, isolation, purity
+from cerebro_elastic.core.invariants.failures import boundedness
+from cerebro_elastic.core.invariants.nodes import exclusive_access, fencing, non_preemption
 from cerebro_elastic.core.invariants.trace import Trace, stretches
-from cerebro_elastic.core.invariants.tries import boundedness
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import StateRead

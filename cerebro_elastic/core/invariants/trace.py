@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -15,10 +15,14 @@ from cerebro_elastic.core.model.events import (
     NodeRecovered,
     NodeReleased,
     NodeStalled,
+    ProfileDone,
     RecordMended,
     RunExtended,
     RunOpened,
     StateRead,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
@@ -50,8 +54,8 @@ class NodeRoster:
     """The nodes as the events report them: registrations, kinds, departures, quarantines."""
 
     def __init__(self, start: State) -> None:
-        self.hardware = {name: node.hardware for name, node in start.nodes.items()}
-        self.since = {name: node.registration for name, node in start.nodes.items()}
+        self.kinds = {name: (node.hardware, node.ranks) for name, node in start.nodes.items()}
+        self.registrations = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
         self.quarantined = set(start.quarantined)
@@ -61,8 +65,8 @@ class NodeRoster:
         """Take in the next event."""
         match event:
             case NodeJoined(node=node):
-                self.since[node.name] = node.registration
-                self.hardware[node.name] = node.hardware
+                self.registrations[node.name] = node.registration
+                self.kinds[node.name] = node.hardware, node.ranks
             case NodeLeft(node=name):
                 self._left(name)
             case NodeStalled(node=name):
@@ -83,19 +87,34 @@ class NodeRoster:
                 self.extended = revision
 
     def _left(self, name: str) -> None:
-        self.since.pop(name, None)
+        self.registrations.pop(name, None)
         self.leaving.discard(name)
         self.stalled.discard(name)
 
-    def stands(self, attempt: Attempt) -> bool:
+    def may_report(self, attempt: Attempt) -> bool:
         """Whether the registrations of all nodes of the attempt exist."""
-        return all(self.since.get(member.node) == member.registration for member in attempt.members)
+        return all(self.registrations.get(member.node) == member.registration for member in attempt.members)
 
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of the nodes that get units: at most ``most``, those longest registered."""
         out = self.leaving | self.quarantined | self.stalled
-        free = [(name, at) for name, at in self.since.items() if name not in out and at >= self.extended]
+        nodes = self.registrations.items()
+        free = [(name, at) for name, at in nodes if name not in out and at >= self.extended]
         return set(sorted(free, key=lambda item: item[1])[:most])
+
+
+def ended_tokens(event: Event) -> tuple[int, ...]:
+    """The tokens of the attempts that end with this event."""
+    match event:
+        case UnitCommitted(visit=Visit(attempt=token)) | UnitWithdrawn(token=token):
+            return (token,)
+        case UnitFailed(failure=failure):
+            return (failure.attempt,)
+        case ProfileDone(profile=profile):
+            return (profile.attempt,)
+        case RecordMended(withdrawn=tokens):
+            return tokens
+    return ()
 
 
 def in_words(unit: Unit) -> str:

@@ -66,15 +66,15 @@ class Attempt:
     trained: int = 0
     """The store's revision at which the node reported that only the save is left; from then on the node may
     take its next unit (``State.saving``). 0 before, and for most attempts, whose node waits for their end."""
-    since: float | None = None
+    last_visit_ended: float | None = None
     """When the run's last visit before the assignment ended: wall-clock seconds; ``None`` without one."""
     record: RecordHead | None = None
     """The head of the leader's record at the assignment. The unit's checkpoint repeats it, as evidence of the
     history before it."""
-    behind: int = 0
+    queued_behind: int = 0
     """The token of the attempt that its node trained when it was assigned, and behind which it was queued; 0:
     the node was idle."""
-    second: bool = False
+    second_key: bool = False
     """The store has it under the node's second key for assignments: the first was in use by what it was
     queued behind."""
 
@@ -92,7 +92,7 @@ class Attempt:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The names of the ``members``."""
-        return tuple(member.node for member in self.members)
+        return (self.node, *(member.node for member in self.gang))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ class UnreadableValue(CerebroError):
 
 def encode(value: Any) -> str:
     """Compact JSON of a dataclass instance; equal values give equal text."""
-    body = {"v": VERSION, "kind": type(value).__name__, **_plain(value)}
-    return json.dumps(body, separators=(",", ":"), sort_keys=True)
+    return _COMPACT.encode({"v": VERSION, "kind": type(value).__name__, **_plain(value)})
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
@@ -77,29 +76,35 @@ def excerpt(text: str | bytes) -> str:
     return repr(shown if len(text) <= _SHOWN else shown[: _SHOWN - 3] + "...")
 
 
+_COMPACT = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 _SHOWN = 120
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What foreign JSON may raise: it has the wrong shape, is too deep, too large, or not UTF-8."""
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: _plain(getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if getattr(value, f.name) != _default(f)
-        }
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
-    return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return value.value
+    if not dataclasses.is_dataclass(value):
+        return value
+    own = ((name, getattr(value, name), default) for name, default in _defaults(value.__class__))
+    return {name: _plain(held) for name, held, default in own if held is not default and held != default}
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+@functools.cache
+def _defaults(kind: Any) -> list[tuple[str, Any]]:
+    """The names of a dataclass's fields, each with the default."""
+    return [
+        (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
+        for f in dataclasses.fields(kind)
+    ]
 
 
 @functools.cache

@@ -136,7 +136,7 @@ class NodeStalled(_Event):
     """A registered node shows no sign of life except its lease."""
 
     node: str
-    since: float
+    began: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
     """The agent's reason."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Stall:
     """A node shows no sign of life except its lease. Both fields are for people."""
 
-    since: float
+    began: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
     """The agent's reason."""

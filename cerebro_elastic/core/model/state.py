@@ -190,7 +190,7 @@ class State:
         attempts = (self.attempts.get(node), self.queued.get(node), self.saving.get(node))
         return next((a for a in attempts if a is not None and a.token == token), None)
 
-    def stands(self, attempt: Attempt) -> bool:
+    def may_report(self, attempt: Attempt) -> bool:
         """Whether the attempt could commit: all its registrations stand, its config is live and at the
         attempt's revision."""
         config = self.configs.get(attempt.unit.config)

@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
 from cerebro_elastic.runs.attach import live_run, locate
-from cerebro_elastic.search.space import misfit
+from cerebro_elastic.search.sampling import misfit
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 

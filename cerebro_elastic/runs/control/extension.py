@@ -11,15 +11,14 @@ from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.extensions import changed
-from cerebro_elastic.core.model.run import Extension, Spec
+from cerebro_elastic.core.model.run import Extension, Spec, changed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.search.lengthening import why_not_longer, why_not_more
+from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.procedure import USED_UP
 from cerebro_elastic.system.words import counted, option
 

@@ -23,9 +23,8 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
 )
-from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.origin import basis_of, origin_of
-from cerebro_elastic.core.model.run import Basis, Spec
+from cerebro_elastic.core.model.run import Basis, Spec, specs_of
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.reading.batches import batch_count

@@ -10,10 +10,9 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
-from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
     CheckpointError,

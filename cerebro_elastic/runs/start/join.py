@@ -12,8 +12,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.extensions import specs_of
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError

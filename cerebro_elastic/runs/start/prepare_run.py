@@ -15,9 +15,8 @@ from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.extensions import specs_of
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.recipes import Recipe

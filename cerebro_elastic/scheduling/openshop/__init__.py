@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-    from cerebro_elastic.scheduling.openshop.halving import Rungs
     from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-    from cerebro_elastic.scheduling.openshop.joint_problem.schedule import JointSchedule, joint
-    from cerebro_elastic.scheduling.openshop.online import Disturbances, Outage
+    from cerebro_elastic.scheduling.openshop.joint_problem import JointSchedule, joint
+    from cerebro_elastic.scheduling.openshop.online import Disturbances, Outage, Rungs
     from cerebro_elastic.scheduling.openshop.planner import Schedule, schedule
 
 __all__ = [
@@ -53,12 +52,12 @@ __all__ = [
 _MODULES = {
     "Disturbances": "online",
     "Instance": "instances",
-    "JointSchedule": "joint_problem.schedule",
+    "JointSchedule": "joint_problem",
     "Outage": "online",
-    "Rungs": "halving",
+    "Rungs": "online",
     "Schedule": "planner",
     "instance": "instances",
-    "joint": "joint_problem.schedule",
+    "joint": "joint_problem",
     "lower_bound": "bounds",
     "schedule": "planner",
 }

@@ -25,7 +25,7 @@ LOOKS = 24
 
 
 def suits(instance: Instance) -> bool:
-    """Whether ``bulk`` can schedule it: one epoch of an open shop, partition ``j`` on node ``j``."""
+    """Whether ``Bulk`` can schedule it: one epoch of an open shop, partition ``j`` on node ``j``."""
     return bool(
         instance.nodes == instance.partitions
         and instance.durations.ndim == 2
@@ -37,12 +37,9 @@ def suits(instance: Instance) -> bool:
     )
 
 
-def bulk(instance: Instance) -> tuple[NDArray[np.uint32], float]:
-    """The units, as numbers ``config * N + node``, in the order of their starts, and the makespan."""
-    return _Bulk(instance).play()
+class Bulk:
+    """One pass over the units of ``instance``."""
 
-
-class _Bulk:
     def __init__(self, instance: Instance) -> None:
         self._configs, self._nodes = instance.configs, instance.nodes
         self._seconds = memoryview(np.ascontiguousarray(instance.durations).data)
@@ -59,7 +56,8 @@ class _Bulk:
         self._now = 0.0
 
     def play(self) -> tuple[NDArray[np.uint32], float]:
-        """Serve every node whenever it is free."""
+        """Serve every node whenever it is free. Returns the units, as numbers ``config * N + node``, in the
+        order of their starts, and the makespan."""
         events, left = self._events, self._left
         waiting = [n for n in sorted(range(self._nodes), key=lambda n: -self._load[n]) if not self._serve(n)]
         while events:

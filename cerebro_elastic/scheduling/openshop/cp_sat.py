@@ -1,4 +1,4 @@
-"""The program that solves a schedule with CP-SAT (see ``exact`` and ``joint_problem.exact``): it reads a
+"""The program that solves a schedule with CP-SAT (see ``exact``): it reads a
 question from its standard input, and writes the answer to its standard output, as JSON."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from cerebro_elastic.scheduling.openshop.exact import MISSING_ORTOOLS
-from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
+from cerebro_elastic.scheduling.openshop.state import left_shifted
 
 
 def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:
@@ -98,7 +98,7 @@ def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:
 
 def joint(question: dict[str, Any]) -> dict[str, Any] | None:
     """Solve the joint problem. The numbers in comments are the thesis' equations' (see
-    ``joint_problem.exact``).
+    ``exact``).
 
     Returns:
         ``units``, (config, node, width, start in ticks) by start, and ``bound``, the ticks before which the

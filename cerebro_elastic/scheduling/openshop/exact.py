@@ -4,20 +4,47 @@ The model is the paper's problem (section 5.1) with replicas (5.5): an interval 
 that holds its partition, one of them present. A node's intervals do not overlap, nor do a config's; the
 last end is minimised. It is good for up to about 1000 units.
 
+The joint problem (``joint``) is the thesis' model (section 4.3), equation by equation:
+
+====================  ==================================================================================
+thesis                here
+====================  ==================================================================================
+``T``, ``N``          configs and nodes
+``GPU_n``             ``devices[n]``; they are alike
+``S_tn``, ``G_tns``   the widths ``g`` for which ``seconds[i, n, g - 1]`` is finite
+``R_tns``             ``seconds[i, n, g - 1]``, in ticks, rounded up
+``C`` (4.1)           the makespan: not before any start + seconds, by the width that is taken
+``B_tns`` (4.2)       one optional interval for each width, of which exactly one is present
+``P_tng`` (4.3, 4.4)  no variable: devices are alike, so those taken need only be counted. As long as they
+                      are never more than there are, each start finds as many that are free
+``O_tns``             always 1: every config visits every node
+``I_tng`` (4.5, 4.6)  one start for a config on a node, whichever devices it takes
+``A_nttg``            intervals on a node demand their widths, and are cumulative within its devices
+                      (4.7, 4.8, and 4.9, which is both in one)
+``X_tnn``             intervals of a config do not overlap (4.10, 4.11, and 4.12, which is both in one);
+                      so any two of its nodes have one order (4.14)
+``I_tng >= 0`` (4.13) the starts' domain
+``U``                 not needed: an absent interval demands nothing
+====================  ==================================================================================
+
+What CP-SAT proves of it raises the bound.
+
 ortools runs in a process of its own (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
 process."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.scheduling.openshop.checks import Array
 from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
-from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
+from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
 from cerebro_elastic.system.solver_process import SolverFailed, solve
 
 TICKS = 1_000_000
@@ -28,6 +55,9 @@ SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"
 """The module that solves."""
 MISSING_ORTOOLS = 3
 """The exit code of ``SOLVER`` where ortools is not installed."""
+
+JointUnit = tuple[int, int, int, float]
+"""Config, node, width, start."""
 
 
 def exact(
@@ -87,6 +117,40 @@ def _in_seconds(problem: Instance, order: Sequence[tuple[ScheduledUnit, int]]) -
         ScheduledUnit(v.config, 0, v.partition, n, start, start + length)
         for (v, n), (_, _, _, length), start in zip(order, units, starts, strict=True)
     ]
+
+
+def exact_joint(
+    seconds: Array,
+    devices: NDArray[np.int64],
+    known: list[JointUnit],
+    makespan: float,
+    seed: int,
+    budget: float,
+) -> tuple[list[JointUnit], float]:
+    """The units of the best schedule that CP-SAT found in ``budget`` seconds, by start, and a lower bound
+    (seconds). ``known`` is a schedule that takes ``makespan``, with its starts in seconds."""
+    units = seconds.shape[0] * seconds.shape[1]
+    if not makespan:
+        return known, 0.0
+    tick = makespan / TICKS
+    answer = ask(
+        {
+            "problem": "joint",
+            "seconds": budget,
+            "seed": seed,
+            # Rounding up may lengthen it by a tick for each unit.
+            "length": TICKS + units,
+            "devices": devices.tolist(),
+            "durations": [
+                [[None if math.isinf(s) else math.ceil(s / tick) for s in node] for node in config]
+                for config in seconds.tolist()
+            ],
+            "hint": [(i, n, g, start / tick) for i, n, g, start in known],
+        }
+    )
+    if answer is None:
+        return sorted(known, key=lambda unit: unit[3]), 0.0
+    return answer["units"], (answer["bound"] - units) * tick
 
 
 def ask(question: Mapping[str, Any]) -> Any:

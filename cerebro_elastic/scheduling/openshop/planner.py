@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.bulk import bulk, suits
+from cerebro_elastic.scheduling.openshop.bulk import Bulk, suits
 from cerebro_elastic.scheduling.openshop.checks import (
     LARGEST_SEED,
     LONGEST_SEARCH,
@@ -24,11 +24,10 @@ from cerebro_elastic.scheduling.openshop.checks import (
 )
 from cerebro_elastic.scheduling.openshop.exact import exact
 from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
-from cerebro_elastic.scheduling.openshop.online import DispatchTrace, Disturbances, follow
+from cerebro_elastic.scheduling.openshop.online import DispatchTrace, Disturbances, OnlineRun
 from cerebro_elastic.scheduling.openshop.rollouts import DispatchSettings
-from cerebro_elastic.scheduling.openshop.rules import Furthest, InOrder, Longest, Random, rearranged
-from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
+from cerebro_elastic.scheduling.openshop.rules import Furthest, InOrder, Longest, Random, Rule, rearranged
+from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
 
 DECISIONS_PER_SECOND = 60_000
 """Decisions of rollouts for one of ``schedule``'s seconds: as many as a slow machine makes in it."""
@@ -118,44 +117,24 @@ class _Request:
     seconds: float
     disturbances: Disturbances
 
-    def schedule(
-        self, candidates: Sequence[DispatchSettings], shared: bool, search: bool = False
-    ) -> Schedule:
-        """The schedule of the best of ``candidates``, or with ``search`` of other settings, too."""
-        return _schedule(self.trace(candidates, shared, search), self.instance, self.disturbances)
+    def schedule(self, rules: Sequence[Rule], shared: bool, search: bool = False) -> Schedule:
+        """The schedule of the best of ``rules``, or with ``search`` of other settings, too."""
+        return _schedule(self.trace(rules, shared, search), self.instance, self.disturbances)
 
-    def trace(
-        self, candidates: Sequence[DispatchSettings], shared: bool, search: bool = False
-    ) -> DispatchTrace:
-        """What happens by these settings."""
+    def random_rules(self) -> list[Rule]:
+        """The random schedules with which ``monte-carlo`` begins."""
+        return [Random(self.seed + k) for k in range(RANDOM_RUNS)]
+
+    def trace(self, rules: Sequence[Rule], shared: bool, search: bool = False) -> DispatchTrace:
+        """What happens by these rules."""
+        candidates = [DispatchSettings(rule) for rule in rules]
         decisions = int(self.seconds * DECISIONS_PER_SECOND) if search else 0
-        return follow(self.instance, self.disturbances, candidates, self.seed, decisions, shared)
-
-
-def _random(request: _Request) -> Schedule:
-    return request.schedule([DispatchSettings(Random(request.seed))], shared=True)
-
-
-def _longest_remaining(request: _Request) -> Schedule:
-    return request.schedule([DispatchSettings(Longest())], shared=True)
-
-
-def _vector_rearrangement(request: _Request) -> Schedule:
-    return request.schedule([DispatchSettings(InOrder(rearranged(request.instance)))], shared=True)
-
-
-def _monte_carlo(request: _Request) -> Schedule:
-    random = [DispatchSettings(Random(request.seed + k)) for k in range(RANDOM_RUNS)]
-    return request.schedule([DispatchSettings(Longest()), *random], shared=True, search=True)
-
-
-def _target(request: _Request) -> Schedule:
-    return request.schedule([DispatchSettings(Longest())], shared=False)
+        return OnlineRun(self.instance, self.disturbances, candidates, self.seed, decisions, shared).play()
 
 
 def _auto(request: _Request) -> Schedule:
     if request.disturbances.halving is not None:
-        return request.schedule([DispatchSettings(Furthest())], shared=False)
+        return request.schedule([Furthest()], shared=False)
     if request.instance.units >= MANY and suits(request.instance) and request.disturbances.none:
         return _bulk(request)
     return request.schedule(_cheap(request.instance), shared=False, search=True)
@@ -172,17 +151,17 @@ def _exact(request: _Request) -> Schedule:
 POLICIES: Mapping[str, Callable[[_Request], Schedule]] = {
     "auto": _auto,
     "exact": _exact,
-    "longest-remaining": _longest_remaining,
-    "monte-carlo": _monte_carlo,
-    "random": _random,
-    "target": _target,
-    "vector-rearrangement": _vector_rearrangement,
+    "longest-remaining": lambda asked: asked.schedule([Longest()], shared=True),
+    "monte-carlo": lambda asked: asked.schedule([Longest(), *asked.random_rules()], shared=True, search=True),
+    "random": lambda asked: asked.schedule([Random(asked.seed)], shared=True),
+    "target": lambda asked: asked.schedule([Longest()], shared=False),
+    "vector-rearrangement": lambda asked: asked.schedule([InOrder(rearranged(asked.instance))], shared=True),
 }
 """By name, as in a recipe."""
 
 
-def _cheap(problem: Instance) -> list[DispatchSettings]:
-    return [DispatchSettings(Longest()), DispatchSettings(InOrder(rearranged(problem)))]
+def _cheap(problem: Instance) -> list[Rule]:
+    return [Longest(), InOrder(rearranged(problem))]
 
 
 def _schedule(trace: DispatchTrace, problem: Instance, disturbances: Disturbances) -> Schedule:
@@ -218,7 +197,7 @@ def _as_arrays(visits: Sequence[ScheduledUnit]) -> ScheduledUnits:
 
 
 def _bulk(request: _Request) -> Schedule:
-    order, makespan = bulk(request.instance)
+    order, makespan = Bulk(request.instance).play()
     return Schedule(makespan, lower_bound(request.instance), lambda: _replayed(request.instance, order))
 
 

@@ -58,7 +58,8 @@ def plan(state: DispatchState, seed: int) -> float:
     Returns:
         The time before which the run cannot end from here, as far as is known (seconds).
     """
-    nodes, configs = ready(state)
+    free = state.fork().ready(state.time)
+    nodes, configs = ([at - state.time for at in times] for times in free)
     owners = only_holders(state)
     bound = 0.0
     if state.tables.replicated:
@@ -108,17 +109,6 @@ def adopt(state: DispatchState, settings: DispatchSettings, bound: float) -> Non
     length = bound - state.time
     state.horizon = state.time + settings.horizon * length
     state.guard = settings.guard * length
-
-
-def ready(state: DispatchState) -> tuple[list[float], list[float]]:
-    """By node and by config: the seconds from now until it is free, as expected."""
-    nodes, configs = [0.0] * len(state.load), [0.0] * len(state.remaining)
-    for at, n, i in state.fork().events:
-        if n >= 0:
-            nodes[n] = at - state.time
-        if i >= 0:
-            configs[i] = at - state.time
-    return nodes, configs
 
 
 def _end(state: DispatchState, settings: DispatchSettings, bound: float, cutoff: float) -> tuple[float, int]:

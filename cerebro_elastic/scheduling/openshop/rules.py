@@ -183,30 +183,22 @@ class Furthest(Longest):
         return 0, -epochs * self._length[config]
 
 
-class Random:
-    """A random config for a random node: Algorithm 1 of the paper (section 5.3)."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+class _Pool:
+    """The idle configs in no order: a node takes one of those that have units for it."""
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
-        """Begin the generator anew."""
-        self._rng = random.Random(self._seed)
+        """Keep the idle configs as a list."""
         self._state, self._idle = state, list(idle)
 
-    def arrange(self, nodes: list[int]) -> None:
-        """Shuffle the nodes."""
-        self._rng.shuffle(nodes)
-
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """Any config that has units for the node."""
+        """One of the configs that have units for the node."""
         configs = self._state.open_configs[node] & self._state.idle_configs
         if not configs:
             return None
         candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
         if not candidates:
             return None
-        config = self._rng.choice(candidates)
+        config = self._choice(node, candidates)
         self._idle.remove(config)
         return config
 
@@ -218,8 +210,31 @@ class Random:
         """Drop the config."""
         self._idle.remove(config)
 
+    def _choice(self, node: int, candidates: list[int]) -> int:
+        raise NotImplementedError
 
-class InOrder:
+
+class Random(_Pool):
+    """A random config for a random node: Algorithm 1 of the paper (section 5.3)."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Begin the generator anew."""
+        super().begin(state, idle)
+        self._rng = random.Random(self._seed)
+
+    def arrange(self, nodes: list[int]) -> None:
+        """Shuffle the nodes."""
+        self._rng.shuffle(nodes)
+
+    def _choice(self, node: int, candidates: list[int]) -> int:
+        del node
+        return self._rng.choice(candidates)
+
+
+class InOrder(_Pool):
     """Each node goes through the configs in an order of its own, and skips those that are busy.
 
     Args:
@@ -229,33 +244,12 @@ class InOrder:
     def __init__(self, orders: Sequence[Sequence[int]]) -> None:
         self._place = [{config: place for place, config in enumerate(order)} for order in orders]
 
-    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
-        """Keep the idle configs as a set."""
-        self._state, self._idle = state, set(idle)
-
     def arrange(self, nodes: list[int]) -> None:
         """By number."""
         nodes.sort()
 
-    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """The first config in the node's order."""
-        configs = self._state.open_configs[node] & self._state.idle_configs
-        if not configs:
-            return None
-        candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
-        if not candidates:
-            return None
-        config = min(candidates, key=self._place[node].__getitem__)
-        self._idle.discard(config)
-        return config
-
-    def add(self, config: int) -> None:
-        """Add the config."""
-        self._idle.add(config)
-
-    def remove(self, config: int) -> None:
-        """Drop the config."""
-        self._idle.discard(config)
+    def _choice(self, node: int, candidates: list[int]) -> int:
+        return min(candidates, key=self._place[node].__getitem__)
 
 
 def rearranged(instance: Instance) -> list[list[int]]:

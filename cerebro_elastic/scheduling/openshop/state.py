@@ -8,16 +8,17 @@ bits of an int, because they are small, copied often, and intersected all the ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappush
 from math import inf
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
 from cerebro_elastic.scheduling.openshop.instances import Instance
 
+T = TypeVar("T", int, float)
 Seconds = list[list[list[float]]]
 """Seconds of units, by config, partition and node."""
 
@@ -147,9 +148,8 @@ class DispatchState:
         events = [event for event in self.events if event[1] == -1 or event[2] == -1]
         events += [(self.expected_end(visit), n, visit.config) for n, visit in self.running.items()]
         heapify(events)
-        return DispatchState(
-            tables=self.tables,
-            time=self.time,
+        return replace(
+            self,
             undone=self.undone.copy(),
             later=self.later.copy(),
             epoch=self.epoch.copy(),
@@ -164,10 +164,6 @@ class DispatchState:
             running=self.running.copy(),
             away=self.away.copy(),
             owner=[row.copy() for row in self.owner],
-            planned_owner=self.planned_owner,
-            shared=self.shared,
-            horizon=self.horizon,
-            guard=self.guard,
         )
 
     # -- which node is to do what
@@ -206,15 +202,10 @@ class DispatchState:
             undone, later = self.undone[i], self.later[i]
             for j, by_node in enumerate(seconds[i]):
                 times = (undone >> j & 1) + later
-                if times and not self.shared:
-                    n = self.owner[i][j]
-                    self.load[n] += times * by_node[n]
-                    self.remaining[i] += times * by_node[n]
-                elif times:
-                    takers = self._owners(i, j)
-                    for n in takers:
-                        self.load[n] += times * by_node[n] / len(takers)
-                        self.remaining[i] += times * by_node[n] / len(takers)
+                takers = self._owners(i, j) if times else ()
+                for n in takers:
+                    self.load[n] += times * by_node[n] / len(takers)
+                    self.remaining[i] += times * by_node[n] / len(takers)
 
     def _owners(self, i: int, j: int) -> Sequence[int]:
         if not self.shared:
@@ -259,6 +250,16 @@ class DispatchState:
         busy = {v.config for v in self.running.values()} | {i for _, n, i in self.events if n == -1}
         return [i for i, mask in enumerate(self.undone) if mask and i not in busy]
 
+    def ready(self, begin: float) -> tuple[list[float], list[float]]:
+        """By node and by config: when it is free, as the events say; ``begin`` if they say nothing."""
+        nodes, configs = [begin] * len(self.replicas), [begin] * len(self.undone)
+        for at, n, i in self.events:
+            if n >= 0:
+                nodes[n] = at
+            if i >= 0:
+                configs[i] = at
+        return nodes, configs
+
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
@@ -279,19 +280,11 @@ class DispatchState:
         expected = tables.seconds[i][j]
         self.undone[i] &= ~bit
         self.idle_configs &= ~(1 << i)
-        if self.shared:
-            takers = self._owners(i, j)
-            for m in takers:
-                self._disown(m, i, bit)
-                self.load[m] -= expected[m] / len(takers)
-                self.remaining[i] -= expected[m] / len(takers)
-        else:
-            own = self.owned[n]
-            own[i] &= ~bit
-            if not own[i]:
-                self.open_configs[n] &= ~(1 << i)
-            self.load[n] -= expected[n]
-            self.remaining[i] -= expected[n]
+        takers = self._owners(i, j)
+        for m in takers:
+            self._disown(m, i, bit)
+            self.load[m] -= expected[m] / len(takers)
+            self.remaining[i] -= expected[m] / len(takers)
         self.fastest[i] -= tables.least[i][j]
         seconds = actual[i][j][n]
         if self.last_node[i] not in (n, -1):
@@ -351,3 +344,28 @@ class DispatchState:
 def _bits(flags: Sequence[bool] | np.ndarray) -> int:
     """The int that has the bits of the true places."""
     return sum(1 << place for place, flag in enumerate(flags) if flag)
+
+
+def left_shifted(
+    units: Iterable[tuple[int, int, int, T]], configs: Sequence[T], nodes: Sequence[Sequence[T]]
+) -> Iterator[T]:
+    """When each of ``units`` starts, if they are begun in this order, each as early as its config and its
+    node's devices allow.
+
+    Args:
+        units: Config, node, how many of the node's devices it takes, and its length.
+        configs: By config: when it is free.
+        nodes: By node: when each of its devices is free, the first one first.
+    """
+    config_free = list(configs)
+    node_free = [list(devices) for devices in nodes]
+    for config, node, width, length in units:
+        free = node_free[node]
+        start = max(config_free[config], free[width - 1])
+        end: T = start + length
+        config_free[config] = end
+        if len(free) == 1:
+            free[0] = end
+        else:
+            node_free[node] = sorted(free[width:] + [end] * width)
+        yield start

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeQuarantined, RecordMended
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.state import State

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -78,7 +78,7 @@ class NodeLedger:
         """The node's ranks show no sign of life although its lease is kept, or they do again (``None``).
         Event: ``NodeStalled`` or ``NodeRecovered``. Does nothing if the record says so already, or if the
         node is not registered with this ``boot``."""
-        stalled = NodeStalled(0, name, stall.since, stall.why) if stall is not None else None
+        stalled = NodeStalled(0, name, stall.began, stall.why) if stall is not None else None
         self._update(name, boot, stalled or NodeRecovered(0, name))
 
     def _update(self, name: str, boot: str | None, event: Event) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, child, fresh_names
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,

@@ -7,13 +7,14 @@ needs to know no more of that state than the row looks at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cerebro_elastic.core.history.keys import KINDS, Keys, concerned, written_at
-from cerebro_elastic.core.history.machine import TABLE, Writer
+from cerebro_elastic.core.history.keys import KINDS, Kind, written_at
+from cerebro_elastic.core.history.machine import TABLE
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
@@ -55,20 +56,22 @@ def write(
     assert by in row.by, f"{event} is not written by {by}"
     after = row.after(before, event)
     compared = {
-        key: None for kind in (*row.compares, *compares) for key in concerned(kind, keys, before, event)
+        key: (kind, name)
+        for kind in (*row.compares, *compares)
+        for key, name in keys.concerned(kind, before, event).items()
     }
     ops: list[Op] = []
     for kind in (*row.keys, *row.also):
         known = KINDS[kind]
-        for key in concerned(kind, keys, before, event):
-            name = keys.split(key)[1]
-            was, value = known.held(before, name), _value(kind, after, event, name)
+        for key, name in keys.concerned(kind, before, event).items():
+            was, value = known.held(before, name), _value(known, after, event, name)
             value = values.get(key, value)
             if value is not was:
                 if known.guarded:
-                    compared[key] = None
-                ops.append(Delete(key) if value is None else put(keys, key, value, lease))
-    return transact(record, [*guard, *_unchanged(keys, before, compared)], ops, event)
+                    compared[key] = kind, name
+                ops.append(Delete(key) if value is None else put(kind, key, value, lease))
+    unchanged = (_unchanged(before, key, *of) for key, of in compared.items())
+    return transact(record, [*guard, *filter(None, unchanged)], ops, event)
 
 
 def transact(record: Record, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
@@ -77,12 +80,12 @@ def transact(record: Record, guard: Sequence[Compare], ops: Sequence[Op], event:
     return result.revision if result.succeeded else None
 
 
-def put(keys: Keys, key: str, value: Any, lease: int = 0) -> Put:
+def put(kind: str, key: str, value: Any, lease: int = 0) -> Put:
     """The operation that writes a value of the core, without the key's revision."""
-    kind = KINDS[keys.split(key)[0]]
-    if kind.revision and getattr(value, kind.revision):
-        value = replace(value, **{kind.revision: 0})
-    return Put(key, value_of(value), lease if kind.leased else 0)
+    known = KINDS[kind]
+    if known.revision and getattr(value, known.revision):
+        value = replace(value, **{known.revision: 0})
+    return Put(key, value_of(value), lease if known.leased else 0)
 
 
 def value_of(value: object) -> bytes:
@@ -90,19 +93,16 @@ def value_of(value: object) -> bytes:
     return encode(value).encode()
 
 
-def _value(kind: str, after: State, event: Event, name: str) -> object:
+def _value(kind: Kind, after: State, event: Event, name: str) -> object:
     """What a key holds after the event; ``None``: nothing."""
-    known = KINDS[kind]
-    if known.reported is not None:
-        return known.reported(event)
-    return event if known.value and isinstance(event, known.value) else known.held(after, name)
+    if kind.reported is not None:
+        return kind.reported(event)
+    return event if kind.value and isinstance(event, kind.value) else kind.held(after, name)
 
 
-def _unchanged(keys: Keys, before: State, compared: Iterable[str]) -> Iterator[Compare]:
-    for key in compared:
-        revision = written_at(keys, before, key)
-        if revision == 0:
-            yield absent(key)
-        elif revision is not None:
-            leased = KINDS[keys.split(key)[0]].leased
-            yield created_at(key, revision) if leased else at_revision(key, revision)
+def _unchanged(before: State, key: str, kind: str, name: str) -> Compare | None:
+    """The condition that the key is as in the state ``before``, if that has it."""
+    revision = written_at(before, kind, name)
+    if not revision:
+        return None if revision is None else absent(key)
+    return created_at(key, revision) if KINDS[kind].leased else at_revision(key, revision)

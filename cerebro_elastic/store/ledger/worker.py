@@ -3,6 +3,10 @@
 Every verb is fenced by the attempt: its guard has the assignment (or the note that the attempt is being
 saved), the config's revision, and the registrations of the attempt's nodes. A transaction whose answer was
 lost is sent again as long as the attempt is current: its guard lets it through once.
+
+The ranks of an attempt of several ranks meet where rank 0 says: it writes its address to ``meeting/<lead>``.
+That is no event, for it changes nothing of the run. An address holds for the attempt whose token it bears,
+as long as that is assigned.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cerebro_elastic.core.history.machine import Writer
+from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     Event,
@@ -25,10 +30,13 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.client.base import Delete, KeyValue, at_revision
+from cerebro_elastic.errors import Compacted, TxnUnknown
+from cerebro_elastic.store.client.base import Delete, KeyValue, Put, at_revision
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import write
+
+_LOOK_SECONDS = 1.0
+"""How often a rank that waits for the address looks whether its attempt is still assigned."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class WorkerLedger:
         """Let the event happen that ends the attempt. ``False`` means that it was refused, or done by an
         earlier transaction whose answer was lost."""
         seen = _seen(attempt, config, plan)
-        while seen.stands(attempt):
+        while seen.may_report(attempt):
             try:
                 return self._write(seen, event) is not None
             except TxnUnknown:
@@ -112,7 +120,7 @@ class WorkerLedger:
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether the attempt is still its node's: in training, or being saved if it says so."""
         record, node = self.record, attempt.node
-        assigned = partial(record.assignment, node, second=attempt.second)
+        assigned = partial(record.assignment, node, second=attempt.second_key)
         latest = record.saving(node) if attempt.trained else assigned()
         return latest is not None and latest.token == attempt.token
 
@@ -128,3 +136,55 @@ def _seen(attempt: Attempt, config: Config | None = None, plan: Plan | None = No
         attempts={} if attempt.trained else dict.fromkeys(attempt.nodes, attempt),
         saving={attempt.node: attempt} if attempt.trained else {},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingPlace:
+    """Where rank 0 of an attempt listens."""
+
+    token: int
+    host: str
+    """The address of the lead node."""
+    port: int
+    """The port of the group's store."""
+
+
+class Meetings:
+    """The meeting places of a run."""
+
+    def __init__(self, record: Record) -> None:
+        self._store = record.store
+        self._record = record
+
+    def is_assigned(self, attempt: Attempt, node: str) -> bool:
+        """Whether the attempt is still the one of its ``node``."""
+        assigned = self._record.assignment(node)
+        return assigned is not None and assigned.token == attempt.token
+
+    def announce(self, attempt: Attempt, host: str, port: int) -> None:
+        """Write where the lead listens. Guard: the attempt is assigned to its lead node."""
+        guard = [at_revision(self._record.keys.assign(attempt.node), attempt.token)]
+        place = MeetingPlace(attempt.token, host, port)
+        while True:
+            try:
+                self._store.txn(guard, [Put(self._key(attempt), encode(place).encode())])
+                return
+            except TxnUnknown:
+                continue  # done twice is done
+
+    def find(self, attempt: Attempt, node: str) -> MeetingPlace | None:
+        """Wait for the address, on the attempt's ``node``; ``None`` if the attempt is no longer assigned."""
+        key = self._key(attempt)
+        while True:
+            snapshot = self._store.range(key)
+            for item in snapshot.items:
+                place = self._record.value_in(item, MeetingPlace) if item.key == key else None
+                if place is not None and place.token == attempt.token:
+                    return place
+            if not self.is_assigned(attempt, node):
+                return None
+            with self._store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
+                watch.next(_LOOK_SECONDS)
+
+    def _key(self, attempt: Attempt) -> str:
+        return self._record.keys.meeting(attempt.node)

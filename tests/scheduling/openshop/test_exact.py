@@ -16,7 +16,7 @@ from cerebro_elastic.errors import MissingExtra, ScheduleError
 from cerebro_elastic.registry import load
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.scheduling.openshop import Disturbances, Outage, instance, joint, schedule
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
 from support.schedules import judge, judge_joint
 from support.world import FixedSearch
 
@@ -88,7 +88,7 @@ def test_a_run_is_planned_anew_after_faults_and_decided_again(faults: str) -> No
     if "n7" in faults:
         assert {"n0", "n2", "n7"} in nodes
     assert run(faults, spread=0.2).events == done.events
-    assert divergence(done.events, Exact(), SEARCH) is None
+    assert redecide(done.events, Exact(), SEARCH).explanation is None
 
 
 @pytest.mark.skipif(not installed, reason="needs the extra exact")

@@ -22,7 +22,7 @@ from cerebro_elastic.scheduling.openshop import (
     instance,
     schedule,
 )
-from cerebro_elastic.scheduling.openshop.halving import RULES
+from cerebro_elastic.scheduling.openshop.online import RULES
 from cerebro_elastic.scheduling.openshop.planner import POLICIES
 from support.schedules import judge
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.invariants.trace import Stretch, Trace, in_words, plan_of
+from cerebro_elastic.core.invariants.trace import Stretch, Trace, ended_tokens, in_words, plan_of
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -13,15 +13,11 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
-    ProfileDone,
-    RecordMended,
     RunEnded,
     RunExtended,
     StateRead,
     UnitAssigned,
     UnitCommitted,
-    UnitFailed,
-    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
@@ -94,6 +90,8 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
     head = {name: ref for name, config in read.state.configs.items() if (ref := _inherited(config))}
     attempts: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
     for event in [*_led_to(read), read, *events]:
+        for token in ended_tokens(event):
+            attempts.pop(token, None)
         match event:
             case StateRead(state=state):
                 for config in state.configs.values():
@@ -114,21 +112,11 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                         )
                 attempts[event.revision] = attempt
             case UnitCommitted(visit=visit):
-                attempts.pop(visit.attempt, None)
                 expected = head.get(visit.unit.config)
                 if visit.input != expected:
                     yield f"{in_words(visit.unit)} began from {visit.input}, the config's head was {expected}"
                 head[visit.unit.config] = visit.output
                 written.add((visit.unit.config, visit.output))
-            case UnitFailed(failure=failure):
-                attempts.pop(failure.attempt, None)
-            case ProfileDone(profile=profile):
-                attempts.pop(profile.attempt, None)
-            case UnitWithdrawn(token=token):
-                attempts.pop(token, None)
-            case RecordMended(withdrawn=tokens):
-                for token in tokens:
-                    attempts.pop(token, None)
 
 
 def durability(

@@ -102,9 +102,7 @@ class _UnitTries:
         unit, strategy, subject = attempt.unit, attempt.strategy, _subject(attempt)
         tried = self._tries.get(subject, [])
         present = {
-            name
-            for name, _ in self._in_use_since.get(subject, ())
-            if roster.hardware[name] == attempt.hardware
+            name for name, _ in self._in_use_since.get(subject, ()) if _can_train(roster, name, attempt)
         }
         untried, tried_again = sorted(present - set(tried)), sorted({*attempt.nodes} & {*tried})
         if tried_again and len(untried) >= strategy.nodes:
@@ -115,6 +113,15 @@ class _UnitTries:
             yield f"{in_words(unit)} was assigned after {len(tried)} failures"
         if subject in self._in_vain:
             yield f"{in_words(unit)} was assigned although another try was in vain"
+
+
+def _can_train(roster: NodeRoster, name: str, attempt: Attempt) -> bool:
+    """Whether the node could take part in such an attempt: the nodes of a gang have the same hardware and
+    number of ranks."""
+    kind = hardware, ranks = roster.kinds[name]
+    if attempt.strategy.nodes > 1:
+        return kind == roster.kinds.get(attempt.node)
+    return hardware == attempt.hardware and ranks >= attempt.strategy.ranks
 
 
 _Try: TypeAlias = tuple[Unit, Strategy | None, str]

@@ -6,13 +6,14 @@ pull against each other: a config's length gets shorter with more devices, the d
 unless speed-up is linear.
 
 If it is linear, all devices for every unit are best, and the problem is an open shop. Else a dispatch by
-widths that keep every config and every node within the shortest horizon (``start``) is annealed
-(``search``). Devices of a node are alike: which of them a unit gets follows from the starts."""
+widths that keep every config and every node within the shortest horizon (``dispatched``) is annealed
+(``joint_search``). Devices of a node are alike: which of them a unit gets follows from the starts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
@@ -29,13 +30,13 @@ from cerebro_elastic.scheduling.openshop.checks import (
     one_of,
     whole,
 )
-from cerebro_elastic.scheduling.openshop.exact import UNITS
+from cerebro_elastic.scheduling.openshop.exact import UNITS, JointUnit, exact_joint
 from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-from cerebro_elastic.scheduling.openshop.joint_problem.exact import Unit, exact_joint
-from cerebro_elastic.scheduling.openshop.joint_problem.search import LEAST, SCHEDULES, annealed
-from cerebro_elastic.scheduling.openshop.joint_problem.start import dispatched
-from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
+from cerebro_elastic.scheduling.openshop.joint_search import LEAST, SCHEDULES, Annealing
 from cerebro_elastic.scheduling.openshop.planner import schedule
+from cerebro_elastic.scheduling.openshop.state import left_shifted
+
+Ints = NDArray[np.int64]
 
 POLICIES = ("auto", "exact")
 """The policies of ``joint``."""
@@ -50,7 +51,7 @@ slow machine makes in it."""
 class JointSchedule:
     """When each unit is done, and on how many devices."""
 
-    width: NDArray[np.int64]
+    width: Ints
     """``[C, N]``: the devices that the unit takes."""
     start: Array
     """``[C, N]``: when the unit starts, in seconds."""
@@ -92,7 +93,7 @@ def joint(
     return _improved(heuristic, times, counts, seed, budget)
 
 
-def _heuristic(seconds: Array, devices: NDArray[np.int64], seed: int, budget: float) -> JointSchedule:
+def _heuristic(seconds: Array, devices: Ints, seed: int, budget: float) -> JointSchedule:
     bound = joint_bound(seconds, devices)
     shortest = instance(seconds.min(axis=2))
     linear = lower_bound(shortest) <= bound * (1 + 1e-9)
@@ -109,11 +110,13 @@ def _heuristic(seconds: Array, devices: NDArray[np.int64], seed: int, budget: fl
     steps = int(budget * DECISIONS_PER_SECOND / (SCHEDULES * len(units) * cost))
     if best.makespan <= bound * (1 + 1e-9) or steps < LEAST:
         return best
-    changed = _timed(seconds, devices, annealed(seconds, devices, units, bound, seed, steps), bound)
+    rng = np.random.default_rng(seed)
+    annealed = Annealing(seconds, devices, units).best(bound, rng, steps)
+    changed = _timed(seconds, devices, annealed, bound)
     return min(best, changed, key=lambda schedule: schedule.makespan)
 
 
-def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[Unit]:
+def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[JointUnit]:
     """Every unit on its shortest width, one at a time on each node: an open shop, and best if speed-up is
     linear."""
     visits, widths = schedule(shortest, seconds=budget).visits, seconds.argmin(axis=2) + 1
@@ -123,9 +126,7 @@ def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[Unit]
     ]
 
 
-def _improved(
-    known: JointSchedule, seconds: Array, devices: NDArray[np.int64], seed: int, budget: float
-) -> JointSchedule:
+def _improved(known: JointSchedule, seconds: Array, devices: Ints, seed: int, budget: float) -> JointSchedule:
     """The schedule that CP-SAT finds; at least as good as ``known``."""
     start = [(int(i), int(n), int(g), float(known.start[i, n])) for (i, n), g in np.ndenumerate(known.width)]
     units, proven = exact_joint(seconds, devices, start, known.makespan, seed, budget)
@@ -134,7 +135,7 @@ def _improved(
     return improved if improved.makespan < known.makespan else replace(known, bound=bound)
 
 
-def _timed(seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bound: float) -> JointSchedule:
+def _timed(seconds: Array, devices: Ints, units: Sequence[JointUnit], bound: float) -> JointSchedule:
     """The units in their order, each as early as its config and its node's devices allow."""
     width = np.zeros(seconds.shape[:2], np.int64)
     start, end = np.zeros((2, *seconds.shape[:2]))
@@ -145,7 +146,7 @@ def _timed(seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bo
     return JointSchedule(width, start, end, float(end.max()), bound)
 
 
-def joint_bound(seconds: Array, devices: NDArray[np.int64]) -> float:
+def joint_bound(seconds: Array, devices: Ints) -> float:
     """A lower bound: no config is shorter than on its best widths, no node faster than by its least
     device-seconds."""
     widths = np.arange(1, seconds.shape[2] + 1)
@@ -154,7 +155,7 @@ def joint_bound(seconds: Array, devices: NDArray[np.int64]) -> float:
     return float(max(length, load))
 
 
-def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, NDArray[np.int64]]:
+def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, Ints]:
     times, given = numbers(seconds, "seconds", infinite=True), numbers(devices, "devices")
     if times.ndim != 3 or 0 in times.shape or given.shape != times.shape[1:2]:
         raise ScheduleError(
@@ -175,3 +176,107 @@ def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, NDArray[np.
             f"finite seconds[{i}, {n}, g - 1] for a g of at most {counts[n]}"
         )
     return times, counts
+
+
+def dispatched(seconds: Array, devices: Ints, bound: float) -> list[JointUnit]:
+    """The units of a first schedule, by their start; none takes less than ``bound`` seconds.
+
+    Whenever devices are free, the longest remaining config takes its width on the most loaded node, as in
+    ``dispatch``.
+    """
+    return _dispatch(seconds, devices, _widths(seconds, devices, _shortest(seconds, devices, bound)))
+
+
+def _shortest(seconds: Array, devices: Ints, bound: float) -> float:
+    """The least horizon that has widths, to a thousandth."""
+    low, high = bound, max(float(seconds.min(axis=2).sum()), bound)
+    while high - low > 1e-3 * low:
+        middle = (low + high) / 2
+        fits = _fits(seconds, devices, _widths(seconds, devices, middle), middle)
+        low, high = (low, middle) if fits else (middle, high)
+    return high
+
+
+def _fits(seconds: Array, devices: Ints, widths: Ints, horizon: float) -> bool:
+    chosen = _chosen(seconds, widths)
+    load = (chosen * widths).sum(axis=0) / devices
+    return bool(chosen.sum(axis=1).max() <= horizon * (1 + 1e-9) and load.max() <= horizon * (1 + 1e-9))
+
+
+def _chosen(seconds: Array, widths: Ints) -> Array:
+    return np.take_along_axis(seconds, widths[:, :, None] - 1, axis=2)[:, :, 0]
+
+
+def _widths(seconds: Array, devices: Ints, horizon: float) -> Ints:
+    """The thriftiest widths, then for each config that is too long the widening that costs least device time
+    for each second saved, until the config fits."""
+    counts = np.arange(1, seconds.shape[2] + 1)
+    area = seconds * counts / devices[None, :, None]
+    # Of equally thrifty widths the widest: shorter at no cost.
+    thrifty = area <= area.min(axis=2, keepdims=True) * (1 + 1e-9)
+    widths: Ints = (thrifty * counts).max(axis=2)
+    for i, length in enumerate(_chosen(seconds, widths).sum(axis=1).tolist()):
+        while length > horizon:
+            change = _widening(seconds[i], widths[i], area[i])
+            if change is None:
+                break
+            n, wider = change
+            length += seconds[i, n, wider - 1] - seconds[i, n, widths[i, n] - 1]
+            widths[i, n] = wider
+    return widths
+
+
+def _widening(seconds: Array, widths: Ints, area: Array) -> tuple[int, int] | None:
+    """By node, for one config."""
+    best: tuple[float, int, int] | None = None
+    for n, width in enumerate(widths):
+        for wider in range(width + 1, seconds.shape[1] + 1):
+            saved = seconds[n, width - 1] - seconds[n, wider - 1]
+            if saved > 0:
+                price = (area[n, wider - 1] - area[n, width - 1]) / saved
+                if best is None or price < best[0]:
+                    best = (price, n, wider)
+    return None if best is None else best[1:]
+
+
+def _dispatch(seconds: Array, devices: Ints, widths: Ints) -> list[JointUnit]:
+    """Each unit by its width, or by more devices if no other config wants them now."""
+    chosen = _chosen(seconds, widths)
+    area = chosen * widths / devices
+    remaining, load = chosen.sum(axis=1).tolist(), area.sum(axis=0).tolist()
+    configs, nodes = chosen.shape
+    left = [set(range(nodes)) for _ in range(configs)]
+    idle, free, now = set(range(configs)), devices.tolist(), 0.0
+    times, wanted = seconds.tolist(), widths.tolist()
+    units: list[JointUnit] = []
+    events: list[tuple[float, int, int, int]] = []
+    while True:
+        for i in sorted(idle, key=lambda i: (-remaining[i], i)):
+            for n in sorted(left[i], key=lambda n: (-load[n], n)):
+                contested = any(n in left[k] for k in idle if k != i)
+                g = _taken(times[i][n], wanted[i][n], free[n], contested)
+                if not g:
+                    continue
+                idle.discard(i)
+                left[i].discard(n)
+                remaining[i] -= float(chosen[i, n])
+                load[n] -= float(area[i, n])
+                free[n] -= g
+                units.append((i, n, g, now))
+                heappush(events, (now + times[i][n][g - 1], i, n, g))
+                break
+        if not events:
+            return units
+        now = events[0][0]
+        while events and events[0][0] == now:
+            _, i, n, g = heappop(events)
+            free[n] += g
+            if left[i]:
+                idle.add(i)
+
+
+def _taken(seconds: list[float], wanted: int, free: int, contested: bool) -> int:
+    """How many of the ``free`` devices the unit takes; 0: it waits."""
+    if free < wanted:
+        return 0
+    return wanted if contested else seconds.index(min(seconds[:free])) + 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, in_words
-from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, ended_tokens, in_words
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
@@ -35,7 +35,7 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitAssigned(attempt=attempt):
                 for name in sorted({*attempt.nodes}):
                     before = assigned.setdefault(name, [])
-                    if (before or attempt.behind) and not _may_follow(before, attempt):
+                    if (before or attempt.queued_behind) and not _may_follow(before, attempt):
                         yield (
                             f"node {name} got {in_words(attempt.unit)} at revision {event.revision} "
                             f"while {_tokens(before)} were open on it"
@@ -51,16 +51,16 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
                     yield f"node {name} saves attempt {trained} while it saves attempt {saving[name]}"
                 assigned = _without(assigned, (trained,))
                 saving[name] = trained
-            case _ if ended_tokens := _ended_tokens(event):
-                assigned = _without(assigned, ended_tokens)
-                saving = {name: token for name, token in saving.items() if token not in ended_tokens}
+            case _ if ended := ended_tokens(event):
+                assigned = _without(assigned, ended)
+                saving = {name: token for name, token in saving.items() if token not in ended}
 
 
 def _may_follow(before: Sequence[Attempt], attempt: Attempt) -> bool:
     if len(before) != 1:
         return False
     ahead = before[0]
-    queued = attempt.behind == ahead.token and attempt.second != ahead.second
+    queued = attempt.queued_behind == ahead.token and attempt.second_key != ahead.second_key
     return queued and ahead.may_queue and attempt.may_queue
 
 
@@ -79,7 +79,7 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
     if its config has ended or was restored since it began, or if one of its nodes was asked to leave.
     """
     attempts = {attempt.token: attempt for attempt in read.state.underway()}
-    withdrawable = {token for token, attempt in attempts.items() if not read.state.stands(attempt)}
+    withdrawable = {token for token, attempt in attempts.items() if not read.state.may_report(attempt)}
     roster = NodeRoster(read.state)
     for event in events:
         roster.read(event)
@@ -97,7 +97,7 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
                 yield f"{in_words(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in attempts:
                 attempt = attempts.pop(token)
-                stays = roster.stands(attempt) and not roster.leaving & {*attempt.nodes}
+                stays = roster.may_report(attempt) and not roster.leaving & {*attempt.nodes}
                 if stays and token not in withdrawable:
                     yield f"{in_words(attempt.unit)} was taken from {attempt.node} without need, {event}"
 
@@ -110,7 +110,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     roster = NodeRoster(read.state)
     for event in events:
         roster.read(event)
-        ended = [attempts.pop(token, None) for token in _ended_tokens(event)]
+        ended = [attempts.pop(token, None) for token in ended_tokens(event)]
         attempt = ended[0] if len(ended) == 1 else None
         match event:
             case UnitAssigned(attempt=assigned):
@@ -120,7 +120,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                         yield f"{member.node} got {in_words(assigned.unit)}, and knows the plan of before"
             case UnitTrained(node=name, token=token):
                 trained = attempts.get(token)
-                if trained is None or not roster.stands(trained):
+                if trained is None or not roster.may_report(trained):
                     yield f"attempt {token} on {name} was trained, but is not open at {event.revision}"
             case UnitCommitted(visit=visit):
                 yield from _unfenced(attempt, roster, visit.unit, visit.nodes, event)
@@ -130,25 +130,11 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from _unfenced(attempt, roster, profile.unit, [profile.node], event)
 
 
-def _ended_tokens(event: Event) -> tuple[int, ...]:
-    """The tokens of the attempts that end with this event."""
-    match event:
-        case UnitCommitted(visit=Visit(attempt=token)) | UnitWithdrawn(token=token):
-            return (token,)
-        case UnitFailed(failure=failure):
-            return (failure.attempt,)
-        case ProfileDone(profile=profile):
-            return (profile.attempt,)
-        case RecordMended(withdrawn=tokens):
-            return tokens
-    return ()
-
-
 def _unfenced(
     attempt: Attempt | None, roster: NodeRoster, unit: Unit, nodes: Sequence[str], event: Event
 ) -> Iterator[str]:
     if attempt is None or attempt.unit != unit or not {*nodes} <= {*attempt.nodes}:
         yield f"{in_words(unit)} on {', '.join(nodes)} had no open assignment at revision {event.revision}"
-    elif not roster.stands(attempt):
-        gone = [m.node for m in attempt.members if roster.since.get(m.node) != m.registration]
+    elif not roster.may_report(attempt):
+        gone = [m.node for m in attempt.members if roster.registrations.get(m.node) != m.registration]
         yield f"{in_words(unit)}: the registration of {', '.join(gone)} was gone at revision {event.revision}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.scheduling.openshop.checks import Array
-from cerebro_elastic.scheduling.openshop.joint_problem.exact import Unit
+from cerebro_elastic.scheduling.openshop.exact import JointUnit
 
 Ints = NDArray[np.int64]
 
@@ -36,20 +36,11 @@ SELECTION = 50
 """Steps after which the better half replaces the worse."""
 
 
-def annealed(
-    seconds: Array, devices: Ints, start: Sequence[Unit], bound: float, seed: int, steps: int
-) -> list[Unit]:
-    """The units of the best schedule found in ``steps`` steps from ``start`` (units by their start),
-    in an order in which each is to start as early as it can; no better one is looked for once it takes
-    ``bound`` seconds."""
-    return _Search(seconds, devices, start).best(bound, np.random.default_rng(seed), steps)
-
-
-class _Search:
+class Annealing:
     """Columns are schedules. A *plan* has one row for each place in the order: the *option*, a unit with a
-    width, that is there."""
+    width, that is there. The search begins with the units ``start``, by their start."""
 
-    def __init__(self, seconds: Array, devices: Ints, start: Sequence[Unit]) -> None:
+    def __init__(self, seconds: Array, devices: Ints, start: Sequence[JointUnit]) -> None:
         configs, nodes, widths = seconds.shape
         self._units = units = configs * nodes
         flat = seconds.reshape(units, widths)
@@ -85,8 +76,9 @@ class _Search:
         wide = self._wide[at : at + self._options[unit]]
         return at + int(np.searchsorted(wide, width - 1, side="right")) - 1
 
-    def best(self, bound: float, rng: np.random.Generator, steps: int) -> list[Unit]:
-        """See ``annealed``."""
+    def best(self, bound: float, rng: np.random.Generator, steps: int) -> list[JointUnit]:
+        """The units of the best schedule found in ``steps`` steps, in an order in which each is to start as
+        early as it can; no better one is looked for once it takes ``bound`` seconds."""
         plan = self._plan
         length, waited = self._decoded(plan)
         best, best_plan = length[0], plan[:, 0]

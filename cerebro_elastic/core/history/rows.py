@@ -1,0 +1,76 @@
+"""What is the row of an event, and what do the rows share? (``machine.TABLE`` has all of them.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import IllegalEvent
+
+V = TypeVar("V")
+
+
+class Writer(StrEnum):
+    """Who writes to a run's record."""
+
+    LEADER = "the leader"
+    OPERATOR = "operators"
+    WORKER = "workers"
+    NODE = "nodes"
+
+
+LEADER, OPERATOR, WORKER, NODE = Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What an event is. Keys are named by their kinds (``keys.KINDS``)."""
+
+    after: Callable[[State, Any], State]
+    """The state after the event. Raises ``IllegalEvent`` if the event is not possible."""
+    by: tuple[Writer, ...] = ()
+    """Who may write it; empty: it is no transaction."""
+    keys: tuple[str, ...] = ()
+    """What it changes."""
+    also: tuple[str, ...] = ()
+    """What it changes if that is there, or if a person has asked for it."""
+    compares: tuple[str, ...] = ()
+    """What must be as its writer has read it, beside what it changes and what fences its writer."""
+    derives: Callable[[State, Any], State] | None = None
+    """What readers compute from it besides, in the state after it; no key has that."""
+    before_the_run: bool = False
+    """It may happen before the run is opened."""
+
+
+Rows = Mapping[type[Event], Row]
+
+
+def require(holds: bool, event: Event, why: str) -> None:
+    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
+    if not holds:
+        raise IllegalEvent(f"{event} is impossible: {why}")
+
+
+def changed(state: State, event: Event, **changes: Any) -> State:
+    """The state after the event, which makes these changes."""
+    return replace(state, revision=event.revision, **changes)
+
+
+def without_attempts(state: State, *tokens: int) -> dict[str, Mapping[str, Attempt]]:
+    """The fields of ``state`` without the attempts that have these ``tokens``. What was queued behind one of
+    them is in training now."""
+    training = {name: attempt for name, attempt in state.attempts.items() if attempt.token not in tokens}
+    queued = {name: attempt for name, attempt in state.queued.items() if attempt.token not in tokens}
+    saving = {name: attempt for name, attempt in state.saving.items() if attempt.token not in tokens}
+    begun = {name: attempt for name, attempt in queued.items() if name not in training}
+    return {"attempts": {**training, **begun}, "queued": without(queued, *begun), "saving": saving}
+
+
+def without(mapping: Mapping[str, V], *keys: str) -> dict[str, V]:
+    """A copy of ``mapping`` without the ``keys``."""
+    return {k: v for k, v in mapping.items() if k not in keys}
