@@ -81,7 +81,7 @@ def test_a_save_may_end_before_the_leader_gives_its_node_the_next_unit() -> None
     world.commit(1)
     world.commit(0)
     look(world)
-    assert divergence(world.trace(), POLICY, world.search) is None
+    assert redecide(world.trace(), POLICY, world.search).explanation is None
 
 
 def eventful(seed: int) -> tuple[World, list[int]]:
