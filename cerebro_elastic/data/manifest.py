@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -226,9 +225,3 @@ def _parse(text: bytes, name: str) -> Manifest:
             "prepare the dataset again"
         )
     return manifest
-
-
-def column_path(split: Split, index: int, column: str, part: str = "") -> str:
-    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
-    an ``@`` in it there."""
-    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Column
-from cerebro_elastic.data.preparing.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, brief, did_you_mean
 from cerebro_elastic.system.files import CHUNK
@@ -79,10 +78,11 @@ def check_lengths(columns: Columns, what: str) -> None:
 def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
     """Numbers that torch has."""
     if isinstance(column, Varying):
-        if isinstance(column, FileRanges) and len(missing := column.missing.tolist()):
+        if missing := column.missing:
             raise DataError(
-                f"column {name!r} of {what} has no value in {_rows(missing, len(column))}, the first of them "
-                f"{column.keys[missing[0]]}: complete the samples, or leave the column out by `columns`"
+                f"column {name!r} of {what} has no value in {_rows(list(missing), len(column))}, the first "
+                f"of them {next(iter(missing.values()))}: complete the samples, or leave the column out by "
+                "`columns`"
             )
         shape: tuple[int, ...] = (int(column.lengths.sum()), *column.value_shape)
         if not shape[0]:

@@ -1,24 +1,21 @@
-"""The rows of a torch ``Dataset`` as columns: each row is read once.
-
-Its values go to files without a name, which are mapped: memory does not grow with the number of rows (text
-apart).
-"""
+"""The rows of a torch ``Dataset`` as columns: each row is read once, into columns that grow in temporary
+files (text apart, which stays in memory)."""
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.ragged import Ragged, Varying, offsets_of
+from cerebro_elastic.data.preparing.growing import GrowingColumn
+from cerebro_elastic.data.ragged import Varying, encoded, sequences
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import place_in
+from cerebro_elastic.system.files import CHUNK
 
 _OBJECTS = (Mapping, list, tuple, set)
 
@@ -37,13 +34,13 @@ def materialized(dataset: Any, what: str) -> dict[str, NDArray[Any] | Varying]:
     value is ``x``. A dict has its own names. Raises ``DataError`` for rows that no columns have, by number;
     ``what`` names the dataset.
     """
-    columns: dict[str, _Spool] = {}
+    columns: dict[str, _Values] = {}
     names: list[str] = []
     for number, row in enumerate(_rows(dataset, what)):
         values = _named(row, f"row {number} of {what}")
         if not names:
             names = list(values)
-            columns = {name: _Spool(f"column {name!r} of {what}") for name in names}
+            columns = {name: _Values(f"column {name!r} of {what}") for name in names}
         if list(values) != names:
             raise DataError(
                 f"row {number} of {what} has {', '.join(values)}, and row 0 has {', '.join(names)}: all rows "
@@ -53,7 +50,7 @@ def materialized(dataset: Any, what: str) -> dict[str, NDArray[Any] | Varying]:
             columns[name].add(number, value)
     if not names:
         raise DataError(f"{what} has no rows")
-    return {name: spool.column() for name, spool in columns.items()}
+    return {name: values.column() for name, values in columns.items()}
 
 
 def _rows(dataset: Any, what: str) -> Iterator[Any]:
@@ -92,72 +89,61 @@ def _named(row: Any, what: str) -> dict[str, Any]:
     return named
 
 
-@dataclass
-class _Spool:
-    """The values of a column, one behind the other in a file."""
+class _Values:
+    """The values of a column, all of one type; ``what`` names it."""
 
-    what: str
-    file: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    dtype: np.dtype[Any] | None = None
-    encoded: bool = False
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._first: Any = None
+        """The first value, as an array."""
+        self._kind = ""
+        self._column = GrowingColumn(what, 0)
+        self._pending: list[Any] = []
+        """Values that are not in the column yet."""
+        self._pending_bytes = 0
 
     def add(self, number: int, value: Any) -> None:
-        if isinstance(value, str):
-            self.texts.append(value)
-            self._like(number, np.dtype(object), encoded=False)
-            return
-        encoded = isinstance(value, bytes | bytearray | memoryview)
-        array = np.frombuffer(value, np.uint8) if encoded else np.asarray(value)
+        """Add the value of row ``number``."""
+        is_bytes, is_text = isinstance(value, bytes | bytearray | memoryview), isinstance(value, str)
+        if is_bytes:
+            value = bytes(value)
+        # A copy: the dataset may write its next row into the same memory.
+        array = np.frombuffer(value, np.uint8) if is_bytes else np.asarray(value).copy()
         if array.dtype == object:
-            raise DataError(f"{self.what} has a {type(value).__name__} in row {number}, which is no array")
-        self._like(number, array.dtype, encoded=encoded)
-        self.shapes.append(array.shape)
-        self.file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def _like(self, number: int, dtype: np.dtype[Any], *, encoded: bool) -> None:
-        if self.dtype is None:
-            self.dtype, self.encoded = dtype, encoded
-        if (self.dtype, self.encoded) != (dtype, encoded):
-            kind, first = _kind(dtype, encoded), _kind(self.dtype, self.encoded)
+            raise DataError(f"{self._what} has a {type(value).__name__} in row {number}, which is no array")
+        kind = "bytes" if is_bytes else "text" if is_text else str(array.dtype)
+        if self._first is None:
+            self._first, self._kind = array, kind
+        if kind != self._kind:
             raise DataError(
-                f"{self.what} has {kind} in row {number}, and {first} in row 0: all rows must have values of "
-                "one type"
+                f"{self._what} has {kind} in row {number}, and {self._kind} in row 0: all rows must have "
+                "values of one type"
             )
+        if (array.ndim, array.shape[1:]) != (self._first.ndim, self._first.shape[1:]):
+            raise DataError(
+                f"{self._what} has shape {list(array.shape)} in row {number}, and "
+                f"{list(self._first.shape)} in row 0: rows may differ in the length of their first axis "
+                "only; for images of varying size return their bytes (PNG, JPEG), and `decode` them"
+            )
+        self._pending.append(value if is_bytes or is_text else array)
+        self._pending_bytes += array.nbytes
+        if self._pending_bytes >= CHUNK:
+            self._store()
 
     def column(self) -> NDArray[Any] | Varying:
-        if self.texts:
-            return np.array(self.texts, object)
-        assert self.dtype is not None
-        self.file.flush()
-        if len(set(self.shapes)) == 1 and not self.encoded:
-            return self._mapped((len(self.shapes), *self.shapes[0]))
-        tails = {shape[1:] for shape in self.shapes if shape}
-        if len(tails) != 1 or () in self.shapes:
-            at = next(at for at, shape in enumerate(self.shapes) if shape != self.shapes[0])
-            raise DataError(
-                f"{self.what} has shape {list(self.shapes[at])} in row {at}, and {list(self.shapes[0])} in "
-                "row 0: rows may differ in the length of their first axis only; for images of varying size "
-                "return their bytes (PNG, JPEG), and `decode` them"
-            )
-        lengths = np.array([shape[0] for shape in self.shapes], np.int64)
-        values = self._mapped((int(lengths.sum()), *tails.pop()))
-        return Ragged(values, offsets_of(lengths), "bytes" if self.encoded else "ragged")
+        """The column of all values."""
+        if self._pending:
+            self._store()
+        return self._column.whole()
 
-    def _mapped(self, shape: Sequence[int]) -> NDArray[Any]:
-        """The file stays as long as it is mapped."""
-        if 0 in shape:
-            return np.empty(tuple(shape), self.dtype)
-        assert self.dtype is not None
-        mapped: NDArray[Any] = np.memmap(self.file, self.dtype, "r", shape=tuple(shape))
-        return mapped
-
-
-def _kind(dtype: np.dtype[Any], encoded: bool) -> str:
-    if encoded:
-        return "bytes"
-    return "text" if dtype.kind == "O" else str(dtype)
+    def _store(self) -> None:
+        if self._kind == "bytes":
+            self._column.append(encoded(self._pending, self._what))
+        elif self._first.ndim:
+            self._column.append(sequences(self._pending, self._what))
+        else:
+            self._column.append(np.array(self._pending, object if self._kind == "text" else None))
+        self._pending, self._pending_bytes = [], 0
 
 
 def materialized_splits(returned: Any, what: str) -> tuple[Any, Any] | None:

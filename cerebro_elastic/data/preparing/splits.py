@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -18,8 +18,9 @@ from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError
 
 Index: TypeAlias = NDArray[np.int64]
-HeldOut: TypeAlias = float | Columns
-"""A share of the source's rows, from 0 (none) to below 1, or data of their own."""
+HeldOut: TypeAlias = Mapping[Split, float | Columns]
+"""By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
+own."""
 
 HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
 """The splits beside the training rows, and what messages call them."""
@@ -52,7 +53,7 @@ class PartitionRows:
     """The numbers of the partition's rows in ``columns``, in the partition's order."""
 
 
-def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut, HeldOut]:
+def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
     """The columns of the rows, and what is validation and test data. What cannot be read of columns that are
     not ``wanted`` is left out."""
     train, own = read_source(sources.train, wanted)
@@ -61,10 +62,10 @@ def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldO
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
     validation = _held_out("valid", sources.valid, wanted) if own is None else own
-    return train, validation, _held_out("test", sources.test, wanted)
+    return train, {"valid": validation, "test": _held_out("test", sources.test, wanted)}
 
 
-def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
+def _held_out(key: str, named: float | Source, wanted: Wanted) -> float | Columns:
     if isinstance(named, int | float):
         return float(named)
     try:
@@ -73,18 +74,21 @@ def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 
 
-def own_splits(valid: HeldOut, test: HeldOut) -> dict[str, Columns]:
+def own_splits(held_out: HeldOut) -> dict[str, Columns]:
     """The splits that are data of their own, by the name for messages."""
+    return {HELD_OUT[split]: data for split, data in held_out.items() if not isinstance(data, float)}
+
+
+def changed(held_out: HeldOut, change: Callable[[Columns, Split], Columns]) -> HeldOut:
+    """The shares as they are, and what ``change`` makes of the splits that are data of their own."""
     return {
-        name: data
-        for name, data in zip(HELD_OUT.values(), (valid, test), strict=True)
-        if not isinstance(data, float)
+        split: data if isinstance(data, float) else change(data, split) for split, data in held_out.items()
     }
 
 
 def deal_rows(
     train: Columns,
-    held_out: Mapping[Split, HeldOut],
+    held_out: HeldOut,
     partitions: Mapping[Split, int],
     seed: int,
     keys: RowKeys = RowKeys(),  # noqa: B008  # frozen
@@ -93,7 +97,7 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: By split, the share of the rows to hold out, or data of its own, which keep their order.
+        held_out: What to hold out. Data of their own keep their order.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.preparing.categories import coded
-from cerebro_elastic.data.preparing.file_ranges import FileRanges
+from cerebro_elastic.data.preparing.encoded_files import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import CHUNK, Place, open_read, size
@@ -192,11 +192,10 @@ def _ranges(files: Sequence[Place], samples: Sequence[_Sample], extension: str) 
 
 def _check_keys(column: FileRanges, extension: str) -> None:
     """Refuse keys with dots, such as a time or a version: samples would run into one another."""
-    missing = np.flatnonzero(column.file_of < 0)
-    if "." in extension and extension[0].isdigit() and len(missing):
-        has = column.keys[int(np.flatnonzero(column.file_of >= 0)[0])]
+    if "." in extension and extension[0].isdigit() and (missing := column.missing):
+        has = column.keys[int(np.argmax(column.file_of >= 0))]
         raise DataError(
-            f"{has} is the {extension!r} of its sample, and {column.keys[int(missing[0])]} does not exist: a "
+            f"{has} is the {extension!r} of its sample, and {next(iter(missing.values()))} does not exist: a "
             "sample's name ends at its first dot; write the archives again with names that have no dots"
         )
 

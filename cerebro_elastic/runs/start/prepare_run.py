@@ -147,8 +147,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
 
 
 def _say_what_is_left_out(data: str, watcher: Watcher) -> None:
-    from cerebro_elastic.data.preparing.from_columns import rows_left_out
-    from cerebro_elastic.data.preparing.row_function import REPORT
+    from cerebro_elastic.data.preparing.defects import REPORT, rows_left_out
 
     if left_out := rows_left_out(data):
         watcher.say(f"{counted(left_out, 'bad row')} left out: {redacted(data)}/{REPORT} shows some of them")
