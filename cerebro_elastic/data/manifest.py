@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,6 +78,11 @@ class PartitionFiles:
     rows: int
     files: tuple[ColumnFile, ...]
     """Its files, in the order of the manifest's columns; offsets stand before their values."""
+
+    def by_column(self, columns: Iterable[Column]) -> Iterator[tuple[Column, list[ColumnFile]]]:
+        """Each of the manifest's ``columns`` with its files: one, or of varying lengths two."""
+        files = iter(self.files)
+        return ((column, list(islice(files, 1 if column.kind == "rows" else 2))) for column in columns)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ _FOLDER = re.compile(r"([^=]+)=(.*)")
 
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
 Source: TypeAlias = str | os.PathLike[str] | Function
-"""A file, folder or glob; or a function that returns the columns, or ``{"train": columns, "valid": columns}``.
+"""A file, folder or glob; or a function that returns the columns, or the columns for ``train`` and ``valid``.
 In place of columns it may return a torch ``Dataset``."""
 
 

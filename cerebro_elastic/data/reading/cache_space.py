@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cerebro_elastic.data.reading.mapped import SUMS
+from cerebro_elastic.data.reading.partition import SUMS
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files import as_its_folder, make_folder
 

@@ -15,7 +15,7 @@ import numpy as np
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
 from cerebro_elastic.data.ragged import OFFSETS, Ragged
 from cerebro_elastic.data.reading.cache_space import CLONE
-from cerebro_elastic.data.reading.mapped import SUMS, Array, MappedArray, MappedRagged, OffsetsFile
+from cerebro_elastic.data.reading.partition import SUMS, Array, MappedArray, MappedRagged, OffsetsFile
 from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
@@ -176,17 +176,15 @@ def cached_columns(
 ) -> Iterator[CachedColumn]:
     """A partition's files in the cache's ``folder``, offsets before their values. File names are our own: a
     manifest from elsewhere cannot point out of the cache."""
-    files = enumerate(partition.files)
-    for column in columns:
-        at, file = next(files)
-        path = folder / f"{at:03d}.npy"
-        if column.kind == "rows":
-            yield CachedColumn(path, partition.rows, column, file)
+    paths = (folder / f"{at:03d}.npy" for at in range(len(partition.files)))
+    for column, (*offsets_file, file) in partition.by_column(columns):
+        if not offsets_file:
+            yield CachedColumn(next(paths), partition.rows, column, file)
             continue
-        offsets = CachedColumn(path, partition.rows + 1, Column(column.name, OFFSETS, ()), file)
+        described = Column(column.name, OFFSETS, ())
+        offsets = CachedColumn(next(paths), partition.rows + 1, described, offsets_file[0])
         yield offsets
-        at, file = next(files)
-        yield CachedColumn(folder / f"{at:03d}.npy", file.length or 0, column, file, offsets)
+        yield CachedColumn(next(paths), file.length or 0, column, file, offsets)
 
 
 def _cloned(source: Place, path: str) -> bool:

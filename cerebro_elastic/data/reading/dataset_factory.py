@@ -93,8 +93,7 @@ class DatasetFactory:
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
     """The arguments are text, which distinguishes them."""
-    from cerebro_elastic.data.reading.datamodules import datasets_of_module, is_module
-    from cerebro_elastic.data.reading.datasets import NumberedDatasets
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets, datasets_of_module, is_module
 
     try:
         with seeded(seed):  # imports may draw at random, too
