@@ -8,22 +8,25 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
-from cerebro_elastic.data.ragged import OFFSETS, Ragged
+from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
 from cerebro_elastic.data.reading.cache_space import CLONE
-from cerebro_elastic.data.reading.partition import SUMS, Array, MappedArray, MappedRagged, OffsetsFile
-from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums
-from cerebro_elastic.errors import DataError
+from cerebro_elastic.data.reading.partition import SUMS, Array, forget_checks
+from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums, Sums, row_sums
+from cerebro_elastic.errors import DamagedData, DataError
 from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
 Beat = Callable[[], None]
 
 _SHA256_BYTES = 32
 """Of the sha256 that a file of sums begins with."""
+_KEPT = 16
+"""The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 _FICLONE = 0x40049409
 """``ioctl`` of Linux: a file of its own that shares its blocks with another until one of them is written."""
 
@@ -52,26 +55,35 @@ class CachedColumn:
     def sums_path(self) -> Path:
         return self.path.with_suffix(SUMS)
 
-    def open(self) -> Array | Ragged:
+    def open(self, *, again: bool = False) -> Array | Ragged:
         """The column, memory-mapped. Raises ``DamagedData`` if its offsets have changed since they were
-        checked, ``DataError`` if they can be none."""
-        if self.offsets is None:
-            return self.array.open()
-        return MappedRagged.open(self.array, self._offsets_file(self.offsets), self.column.kind)
-
-    def _offsets_file(self, offsets: CachedColumn) -> OffsetsFile:
-        return OffsetsFile(offsets.array, offsets.sums, self.length, self.column.name)
-
-    @property
-    def array(self) -> MappedArray:
-        """Where it begins follows from the manifest: nothing is believed of what the file says."""
+        checked, ``DataError`` if they can be none. ``again``: offsets that this process has loaded are not
+        looked at once more."""
         shape = (self.length, *self.column.shape)
-        start = self.file.bytes - self.length * self._item_bytes
-        return MappedArray(self.path, self.column.dtype, shape, start)
+        array: Array = np.memmap(self.path, self.column.dtype, "r", self._start, shape)
+        if self.offsets is None:
+            return array
+        return Ragged(array, _kept_offsets(self) if again else self.load_offsets(), self.column.kind)
+
+    def load_offsets(self) -> Index:
+        """The offsets of a column of varying lengths, in memory."""
+        assert self.offsets is not None
+        offsets: Index = np.array(self.offsets.open())
+        name = f"the offsets {self.offsets.path} of column {self.column.name!r}"
+        if row_sums(offsets).tobytes() != self.offsets.open_sums().tobytes():
+            forget_checks(self.path.parent)
+            raise DamagedData(f"{name} have changed since they were checked: they are fetched again")
+        check_offsets(offsets, self.length, name)
+        return offsets
+
+    def open_sums(self) -> Sums:
+        """The sums of its rows, memory-mapped."""
+        return np.memmap(self.sums_path, "<u8", "r", _SHA256_BYTES, (self._rows,))
 
     @property
-    def sums(self) -> MappedArray:
-        return MappedArray(self.sums_path, "<u8", (self._rows,), _SHA256_BYTES)
+    def _start(self) -> int:
+        """Where the array begins: by the manifest, nothing is believed of what the file says."""
+        return self.file.bytes - self.length * self._item_bytes
 
     @property
     def ready(self) -> bool:
@@ -143,8 +155,8 @@ class CachedColumn:
 
     def _passing(self) -> RowSums:
         if self.offsets is None:
-            return EqualRowSums(self.array.offset, self.length, self._item_bytes)
-        return RaggedRowSums(self.array.offset, self._offsets_file(self.offsets).load() * self._item_bytes)
+            return EqualRowSums(self._start, self.length, self._item_bytes)
+        return RaggedRowSums(self._start, self.load_offsets() * self._item_bytes)
 
     def _keep(self, sums: RowSums) -> None:
         with (
@@ -169,6 +181,11 @@ class CachedColumn:
     @property
     def _item_bytes(self) -> int:
         return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
+
+
+@lru_cache(_KEPT)
+def _kept_offsets(column: CachedColumn) -> Index:
+    return column.load_offsets()
 
 
 def cached_columns(

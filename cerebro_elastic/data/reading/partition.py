@@ -1,5 +1,5 @@
 """A partition as a unit sees it: named columns of equal length, mapped from files and read-only. Rows are
-checked when they are taken out. Columns are sent to another process by their files' names."""
+checked when they are taken out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Kind
-from cerebro_elastic.data.ragged import Index, Ragged, check_offsets
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.system.words import counted
@@ -25,31 +24,8 @@ Array: TypeAlias = NDArray[np.generic]
 
 SUMS = ".sums"
 """The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
-_KEPT = 16
-"""The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 _SHOWN = 5
 """The number of damaged rows that a message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class MappedArray:
-    """An array in a file."""
-
-    path: Path
-    dtype: str
-    """The array's numpy dtype."""
-    shape: tuple[int, ...]
-    offset: int = 0
-    """Bytes of the file before the array."""
-
-    @classmethod
-    def of(cls, array: Any) -> MappedArray:
-        """Where an array that was mapped lies."""
-        return cls(Path(array.filename), array.dtype.str, array.shape, array.offset)
-
-    def open(self) -> Array:
-        """Map it, read-only."""
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
 
 def forget_checks(folder: Path) -> None:
@@ -60,61 +36,9 @@ def forget_checks(folder: Path) -> None:
             sums.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsFile:
-    """The offsets of a column of varying lengths."""
-
-    array: MappedArray
-    sums: MappedArray
-    """Their row sums, taken when the file was checked."""
-    values: int
-    """How many values the column has."""
-    column: str
-
-    def load(self) -> Index:
-        """The offsets, in memory. Raises ``DamagedData`` if they have changed since they were checked,
-        ``DataError`` if these can be no offsets."""
-        offsets: Index = np.array(self.array.open())
-        name = f"the offsets {self.array.path} of column {self.column!r}"
-        if row_sums(offsets).tobytes() != self.sums.open().tobytes():
-            forget_checks(self.sums.path.parent)
-            raise DamagedData(f"{name} have changed since they were checked: they are fetched again")
-        check_offsets(offsets, self.values, name)
-        return offsets
-
-
-@dataclass(frozen=True, kw_only=True)
-class MappedRagged(Ragged):
-    """A column of varying lengths whose values are mapped."""
-
-    file: OffsetsFile
-    """Where the offsets come from."""
-
-    @classmethod
-    def open(cls, values: MappedArray, file: OffsetsFile, kind: Kind) -> MappedRagged:
-        """Map the values, and load the offsets."""
-        return cls(values.open(), file.load(), kind, file=file)
-
-    def __reduce__(self) -> tuple[Callable[..., MappedRagged], tuple[Any, ...]]:
-        return _received_ragged, (MappedArray.of(self.values), self.file, self.kind)
-
-
-def _received_ragged(values: MappedArray, file: OffsetsFile, kind: Kind) -> MappedRagged:
-    return MappedRagged(values.open(), _kept_offsets(file), kind, file=file)
-
-
-@lru_cache(_KEPT)
-def _kept_offsets(file: OffsetsFile) -> Index:
-    return file.load()
-
-
 @dataclass(frozen=True)
 class Partition:
-    """The rows of one partition, by column.
-
-    Pickling it, as for a data-loader worker, sends the paths of memory-mapped columns, not their
-    content.
-    """
+    """The rows of one partition, by column."""
 
     index: int
     """Its number in its split."""
@@ -126,6 +50,9 @@ class Partition:
     compares. A column that is not from the cache has none, and is not compared."""
     name: str = "partition"
     """What messages call it."""
+    sent: Callable[[], tuple[Any, ...]] | None = field(default=None, compare=False)
+    """What ``__reduce__`` returns, if another process, such as one that makes batches, opens the partition by
+    the names of its files. ``None``: its content is sent."""
     damage: list[DamagedData] = field(default_factory=list, compare=False)
     """The damage that was found, so that no code between here and the unit can hide it."""
 
@@ -175,16 +102,17 @@ class Partition:
             "on it is not committed, and the file is checked again, and fetched again if it is damaged"
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Partition], tuple[Any, ...]]:
-        columns, sums = ({n: _sent(a) for n, a in arrays.items()} for arrays in (self.columns, self.sums))
-        return _received, (self.index, self.rows, columns, sums, self.name)
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.sent is not None:
+            return self.sent()
+        return Partition, (self.index, self.rows, self.columns, self.sums, self.name)
 
 
 def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
     """The partition that ``fetch`` returns; it is fetched when a column is asked for."""
     fetched = cache(fetch)
     columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
-    return Partition(index, rows, columns, sums, name)
+    return Partition(index, rows, columns, sums, name, lambda: fetched().__reduce__())
 
 
 def in_file(column: Array | Ragged) -> Array:
@@ -208,19 +136,6 @@ class _Unopened(Mapping[str, Any]):
 
 def _is_mapped(array: object) -> TypeGuard[Any]:
     return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
-
-
-def _sent(array: Array | Ragged) -> MappedArray | Array | Ragged:
-    return MappedArray.of(array) if _is_mapped(array) else array
-
-
-def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Partition:
-    return Partition(index, rows, dict(_opened(columns)), dict(_opened(sums)), name)
-
-
-def _opened(arrays: Mapping[str, MappedArray | Array | Ragged]) -> Iterator[tuple[str, Any]]:
-    for name, array in arrays.items():
-        yield name, array.open() if isinstance(array, MappedArray) else array
 
 
 def sample_order(seed: int, epoch: int, partition: int, rows: int, shuffle: bool = True) -> NDArray[np.int64]:

@@ -25,7 +25,6 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.reading import cache as cache_module
 from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
 from cerebro_elastic.system.files import place as place_module
 from support.prepared import prepare
@@ -446,13 +445,6 @@ def test_a_partition_is_pickled_by_path(tmp_path: Path) -> None:
     back = pickle.loads(sent)
     assert isinstance(back.columns["x"], np.memmap)
     assert isinstance(back.sums["x"], np.memmap)
-
-
-def test_a_slice_of_a_mapped_column_is_pickled_by_content(tmp_path: Path) -> None:
-    np.save(tmp_path / "y.npy", np.arange(10))
-    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
-    back = pickle.loads(pickle.dumps(Partition(0, 3, {"y": mapped[2:5]})))
-    assert list(back.columns["y"]) == [2, 3, 4]
 
 
 def test_a_manifest_comes_back_as_written_and_any_change_is_found(tmp_path: Path) -> None:
