@@ -14,7 +14,7 @@ from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, brief, did_you_mean
 from cerebro_elastic.system.files import CHUNK
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 FEATURES = "features"
 """The name of the matrix that a ``Selection`` makes."""
@@ -167,8 +167,7 @@ def _is_written_number(text: str) -> bool:
 
 def _rows(rows: Sequence[int], of: int) -> str:
     """``2 of 150 rows (7, 19; the first is 0)``."""
-    shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-    return f"{len(rows)} of {counted(of, 'row')} ({shown}; the first is 0)"
+    return f"{len(rows)} of {counted(of, 'row')} ({some_of(rows, _SHOWN)}; the first is 0)"
 
 
 def _description(columns: Columns) -> str:

@@ -15,7 +15,7 @@ from cerebro_elastic.data.preparing.column_checks import check_given, not_finite
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import Preparation
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 _SHOWN = 3
 """The number of classes or groups that a message names."""
@@ -33,8 +33,7 @@ class Kinds:
 
     def named(self, codes: NDArray[np.int64]) -> str:
         """The values with these codes, for messages."""
-        shown = ", ".join(map(repr, self.values[codes[:_SHOWN]].tolist()))
-        return shown + (", ..." if len(codes) > _SHOWN else "")
+        return some_of(list(map(repr, self.values[codes].tolist())), _SHOWN)
 
 
 @dataclass(frozen=True, slots=True)

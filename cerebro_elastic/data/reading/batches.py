@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -104,7 +104,7 @@ def batches(
         return BatchRows(rows[parts[len(rows)]], rows)
 
     def of_pass() -> Generator[Any, None, None]:
-        with ExitStack() as in_use:
+        with _noting_damage(partition), ExitStack() as in_use:
             opened: dict[str, Records] = {}
             shared = None
             if made is not None and loader.calls_user and count:
@@ -122,7 +122,7 @@ def batches(
             for batch in Batches(range(skip, count), make, shared, use or DataUse()):
                 yield _pinned(batch) if loader.pin_memory else batch
 
-    return _noting_damage(partition, of_pass())
+    return of_pass()
 
 
 def worker_settings(loader: LoaderSettings) -> WorkerSettings:
@@ -132,10 +132,11 @@ def worker_settings(loader: LoaderSettings) -> WorkerSettings:
     return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
 
 
-def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
-    """The batches; damage that ends them is noted in the partition."""
+@contextmanager
+def _noting_damage(partition: Partition) -> Iterator[None]:
+    """Damage that ends the block is noted in the partition."""
     try:
-        yield from batches_
+        yield
     except DamagedData as damage:
         partition.damage.append(damage)
         raise
@@ -246,12 +247,10 @@ class BatchMaker:
     @property
     def functions(self) -> list[Any]:
         """The user's functions and objects that take part in making a batch in the rank itself."""
-        loader = self.loader
-        if loader.workers:
+        if self.loader.workers:
             return []
-        own = [loader.transform, loader.collate, *loader.decode.values(), *loader.augment.values()]
-        datasets = [*loader.dataset.make().by_split.values()] if loader.dataset else []
-        return [function for function in [*own, *datasets] if function is not None]
+        datasets = self.loader.dataset.make().by_split if self.loader.dataset else {}
+        return [*self.loader.functions.values(), *datasets.values()]
 
     @property
     def at_once(self) -> int:

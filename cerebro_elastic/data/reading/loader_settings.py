@@ -62,11 +62,7 @@ class LoaderSettings:
             self._check_sendable()
 
     def _check_sendable(self) -> None:
-        functions: list[tuple[str, Callable[..., Any] | None]]
-        functions = [("transform", self.transform), ("collate", self.collate)]
-        functions += [(f"decode of {name}", function) for name, function in self.decode.items()]
-        functions += [(f"augment of {name}", function) for name, function in self.augment.items()]
-        for name, function in functions:
+        for name, function in self.functions.items():
             try:
                 pickle.dumps(function)
             except (pickle.PicklingError, AttributeError, TypeError) as exc:
@@ -88,6 +84,14 @@ class LoaderSettings:
                 if training or _takes_phase(function)
             },
         )
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The user's functions, by what messages call them."""
+        named: dict[str, Callable[..., Any] | None] = {"transform": self.transform, "collate": self.collate}
+        named |= {f"decode of {name}": function for name, function in self.decode.items()}
+        named |= {f"augment of {name}": function for name, function in self.augment.items()}
+        return {name: function for name, function in named.items() if function is not None}
 
     @property
     def calls_user(self) -> bool:

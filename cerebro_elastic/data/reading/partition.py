@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 Array: TypeAlias = NDArray[np.generic]
 
@@ -88,8 +88,8 @@ class Partition:
             actual.tobytes() != expected.tobytes()
         ):  # the fastest way to compare, and nearly always all that is done
             rows = index[actual != expected]
-            shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-            self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
+            changed = f"{counted(len(rows), 'row')} of a batch ({some_of(rows.tolist(), _SHOWN)})"
+            self._is_damaged(name, f"has changed in {changed}")
 
     def _is_damaged(self, name: str, how: str) -> NoReturn:
         """Raise ``DamagedData``. The next fetch checks all files of the partition, and fetches those again
