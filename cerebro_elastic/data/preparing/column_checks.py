@@ -226,14 +226,3 @@ def not_finite(column: NDArray[Any] | Varying) -> NDArray[np.int64]:
             for part in [column[start : start + step]]
         ]
     )
-
-
-def check_split(rows: int, partitions: int, what: str) -> None:
-    """At least one partition, and a row for each."""
-    if partitions < 1:
-        raise DataError(f"{partitions} {what} partitions: there must be at least 1")
-    if rows < partitions:
-        raise DataError(
-            f"{counted(rows, f'{what} row')} for {counted(partitions, 'partition')}: each needs at least "
-            f"one; use at most {counted(rows, 'partition')}, or more data"
-        )

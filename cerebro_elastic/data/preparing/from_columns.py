@@ -47,7 +47,7 @@ from cerebro_elastic.data.ragged import Columns, Index, Varying, as_ragged
 from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import named_columns
-from cerebro_elastic.system.files import CHUNK, Chunk, Content, Place, digest, locate, translated, write
+from cerebro_elastic.system.files import CHUNK, Chunk, Place, digest, locate, translated, write
 
 _WRITERS = 4
 """Partitions that are written at once; each has a few chunks in memory."""
@@ -129,7 +129,7 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
         exists = is_prepared(root)
-        keep: Keep = _only_hash if exists else write
+        keep: Keep = (lambda _place, data: digest(data)) if exists else write
         writers, stop = ThreadPoolExecutor(_WRITERS), Event()
 
         def kept(partition: PartitionRows) -> tuple[Split, PartitionFiles]:
@@ -167,10 +167,6 @@ class _UntilStop:
             if self.stop.is_set():
                 raise _Stopped
             yield chunk
-
-
-def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
-    return digest(data)
 
 
 def _kept(root: Place, partition: PartitionRows, keep: Keep) -> tuple[Split, PartitionFiles]:

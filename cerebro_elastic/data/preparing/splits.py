@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
-from cerebro_elastic.data.preparing.column_checks import check_split, rows_in
+from cerebro_elastic.data.preparing.column_checks import rows_in
 from cerebro_elastic.data.preparing.sources import Source, read_source
 from cerebro_elastic.data.preparing.split_rules import RowKeys
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.words import counted
 
 Index: TypeAlias = NDArray[np.int64]
 HeldOut: TypeAlias = Mapping[Split, float | Columns]
@@ -130,7 +131,14 @@ def _count(split: Split, share: float, rows: int) -> int:
 
 
 def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[PartitionRows]:
-    check_split(len(rows), partitions, _NAMES[split])
+    what = _NAMES[split]
+    if partitions < 1:
+        raise DataError(f"{partitions} {what} partitions: there must be at least 1")
+    if len(rows) < partitions:
+        raise DataError(
+            f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
+            f"least one; use at most {counted(len(rows), 'partition')}, or more data"
+        )
     return [
         PartitionRows(split, index, columns, part)
         for index, part in enumerate(np.array_split(rows, partitions))

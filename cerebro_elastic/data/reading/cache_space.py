@@ -37,10 +37,6 @@ class NoRoom(StorageError):
     """The cache has no room for what is not needed yet."""
 
 
-def _always(_folder: Path) -> bool:
-    return True
-
-
 def use(folder: Path) -> int:
     """Mark the partition in ``folder`` as in use, until the file descriptor that is returned is closed."""
     make_folder(folder)
@@ -66,7 +62,7 @@ class CacheSpace:
     """The cache's folder."""
     limit_bytes: int
     """What all partitions in it may take together."""
-    may_go: Callable[[Path], bool] = _always
+    may_go: Callable[[Path], bool] = lambda _folder: True
     """Whether the partition in a folder may be dropped for another."""
 
     @contextmanager
@@ -148,7 +144,7 @@ def _size(folder: Path) -> int:
 def _last_used(folder: Path) -> int:
     try:
         return (folder / _USE).stat().st_mtime_ns
-    except FileNotFoundError:  # of an earlier version
+    except FileNotFoundError:  # removed meanwhile
         return 0
 
 

@@ -8,15 +8,14 @@ only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.ragged import Index, Ragged, fill_rows, inside, offsets_of
-from cerebro_elastic.data.reading.partition import Array, Partition
-from cerebro_elastic.data.reading.row_sums import Sums, padded_sums, ragged_sums
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.reading.row_sums import padded_sums, ragged_sums
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.aligned import aligned_empty
 
@@ -54,10 +53,11 @@ def single_rows(partition: Partition, name: str, index: Index) -> list[NDArray[A
     lengths, values = column.lengths[index], np.asarray(column.values)
     rows = aligned_empty((int(lengths.sum()), *column.value_shape), values.dtype)
     if len(rows):
-        np.concatenate([values[a:b] for a, b in _bounds(column, index)], out=rows)
-    value_bytes = rows[:1].nbytes if len(rows) else 1
+        starts, ends = column.offsets[index].tolist(), column.offsets[index + 1].tolist()
+        np.concatenate([values[start:end] for start, end in zip(starts, ends, strict=True)], out=rows)
+    bounds = offsets_of(lengths) * (rows[:1].nbytes if len(rows) else 1)
     partition.check_rows(
-        name, index, rows, partial(_sums_of_parts, offsets=offsets_of(lengths) * value_bytes)
+        name, index, rows, lambda taken: ragged_sums(taken.reshape(-1).view(np.uint8), bounds)
     )
     return np.split(rows, np.cumsum(lengths)[:-1]) if len(index) else []
 
@@ -135,11 +135,3 @@ def _ragged(partition: Partition, name: str) -> Ragged:
     column = partition.columns[name]
     assert isinstance(column, Ragged), f"the rows of {name!r} have one shape"
     return column
-
-
-def _bounds(column: Ragged, index: Index) -> Sequence[tuple[int, int]]:
-    return list(zip(column.offsets[index].tolist(), column.offsets[index + 1].tolist(), strict=True))
-
-
-def _sums_of_parts(values: Array, offsets: Index) -> Sums:
-    return ragged_sums(values.reshape(-1).view(np.uint8), offsets)

@@ -178,7 +178,7 @@ class NumberedDatasets:
         return [own for dataset in self.by_split.values() for own in _generators_of(dataset)]
 
     def _rows(self, numbers: Sequence[int]) -> list[Any]:
-        split, start = max((item for item in self._starts.items() if item[1] <= numbers[0]), key=_start)
+        split, start = [item for item in self._starts.items() if item[1] <= numbers[0]][-1]
         dataset, places = self.by_split[split], [number - start for number in numbers]
         if callable(several := getattr(dataset, "__getitems__", None)):  # as torch's fetcher does
             return list(several(places))
@@ -191,10 +191,6 @@ class NumberedDatasets:
             except Exception as exc:
                 exc.add_note(f"This was row {place} of the {split} dataset that {self.reference} returned.")
                 raise
-
-
-def _start(item: tuple[Split, int]) -> int:
-    return item[1]
 
 
 def _length(reference: str, split: str, dataset: Any) -> int:

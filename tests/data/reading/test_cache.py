@@ -100,22 +100,6 @@ def test_a_local_dataset_takes_no_space_twice(tmp_path: Path) -> None:
     assert source.stat().st_nlink == 1
 
 
-def test_an_old_cache_of_hard_links_is_replaced(tmp_path: Path) -> None:
-    url, cache = str(tmp_path / "data"), PartitionCache(tmp_path / "cache")
-    manifest = prepare(columns, url, partitions=1, seed=0)
-    cache.fetch(url, manifest, "train", 0)
-    source, cached = tmp_path / "data" / manifest.train[0].files[0].path, files(tmp_path / "cache")[0]
-    for sums in (True, False):
-        cached.unlink()
-        os.link(source, cached)
-        if not sums:
-            cached.with_suffix(".sums").unlink()
-        assert not cache.holds(manifest, "train", 0)
-        cache.fetch(url, manifest, "train", 0)
-        assert source.stat().st_nlink == 1
-        assert cache.holds(manifest, "train", 0)
-
-
 def test_a_file_is_cloned_where_the_file_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def clone(ours: Any, request: int, theirs: int) -> None:
         assert request == 0x40049409, "FICLONE, of linux/fs.h"
