@@ -135,8 +135,9 @@ class Manifest:
         return sum(file.bytes for partition in self.train for file in partition.files)
 
     def _document(self) -> dict[str, Any]:
-        absent = {key for key in _OPTIONAL if not getattr(self, key)}
-        return {key: value for key, value in _as_dict(self).items() if key not in absent}
+        """As the digest takes it: without what plain columns do not need, and without what is empty."""
+        document = asdict(self, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
+        return {key: value for key, value in document.items() if value or key not in _OPTIONAL}
 
     def to_json(self) -> bytes:
         """The content of ``manifest.json``."""
@@ -203,11 +204,6 @@ def verify_sizes(url: str, manifest: Manifest) -> None:
                 raise DataError(
                     f"{root / file.path} {what}: restore it, or prepare the dataset again at another place"
                 )
-
-
-def _as_dict(manifest: Manifest) -> dict[str, Any]:
-    """As the digest takes it: without what plain columns do not need."""
-    return asdict(manifest, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
 
 
 def _parse(text: bytes, name: str) -> Manifest:

@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.preparing.shared_jobs import Job, JobRecord, do_all, record_of
 from cerebro_elastic.data.preparing.split_rules import row_keys
 from cerebro_elastic.data.preparing.splits import PartitionRows, Sources, deal_rows, own_splits, read_splits
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.ragged import Index, Varying
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
@@ -62,28 +63,6 @@ from cerebro_elastic.system.files import Place, exists, locate, read, remove, tr
 _WORK = ".preparing"
 _ROWS = 1024
 """Rows of a chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Rows ``start`` to ``stop`` of a partition: the work of one job."""
-
-    partition: PartitionRows
-    number: int
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.partition.split}-{self.partition.index:05d}-{self.number:06d}"
-
-    def rows(self) -> Rows:
-        numbers = self.partition.rows[self.start : self.stop]
-        columns = {
-            name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
-            for name, column in self.partition.columns.items()
-        }
-        return Rows(self.partition.split, tuple(map(int, numbers)), columns)
 
 
 @dataclass(slots=True)
@@ -114,33 +93,25 @@ class ChunkRecords:
     """The record of each chunk, by name."""
 
     def add(self, name: str, record: JobRecord, now: bool) -> None:
-        """Take the record of a chunk, which was made ``now`` or before."""
+        """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if more rows are
+        bad than may be."""
         rows = record["good"] + len(record["bad"])
         self.chunks[name] = record
         self.progress.done += rows
         self.progress.known += 0 if now else rows
         self.progress.bad += len(record["bad"])
-        self.check()
-        self.show(self.progress)
-
-    @property
-    def spoilt(self) -> list[str]:
-        """The chunks with bad rows."""
-        return [name for name, record in self.chunks.items() if record["bad"]]
-
-    @property
-    def bad(self) -> list[BadRow]:
-        """All bad rows, in the order of the chunks' names."""
-        return [BadRow(**row) for name in sorted(self.chunks) for row in self.chunks[name]["bad"]]
-
-    def check(self) -> None:
-        """Raise ``DataError`` if more rows are bad than may be."""
         if self.progress.bad > (allowed := bad_rows_allowed(self.limit, self.progress.total)):
             raise DataError(
                 f"{self.progress.bad} of {self.progress.done} rows are bad, {allowed} of all "
                 f"{self.progress.total} may be:\n{sample_of(self.bad)}\ncorrect the row function or the "
                 "source, or allow more with --bad"
             )
+        self.show(self.progress)
+
+    @property
+    def bad(self) -> list[BadRow]:
+        """All bad rows, in the order of the chunks' names."""
+        return [BadRow(**row) for name in sorted(self.chunks) for row in self.chunks[name]["bad"]]
 
     def columns(self) -> Sequence[Column]:
         """The columns of all chunks. Raises ``DataError`` unless they agree."""
@@ -196,12 +167,16 @@ def prepare_rows(
         if is_prepared(place):
             return _same(destination, place, digest)
     workers = settings.workers or len(os.sched_getaffinity(0))
-    chunks = [chunk for partition in dealt for chunk in _chunks(partition)]
     progress = RowProgress(sum(len(partition.rows) for partition in dealt))
     records = ChunkRecords(settings.max_bad_rows, progress, show)
+
+    def chunk(name: str, partition: PartitionRows, numbers: Index) -> tuple[Any, ...]:
+        return folder, name, _rows(partition, numbers), labels, seed
+
     makes = [
-        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), labels, seed))  # type: ignore[misc]
-        for c in chunks
+        Job(name, make_chunk, partial(chunk, name, partition, numbers))
+        for partition in dealt
+        for name, numbers in _chunks(partition)
     ]
     try:
         with _pool(workers, function, root) as pool:
@@ -223,15 +198,25 @@ def prepare_rows(
         if share.of > 1 and exists(place / NAME):
             return _same(destination, place, digest)
         # Another try is another chance for rows that were out of reach.
-        for name in records.spoilt:
-            remove(record_of(locate(folder), name))
+        for name, record in records.chunks.items():
+            if record["bad"]:
+                remove(record_of(locate(folder), name))
         raise
     return manifest
 
 
-def _chunks(partition: PartitionRows) -> Iterator[_Chunk]:
+def _chunks(partition: PartitionRows) -> Iterator[tuple[str, Index]]:
+    """The name of each chunk of a partition, and the numbers of its rows in the source."""
     for number, begin in enumerate(range(0, len(partition.rows), _ROWS)):
-        yield _Chunk(partition, number, begin, min(begin + _ROWS, len(partition.rows)))
+        yield f"{_name(partition)}-{number:06d}", partition.rows[begin : begin + _ROWS]
+
+
+def _rows(partition: PartitionRows, numbers: Index) -> Rows:
+    columns = {
+        name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
+        for name, column in partition.columns.items()
+    }
+    return Rows(partition.split, tuple(map(int, numbers)), columns)
 
 
 def _join(
@@ -241,7 +226,7 @@ def _join(
     columns: Sequence[Column],
     records: Mapping[str, JobRecord],
 ) -> Job:
-    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(partition)]
+    chunks = [(name, records[name]["good"]) for name, _ in _chunks(partition)]
     if not any(good for _, good in chunks):
         raise DataError(
             f"no row of {partition.split} partition {partition.index} is good: use fewer partitions"

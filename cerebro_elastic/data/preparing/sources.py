@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
 from cerebro_elastic.data.preparing.encoded_files import has_images, read_images
-from cerebro_elastic.data.preparing.materialize import materialized_splits
+from cerebro_elastic.data.preparing.growing import is_dataset, materialized
 from cerebro_elastic.data.preparing.tables import TABLES, read_tables
 from cerebro_elastic.data.preparing.tar_shards import read_shards
 from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
@@ -118,25 +118,28 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
-    with translated(DataError, f"cannot write the rows of {name} to {gettempdir()} (TMPDIR)"):
-        if (datasets := materialized_splits(result, name)) is not None:
-            return datasets
-    if not isinstance(result, Mapping):
+    train = result.get("train") if isinstance(result, Mapping) else None
+    if not (isinstance(train, Mapping) or is_dataset(train)):
+        return _columns(result, name), None
+    extra = sorted(set(result) - {"train", "valid"})
+    if extra and not is_dataset(train):
+        raise DataError(f"{name} returned {', '.join(extra)} beside train: only train and valid are known")
+    valid = result.get("valid")
+    return _columns(train, f"{name} for train"), None if valid is None else _columns(
+        valid, f"{name} for valid"
+    )
+
+
+def _columns(returned: Any, what: str) -> Columns:
+    """What the user's function, or ``what`` of it, has returned as columns."""
+    if is_dataset(returned):
+        with translated(DataError, f"cannot write the rows of {what} to {gettempdir()} (TMPDIR)"):
+            return materialized(returned, what)
+    if not isinstance(returned, Mapping):
         raise DataError(
-            f"{name} returned a {type(result).__name__}: it must return {{column: array}}, or a torch Dataset"
+            f"{what} returned a {type(returned).__name__}: it must return {{column: array}}, or a torch Dataset"
         )
-    if "train" in result and isinstance(result["train"], Mapping):
-        if extra := sorted(set(result) - {"train", "valid"}):
-            raise DataError(
-                f"{name} returned {', '.join(extra)} beside train: only train and valid are known"
-            )
-        valid = result.get("valid")
-        return _arrays(result["train"]), None if valid is None else _arrays(valid)
-    return _arrays(result), None
-
-
-def _arrays(columns: Mapping[str, Any]) -> Columns:
-    return {name: as_column(name, column) for name, column in columns.items()}
+    return {name: as_column(name, column) for name, column in returned.items()}
 
 
 def as_column(name: str, column: Any) -> NDArray[Any] | Varying:

@@ -30,7 +30,7 @@ _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, 
 """The types of members that hold no file: folders (``D``: with a list of their files), devices, a label."""
 
 
-def files_in(archive: Place) -> list[File]:
+def _files_in(archive: Place) -> Iterator[File]:
     """The archive's files, in its order; a link is the file that it leads to. Raises ``DataError`` unless the
     archive is whole and each file's bytes lie in it as they are."""
     members = {}
@@ -42,10 +42,6 @@ def files_in(archive: Place) -> list[File]:
                 "from a folder that has each file once"
             )
         members[name] = member
-    return list(_files(archive, members))
-
-
-def _files(archive: Place, members: Mapping[str, tarfile.TarInfo]) -> Iterator[File]:
     for member in members.values():
         if member.type in _WITHOUT_BYTES:
             continue
@@ -162,7 +158,7 @@ def read_shards(
 
 def _samples(shard: int, file: Place) -> Iterator[_Sample]:
     sample = None
-    for path, start, file_bytes in files_in(file):
+    for path, start, file_bytes in _files_in(file):
         folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()

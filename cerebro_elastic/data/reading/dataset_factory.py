@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.data.manifest import SPLITS
-from cerebro_elastic.data.seeding import seeded
+from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, place_in
 from cerebro_elastic.system import arguments

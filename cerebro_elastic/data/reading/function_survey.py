@@ -13,11 +13,10 @@ from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, decoded_rows
 from cerebro_elastic.data.reading.column_rows import called, equal_rows
-from cerebro_elastic.data.reading.kept_state import kept_state
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.records import encoded
-from cerebro_elastic.data.seeding import generator_states, seeded
+from cerebro_elastic.data.user_state import generator_states, kept_state, seeded
 
 _ROWS = 4
 _SEED = 1
