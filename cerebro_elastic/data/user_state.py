@@ -1,8 +1,8 @@
 """What users' code draws from and keeps between its calls: generators, and what a function has in attributes,
 closures and the global variables of its file.
 
-Code that makes data begins with a seed, wherever it runs. A batch is shared, and a row is opened once, only if
-making it has left all of that as it was.
+Code that makes data begins with a seed, wherever it runs. A batch is shared, and a row is opened once, only
+if making it has left all of that as it was.
 """
 
 from __future__ import annotations

@@ -124,10 +124,8 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
     extra = sorted(set(result) - {"train", "valid"})
     if extra and not is_dataset(train):
         raise DataError(f"{name} returned {', '.join(extra)} beside train: only train and valid are known")
-    valid = result.get("valid")
-    return _columns(train, f"{name} for train"), None if valid is None else _columns(
-        valid, f"{name} for valid"
-    )
+    columns, valid = _columns(train, f"{name} for train"), result.get("valid")
+    return columns, None if valid is None else _columns(valid, f"{name} for valid")
 
 
 def _columns(returned: Any, what: str) -> Columns:
@@ -137,7 +135,8 @@ def _columns(returned: Any, what: str) -> Columns:
             return materialized(returned, what)
     if not isinstance(returned, Mapping):
         raise DataError(
-            f"{what} returned a {type(returned).__name__}: it must return {{column: array}}, or a torch Dataset"
+            f"{what} returned a {type(returned).__name__}: it must return {{column: array}}, or a torch "
+            "Dataset"
         )
     return {name: as_column(name, column) for name, column in returned.items()}
 
