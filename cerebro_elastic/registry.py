@@ -106,12 +106,7 @@ def load(group: str, name: str) -> Any:
     Raises ``CerebroError`` for an unknown name or a broken entry point, ``MissingExtra`` if a
     package that the object needs is not installed.
     """
-    reference = BUILT_IN[group].get(name)
-    point = (
-        EntryPoint(name, reference, group)
-        if reference is not None
-        else next(iter(entry_points(group=group, name=name)), None)
-    )
+    point = _entry_point(group, name)
     if point is None:
         raise CerebroError(f"{name!r} is not registered in {group}; {did_you_mean(name, names(group))}")
     try:
@@ -121,6 +116,12 @@ def load(group: str, name: str) -> Any:
         raise CerebroError(f"{name!r} in {group} is {point.value}, which cannot be imported: {exc}") from exc
     except AttributeError as exc:
         raise CerebroError(f"{name!r} in {group} is {point.value}, which does not exist: {exc}") from exc
+
+
+def _entry_point(group: str, name: str) -> EntryPoint | None:
+    if (reference := BUILT_IN.get(group, {}).get(name)) is not None:
+        return EntryPoint(name, reference, group)
+    return next(iter(entry_points(group=group, name=name)), None)
 
 
 @contextlib.contextmanager
@@ -138,10 +139,8 @@ def naming_extras(name: str) -> Iterator[None]:
 
 def module_of(group: str, name: str) -> str | None:
     """The module that ``load`` would import; ``None`` for an unknown name."""
-    reference = BUILT_IN[group].get(name)
-    if reference is None:
-        reference = next((point.value for point in entry_points(group=group, name=name)), None)
-    return None if reference is None else reference.partition(":")[0]
+    point = _entry_point(group, name)
+    return None if point is None else point.module
 
 
 def _extra(error: ImportError) -> str | None:
@@ -208,10 +207,7 @@ def section(group: str, name: str) -> Any | None:
     imports neither torch nor anything else that takes long: recipes are checked with it.
     """
     sections = f"{group}{_SECTIONS}"
-    known = BUILT_IN.get(sections, {})
-    if name not in known and not entry_points(group=sections, name=name):
-        return None
-    return load(sections, name)
+    return None if _entry_point(sections, name) is None else load(sections, name)
 
 
 def missing(group: str, name: str) -> str | None:

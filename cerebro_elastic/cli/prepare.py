@@ -15,8 +15,8 @@ import typer
 
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
+from cerebro_elastic.data.preparing.defects import REPORT
 from cerebro_elastic.data.preparing.from_rows import RowProgress
-from cerebro_elastic.data.preparing.row_function import REPORT
 from cerebro_elastic.data.preparing.settings import (
     PrepareOption,
     PrepareSettings,
@@ -87,7 +87,7 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
-    from cerebro_elastic.data.preparing.from_columns import rows_left_out
+    from cerebro_elastic.data.preparing.defects import rows_left_out
     from cerebro_elastic.runs.start.datasets import prepare_dataset
 
     watch(submitted_by)

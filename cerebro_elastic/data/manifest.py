@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal, TypeAlias
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -79,6 +79,11 @@ class PartitionFiles:
     files: tuple[ColumnFile, ...]
     """Its files, in the order of the manifest's columns; offsets stand before their values."""
 
+    def by_column(self, columns: Iterable[Column]) -> Iterator[tuple[Column, list[ColumnFile]]]:
+        """Each of the manifest's ``columns`` with its files: one, or of varying lengths two."""
+        files = iter(self.files)
+        return ((column, list(islice(files, 1 if column.kind == "rows" else 2))) for column in columns)
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -130,8 +135,9 @@ class Manifest:
         return sum(file.bytes for partition in self.train for file in partition.files)
 
     def _document(self) -> dict[str, Any]:
-        absent = {key for key in _OPTIONAL if not getattr(self, key)}
-        return {key: value for key, value in _as_dict(self).items() if key not in absent}
+        """As the digest takes it: without what plain columns do not need, and without what is empty."""
+        document = asdict(self, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
+        return {key: value for key, value in document.items() if value or key not in _OPTIONAL}
 
     def to_json(self) -> bytes:
         """The content of ``manifest.json``."""
@@ -200,11 +206,6 @@ def verify_sizes(url: str, manifest: Manifest) -> None:
                 )
 
 
-def _as_dict(manifest: Manifest) -> dict[str, Any]:
-    """As the digest takes it: without what plain columns do not need."""
-    return asdict(manifest, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
-
-
 def _parse(text: bytes, name: str) -> Manifest:
     try:
         document: dict[str, Any] = dict(json.loads(text))
@@ -226,9 +227,3 @@ def _parse(text: bytes, name: str) -> Manifest:
             "prepare the dataset again"
         )
     return manifest
-
-
-def column_path(split: Split, index: int, column: str, part: str = "") -> str:
-    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
-    an ``@`` in it there."""
-    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"

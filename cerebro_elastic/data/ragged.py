@@ -63,6 +63,11 @@ class Varying(ABC):
             taken[at] = values.tobytes() if self.kind == "bytes" else values
         return taken
 
+    @property
+    def missing(self) -> Mapping[int, str]:
+        """The rows without a value, and what messages call them."""
+        return {}
+
     def __len__(self) -> int:
         return len(self.lengths)
 

@@ -104,10 +104,13 @@ def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
     gang, ranks = info.data["gang"], info.data["node"].ranks
     if value == AUTO:
         return value
-    for index, section in enumerate(value):
+    known: list[tuple[str, int, dict[str, Any]]] = []
+    for section in value:
         _check_ranks(section, gang, ranks)
-        if any(_same(section, other, gang, ranks) for other in value[:index]):
-            raise ValueError(f"{section.use} on {ranks_of(section, gang, ranks)} ranks is there twice")
+        kind = section.use, ranks_of(section, gang, ranks), section.options
+        if kind in known:
+            raise ValueError(f"{kind[0]} on {kind[1]} ranks is there twice")
+        known.append(kind)
     widest = max(nodes_of(section, gang, ranks) for section in value)
     if widest < gang:
         raise ValueError(
@@ -139,14 +142,6 @@ def _check_ranks(section: ParallelismSection, gang: int, ranks: int) -> None:
             f"{section.use} on {wanted} ranks does not divide into nodes of {ranks}: take {below} or "
             f"{below + ranks}"
         )
-
-
-def _same(one: ParallelismSection, other: ParallelismSection, gang: int, ranks: int) -> bool:
-    return (one.use, ranks_of(one, gang, ranks), one.options) == (
-        other.use,
-        ranks_of(other, gang, ranks),
-        other.options,
-    )
 
 
 def ranks_of(section: ParallelismSection, gang: int, ranks: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -39,6 +39,11 @@ def option(name: str, argument: str | None = None) -> str:
 def counted(number: int, what: str, many: str | None = None) -> str:
     """``1 node``, ``2 nodes``; ``many`` is the plural if it is not made by an s."""
     return f"{number} {what if number == 1 else many or what + 's'}"
+
+
+def some_of(names: Sequence[object], most: int) -> str:
+    """``1, 2, 3, ...``: up to ``most`` of the names."""
+    return ", ".join(map(str, names[:most])) + (", ..." if len(names) > most else "")
 
 
 def byte_count(text: str) -> int | None:

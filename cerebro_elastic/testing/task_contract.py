@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
-from cerebro_elastic.data.reading.array_libraries import Arrays
+from cerebro_elastic.data.reading.column_rows import Arrays
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError

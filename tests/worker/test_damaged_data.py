@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.data.ragged import Columns
-from cerebro_elastic.data.reading import batch_maker
+from cerebro_elastic.data.reading import batches
 from cerebro_elastic.data.reading.partition import Partition
 from support.prepared import prepare
 
@@ -49,7 +49,7 @@ class Faults:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    faults, copy, check = Faults(), batch_maker.equal_rows, Partition.check_rows
+    faults, copy, check = Faults(), batches.equal_rows, Partition.check_rows
 
     def copying(partition: Partition, name: str, index: Any) -> Any:
         if partition.columns[name].ndim > 1:  # type: ignore[union-attr]  # the first one of a batch
@@ -62,7 +62,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
             faults.reach(faults.copied)
         check(partition, name, *copied)
 
-    monkeypatch.setattr(batch_maker, "equal_rows", copying)
+    monkeypatch.setattr(batches, "equal_rows", copying)
     monkeypatch.setattr(Partition, "check_rows", checking)
     return faults
 

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Column
-from cerebro_elastic.data.preparing.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, brief, did_you_mean
 from cerebro_elastic.system.files import CHUNK
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 FEATURES = "features"
 """The name of the matrix that a ``Selection`` makes."""
@@ -79,10 +78,11 @@ def check_lengths(columns: Columns, what: str) -> None:
 def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
     """Numbers that torch has."""
     if isinstance(column, Varying):
-        if isinstance(column, FileRanges) and len(missing := column.missing.tolist()):
+        if missing := column.missing:
             raise DataError(
-                f"column {name!r} of {what} has no value in {_rows(missing, len(column))}, the first of them "
-                f"{column.keys[missing[0]]}: complete the samples, or leave the column out by `columns`"
+                f"column {name!r} of {what} has no value in {_rows(list(missing), len(column))}, the first "
+                f"of them {next(iter(missing.values()))}: complete the samples, or leave the column out by "
+                "`columns`"
             )
         shape: tuple[int, ...] = (int(column.lengths.sum()), *column.value_shape)
         if not shape[0]:
@@ -167,8 +167,7 @@ def _is_written_number(text: str) -> bool:
 
 def _rows(rows: Sequence[int], of: int) -> str:
     """``2 of 150 rows (7, 19; the first is 0)``."""
-    shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-    return f"{len(rows)} of {counted(of, 'row')} ({shown}; the first is 0)"
+    return f"{len(rows)} of {counted(of, 'row')} ({some_of(rows, _SHOWN)}; the first is 0)"
 
 
 def _description(columns: Columns) -> str:
@@ -227,14 +226,3 @@ def not_finite(column: NDArray[Any] | Varying) -> NDArray[np.int64]:
             for part in [column[start : start + step]]
         ]
     )
-
-
-def check_split(rows: int, partitions: int, what: str) -> None:
-    """At least one partition, and a row for each."""
-    if partitions < 1:
-        raise DataError(f"{partitions} {what} partitions: there must be at least 1")
-    if rows < partitions:
-        raise DataError(
-            f"{counted(rows, f'{what} row')} for {counted(partitions, 'partition')}: each needs at least "
-            f"one; use at most {counted(rows, 'partition')}, or more data"
-        )

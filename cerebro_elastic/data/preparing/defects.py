@@ -1,9 +1,11 @@
-"""What is mended of a source's rows before they are used: missing values are filled, bad pictures are left
-out."""
+"""What is mended of a source's rows before they are used: missing values are filled, bad rows are left out,
+and reported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,57 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.column_checks import rows_in
-from cerebro_elastic.data.preparing.file_ranges import FileRanges
-from cerebro_elastic.data.preparing.row_function import BadRow
+from cerebro_elastic.data.preparing.encoded_files import FileRanges
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.system.files import Place, exists, locate, read, translated, write
 
+REPORT = "report.json"
+"""Beside the manifest: how many rows were bad, and some of them."""
+_SAMPLE = 20
+"""Bad rows that the report shows."""
+_SHOWN = 3
+"""Bad rows that a message shows."""
 _EXACT = 2**53
 """Up to here float64 has every whole number."""
-_SHOWN = 3
-"""The number of bad rows that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be used."""
+
+    split: Split
+    """The split that it would have gone to."""
+    row: int
+    """Its number in its source, from 0."""
+    why: str
+    """The error; of a row function also where in the user's code it was raised."""
+
+    def __str__(self) -> str:
+        return f"row {self.row} ({self.split}): {self.why}"
+
+
+def bad_rows_allowed(limit: float, rows: int) -> int:
+    """How many of ``rows`` may be bad: ``limit``, or below 1 the share of them."""
+    return int(limit * rows if limit < 1 else limit)
+
+
+def sample_of(bad: Sequence[BadRow]) -> str:
+    """Some bad rows, a line each, for messages."""
+    return "\n".join(f"  {row}" for row in bad[:_SHOWN])
+
+
+def write_report(place: Place, bad: Sequence[BadRow], **entries: Any) -> None:
+    """Write the report of a dataset's bad rows, behind other ``entries``."""
+    report = {**entries, "bad": len(bad), "sample": [asdict(row) for row in bad[:_SAMPLE]]}
+    write(place / REPORT, [(json.dumps(report, indent=1) + "\n").encode()])
+
+
+def rows_left_out(url: str) -> int:
+    """How many bad rows were left out of the dataset at ``url``."""
+    with translated(DataError, f"cannot read the dataset {url}"):
+        report = locate(url) / REPORT
+        return int(json.loads(read(report))["bad"]) if exists(report) else 0
 
 
 def filled(
@@ -100,12 +144,10 @@ class BadPictures:
                 bad.setdefault(row, f"{column.keys[row]} ({name}): {why}")
         total = rows_in(columns)
         self.rows += [BadRow(split, row, bad[row]) for row in sorted(bad)]
-        allowed = int(self._limit * total if self._limit < 1 else self._limit)
-        if len(self.rows) > allowed:
-            sample = "\n".join(f"  {row}" for row in self.rows[:_SHOWN])
+        if len(self.rows) > (allowed := bad_rows_allowed(self._limit, total)):
             raise DataError(
                 f"{len(self.rows)} of {total} rows have a picture that cannot be opened, {allowed} may:\n"
-                f"{sample}\nreplace or remove these, or allow more by `max_bad_rows` (--bad)"
+                f"{sample_of(self.rows)}\nreplace or remove these, or allow more by `max_bad_rows` (--bad)"
             )
         if not bad:
             return columns

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from threading import Event
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import (
     NAME,
+    Column,
     ColumnFile,
     Manifest,
     PartitionFiles,
     Split,
-    column_path,
     is_prepared,
     read_manifest,
 )
@@ -29,40 +28,26 @@ from cerebro_elastic.data.preparing.column_checks import (
     check_lengths,
     columns_of,
 )
-from cerebro_elastic.data.preparing.defects import BadPictures, filled
-from cerebro_elastic.data.preparing.npy_file import NpyFile
-from cerebro_elastic.data.preparing.row_function import REPORT, SAMPLE
+from cerebro_elastic.data.preparing.column_files import ColumnData, Keep, by_split
+from cerebro_elastic.data.preparing.defects import BadPictures, filled, write_report
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.preparing.split_rules import row_keys
 from cerebro_elastic.data.preparing.splits import (
     HELD_OUT,
     HeldOut,
-    Index,
     PartitionRows,
     Sources,
+    changed,
     deal_rows,
     own_splits,
     read_splits,
 )
-from cerebro_elastic.data.ragged import Columns, Varying, as_ragged, offsets_of
-from cerebro_elastic.data.seeding import seeded
+from cerebro_elastic.data.ragged import Columns, Index, Varying, as_ragged
+from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import named_columns
-from cerebro_elastic.system.files import (
-    CHUNK,
-    Chunk,
-    Content,
-    Place,
-    digest,
-    exists,
-    locate,
-    read,
-    translated,
-    write,
-)
-
-Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
+from cerebro_elastic.system.files import CHUNK, Chunk, Place, digest, locate, translated, write
 
 _WRITERS = 4
 """Partitions that are written at once; each has a few chunks in memory."""
@@ -100,15 +85,12 @@ def prepare_columns(
         wanted = named_columns(dict(settings))
         if wanted is not None and settings.count_classes is not None:
             wanted |= {settings.count_classes}
-        given, *held_out_data = read_splits(sources, wanted)
+        given, held_out = read_splits(sources, wanted)
     bad = BadPictures(settings.max_bad_rows)
     given = filled(bad.without(given, "train"), fill)
-    held_out_data = [
-        data if isinstance(data, float) else filled(bad.without(data, split), fill, given)
-        for split, data in zip(HELD_OUT, held_out_data, strict=True)
-    ]
+    held_out = changed(held_out, lambda columns, split: filled(bad.without(columns, split), fill, given))
     check_lengths(given, "the training data")
-    keys = row_keys(settings, given, own_splits(*held_out_data))
+    keys = row_keys(settings, given, own_splits(held_out))
     vocabulary = selection.vocabulary(given, "the training data")
 
     def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
@@ -117,12 +99,9 @@ def prepare_columns(
         check_finite(selected, labels, what, selection.feature_names(columns))
         return selected
 
-    given, held_out_data = _all_ragged(given, held_out_data)
+    given, held_out = _all_ragged(given, held_out)
     train = usable(given, "the training data")
-    held_out: dict[Split, HeldOut] = {
-        split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
-        for (split, what), data in zip(HELD_OUT.items(), held_out_data, strict=True)
-    }
+    held_out = changed(held_out, lambda columns, split: usable(columns, f"the {HELD_OUT[split]} data", train))
     numbers: dict[Split, int] = {"train": settings.partitions, "valid": valid_partitions}
     dealt = deal_rows(train, held_out, numbers, settings.seed, keys)
     described = Manifest(
@@ -139,17 +118,9 @@ def prepare_columns(
     )
     manifest = _store(destination, described, dealt)
     if bad.rows:
-        report = {"bad": len(bad.rows), "sample": [asdict(row) for row in bad.rows[:SAMPLE]]}
         with translated(DataError, f"cannot write the dataset {destination}"):
-            write(locate(destination) / REPORT, [(json.dumps(report, indent=1) + "\n").encode()])
+            write_report(locate(destination), bad.rows)
     return manifest
-
-
-def rows_left_out(url: str) -> int:
-    """How many bad rows were left out of the dataset at ``url``."""
-    with translated(DataError, f"cannot read the dataset {url}"):
-        report = locate(url) / REPORT
-        return int(json.loads(read(report))["bad"]) if exists(report) else 0
 
 
 def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:
@@ -158,20 +129,17 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
         exists = is_prepared(root)
-        keep: Keep = _only_hash if exists else write
-        splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
+        keep: Keep = (lambda _place, data: digest(data)) if exists else write
         writers, stop = ThreadPoolExecutor(_WRITERS), Event()
 
-        def kept(partition: PartitionRows) -> PartitionFiles:
-            return _keep_partition(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
+        def kept(partition: PartitionRows) -> tuple[Split, PartitionFiles]:
+            return _kept(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
 
         try:
-            for partition, files in zip(dealt, writers.map(kept, dealt), strict=True):
-                splits[partition.split].append(files)
+            train, valid, test = by_split(writers.map(kept, dealt))
         finally:
             stop.set()  # at an error or Ctrl-C the others do not write to their ends
             writers.shutdown(cancel_futures=True)
-        train, valid, test = map(tuple, splits.values())
         manifest = replace(described, train=train, valid=valid, test=test)
         if not exists:
             write(root / NAME, [manifest.to_json()])
@@ -201,53 +169,39 @@ class _UntilStop:
             yield chunk
 
 
-def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
-    return digest(data)
+def _kept(root: Place, partition: PartitionRows, keep: Keep) -> tuple[Split, PartitionFiles]:
+    files: list[ColumnFile] = []
+    for column, values in zip(columns_of(partition.columns), partition.columns.values(), strict=True):
+        files += _data(column, values, partition.rows).write(root, partition.split, partition.index, keep)
+    return partition.split, PartitionFiles(len(partition.rows), tuple(files))
 
 
-def _keep_partition(root: Place, partition: PartitionRows, keep: Keep) -> PartitionFiles:
-    files = []
-    for name, column in partition.columns.items():
-        for part, array, length in _arrays(column, partition.rows):
-            path = column_path(partition.split, partition.index, name, part)
-            kept = keep(root / path, array)
-            files.append(ColumnFile(path, kept.bytes, kept.sha256, length))
-    return PartitionFiles(len(partition.rows), tuple(files))
+def _data(column: Column, values: NDArray[Any] | Varying, rows: Index) -> ColumnData:
+    """What the column has in a partition of these ``rows``."""
+    if isinstance(values, Varying):
+        return ColumnData(column, len(rows), lambda: values.pieces(rows), values.lengths[rows])
+    step = max(1, CHUNK // (values[0].size * values.dtype.itemsize))
+
+    def parts() -> Iterator[NDArray[Any]]:
+        return (values[rows[start : start + step]] for start in range(0, len(rows), step))
+
+    return ColumnData(column, len(rows), parts)
 
 
-def _arrays(column: NDArray[Any] | Varying, rows: Index) -> Iterator[tuple[str, Iterable[Chunk], int | None]]:
-    """What is written of a column's ``rows``: which part of the column it is, its file, and its length if the
-    manifest has to say it."""
-    if isinstance(column, Varying):
-        offsets = offsets_of(column.lengths[rows])
-        length = int(offsets[-1])
-        yield "offsets", NpyFile(offsets.dtype, offsets.shape, lambda: [offsets]), None
-        shape = (length, *column.value_shape)
-        yield "values", NpyFile(column.dtype, shape, lambda: column.pieces(rows)), length
-    else:
-        step = max(1, CHUNK // (column[0].size * column.dtype.itemsize))
-
-        def parts() -> Iterator[NDArray[Any]]:
-            return (column[rows[start : start + step]] for start in range(0, len(rows), step))
-
-        yield "", NpyFile(column.dtype, (len(rows), *column.shape[1:]), parts), None
-
-
-def _all_ragged(train: Columns, held_out: Sequence[HeldOut]) -> tuple[Columns, list[HeldOut]]:
+def _all_ragged(train: Columns, held_out: HeldOut) -> tuple[Columns, HeldOut]:
     """The data of all splits, each column ragged in all of them if it is in one: in the others all its rows
     may have one length by chance."""
-    splits = [columns for columns in (train, *held_out) if not isinstance(columns, float)]
     ragged = {
         name
-        for columns in splits
+        for columns in (train, *own_splits(held_out).values())
         for name, column in columns.items()
         if isinstance(column, Varying) and column.kind == "ragged"
     }
 
-    def mended(columns: Columns) -> Columns:
+    def mended(columns: Columns, _split: Split = "train") -> Columns:
         return {name: as_ragged(column) if name in ragged else column for name, column in columns.items()}
 
-    return mended(train), [data if isinstance(data, float) else mended(data) for data in held_out]
+    return mended(train), changed(held_out, mended)
 
 
 def class_counts(name: str, dealt: Sequence[PartitionRows]) -> tuple[int, ...]:

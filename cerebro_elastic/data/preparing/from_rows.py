@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,31 @@ from cerebro_elastic.data.manifest import (
     ColumnFile,
     Manifest,
     PartitionFiles,
-    Split,
     is_prepared,
     read_manifest,
 )
 from cerebro_elastic.data.preparing.column_checks import check_lengths
-from cerebro_elastic.data.preparing.row_function import REPORT, SAMPLE, BadRow, Rows, check_not_empty, common
-from cerebro_elastic.data.preparing.row_jobs import join_chunks, make_chunk, start
+from cerebro_elastic.data.preparing.column_files import by_split
+from cerebro_elastic.data.preparing.defects import (
+    REPORT,
+    BadRow,
+    bad_rows_allowed,
+    sample_of,
+    write_report,
+)
+from cerebro_elastic.data.preparing.row_function import (
+    Rows,
+    check_not_empty,
+    common,
+    join_chunks,
+    make_chunk,
+    start,
+)
 from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.preparing.shared_jobs import Job, JobRecord, do_all, record_of
 from cerebro_elastic.data.preparing.split_rules import row_keys
-from cerebro_elastic.data.preparing.splits import (
-    HeldOut,
-    PartitionRows,
-    Sources,
-    deal_rows,
-    own_splits,
-    read_splits,
-)
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.preparing.splits import PartitionRows, Sources, deal_rows, own_splits, read_splits
+from cerebro_elastic.data.ragged import Index, Varying
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
@@ -56,28 +63,6 @@ from cerebro_elastic.system.files import Place, exists, locate, read, remove, tr
 _WORK = ".preparing"
 _ROWS = 1024
 """Rows of a chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Rows ``start`` to ``stop`` of a partition: the work of one job."""
-
-    partition: PartitionRows
-    number: int
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.partition.split}-{self.partition.index:05d}-{self.number:06d}"
-
-    def rows(self) -> Rows:
-        numbers = self.partition.rows[self.start : self.stop]
-        columns = {
-            name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
-            for name, column in self.partition.columns.items()
-        }
-        return Rows(self.partition.split, tuple(map(int, numbers)), columns)
 
 
 @dataclass(slots=True)
@@ -108,35 +93,25 @@ class ChunkRecords:
     """The record of each chunk, by name."""
 
     def add(self, name: str, record: JobRecord, now: bool) -> None:
-        """Take the record of a chunk, which was made ``now`` or before."""
+        """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if more rows are
+        bad than may be."""
         rows = record["good"] + len(record["bad"])
         self.chunks[name] = record
         self.progress.done += rows
         self.progress.known += 0 if now else rows
         self.progress.bad += len(record["bad"])
-        self.check()
+        if self.progress.bad > (allowed := bad_rows_allowed(self.limit, self.progress.total)):
+            raise DataError(
+                f"{self.progress.bad} of {self.progress.done} rows are bad, {allowed} of all "
+                f"{self.progress.total} may be:\n{sample_of(self.bad)}\ncorrect the row function or the "
+                "source, or allow more with --bad"
+            )
         self.show(self.progress)
-
-    @property
-    def spoilt(self) -> list[str]:
-        """The chunks with bad rows."""
-        return [name for name, record in self.chunks.items() if record["bad"]]
 
     @property
     def bad(self) -> list[BadRow]:
         """All bad rows, in the order of the chunks' names."""
         return [BadRow(**row) for name in sorted(self.chunks) for row in self.chunks[name]["bad"]]
-
-    def check(self) -> None:
-        """Raise ``DataError`` if more rows are bad than may be."""
-        allowed = int(self.limit * self.progress.total if self.limit < 1 else self.limit)
-        if self.progress.bad > allowed:
-            sample = "\n".join(f"  {row}" for row in self.bad[:3])
-            raise DataError(
-                f"{self.progress.bad} of {self.progress.done} rows are bad, {allowed} of all "
-                f"{self.progress.total} may be:\n{sample}\ncorrect the row function or the source, or allow "
-                "more with --bad"
-            )
 
     def columns(self) -> Sequence[Column]:
         """The columns of all chunks. Raises ``DataError`` unless they agree."""
@@ -180,24 +155,28 @@ def prepare_rows(
     """
     assert settings.rows is not None
     seed, labels, function, share = settings.seed, settings.labels, settings.rows, settings.share
-    train, *held_out = read_splits(sources)
-    for columns in (train, *(data for data in held_out if not isinstance(data, float))):
+    train, held_out = read_splits(sources)
+    own = own_splits(held_out)
+    for columns in (train, *own.values()):
         check_lengths(columns, "the source's data")
-    keys = row_keys(settings, train, own_splits(*held_out))
-    held_out_data: dict[Split, HeldOut] = {"valid": held_out[0], "test": held_out[1]}
-    dealt = deal_rows(train, held_out_data, {"train": settings.partitions}, seed, keys)
+    keys = row_keys(settings, train, own)
+    dealt = deal_rows(train, held_out, {"train": settings.partitions}, seed, keys)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
         if is_prepared(place):
             return _same(destination, place, digest)
     workers = settings.workers or len(os.sched_getaffinity(0))
-    chunks = [chunk for partition in dealt for chunk in _chunks(partition)]
     progress = RowProgress(sum(len(partition.rows) for partition in dealt))
     records = ChunkRecords(settings.max_bad_rows, progress, show)
+
+    def chunk(name: str, partition: PartitionRows, numbers: Index) -> tuple[Any, ...]:
+        return folder, name, _rows(partition, numbers), labels, seed
+
     makes = [
-        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), labels, seed))  # type: ignore[misc]
-        for c in chunks
+        Job(name, make_chunk, partial(chunk, name, partition, numbers))
+        for partition in dealt
+        for name, numbers in _chunks(partition)
     ]
     try:
         with _pool(workers, function, root) as pool:
@@ -206,8 +185,11 @@ def prepare_rows(
             kinds = records.columns()
             joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
-            manifest = _manifest(kinds, parts, dealt, seed)
-            write(place / REPORT, [_report(digest, manifest, records)])
+            written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
+            train_files, valid_files, test_files = by_split(written)
+            manifest = Manifest(tuple(kinds), train_files, valid_files, seed, test_files)
+            rows = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
+            write_report(place, records.bad, digest=digest, rows=rows)
             write(place / NAME, [manifest.to_json()])
             if share.index == 0:
                 remove(place / _WORK)
@@ -216,15 +198,25 @@ def prepare_rows(
         if share.of > 1 and exists(place / NAME):
             return _same(destination, place, digest)
         # Another try is another chance for rows that were out of reach.
-        for name in records.spoilt:
-            remove(record_of(locate(folder), name))
+        for name, record in records.chunks.items():
+            if record["bad"]:
+                remove(record_of(locate(folder), name))
         raise
     return manifest
 
 
-def _chunks(partition: PartitionRows) -> Iterator[_Chunk]:
+def _chunks(partition: PartitionRows) -> Iterator[tuple[str, Index]]:
+    """The name of each chunk of a partition, and the numbers of its rows in the source."""
     for number, begin in enumerate(range(0, len(partition.rows), _ROWS)):
-        yield _Chunk(partition, number, begin, min(begin + _ROWS, len(partition.rows)))
+        yield f"{_name(partition)}-{number:06d}", partition.rows[begin : begin + _ROWS]
+
+
+def _rows(partition: PartitionRows, numbers: Index) -> Rows:
+    columns = {
+        name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
+        for name, column in partition.columns.items()
+    }
+    return Rows(partition.split, tuple(map(int, numbers)), columns)
 
 
 def _join(
@@ -234,35 +226,22 @@ def _join(
     columns: Sequence[Column],
     records: Mapping[str, JobRecord],
 ) -> Job:
-    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(partition)]
+    chunks = [(name, records[name]["good"]) for name, _ in _chunks(partition)]
     if not any(good for _, good in chunks):
         raise DataError(
             f"no row of {partition.split} partition {partition.index} is good: use fewer partitions"
         )
     arguments = (url, folder, partition.split, partition.index, columns, chunks)
-    return Job(f"{partition.split}-{partition.index:05d}", join_chunks, lambda: arguments)
+    return Job(_name(partition), join_chunks, lambda: arguments)
 
 
-def _manifest(
-    columns: Sequence[Column], parts: Mapping[str, JobRecord], dealt: Sequence[PartitionRows], seed: int
-) -> Manifest:
-    splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
-    for partition in dealt:
-        part = parts[f"{partition.split}-{partition.index:05d}"]
-        files = tuple(ColumnFile(**file) for file in part["files"])
-        splits[partition.split].append(PartitionFiles(part["rows"], files))
-    train, valid, test = map(tuple, splits.values())
-    return Manifest(tuple(columns), train, valid, seed, test)
+def _files(record: JobRecord) -> PartitionFiles:
+    return PartitionFiles(record["rows"], tuple(ColumnFile(**file) for file in record["files"]))
 
 
-def _report(digest: str, manifest: Manifest, records: ChunkRecords) -> bytes:
-    report = {
-        "digest": digest,
-        "rows": {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS},
-        "bad": len(records.bad),
-        "sample": [asdict(row) for row in records.bad[:SAMPLE]],
-    }
-    return (json.dumps(report, indent=1) + "\n").encode()
+def _name(partition: PartitionRows) -> str:
+    """The name of the job that joins the partition's chunks."""
+    return f"{partition.split}-{partition.index:05d}"
 
 
 def _same(url: str, place: Place, digest: str) -> Manifest:

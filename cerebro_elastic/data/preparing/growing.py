@@ -1,18 +1,24 @@
-"""Columns that grow a batch of rows at a time: in memory while they are small, then in temporary files."""
+"""Columns that grow a batch of rows at a time: in memory while they are small, then in temporary files. So do
+those of a torch ``Dataset``, each row of which is read once (text stays in memory)."""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Kind
-from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.ragged import Ragged, encoded, offsets_of, sequences
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import CHUNK
+
+_OBJECTS = (Mapping, list, tuple, set)
 
 
 class GrowingColumn:
@@ -107,3 +113,129 @@ class _GrowingArray:
             step = max(1, CHUNK // max(1, mapped[:1].nbytes))
             yield from (mapped[start : start + step] for start in range(0, len(mapped), step))
         yield from parts
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether ``value`` is a torch ``Dataset``, an ``IterableDataset`` included. Imports nothing: a caller
+    that has one has imported torch."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(value, data.Dataset)
+
+
+def materialized(dataset: Any, what: str) -> dict[str, NDArray[Any] | Ragged]:
+    """The dataset's rows, by column.
+
+    The items of a tuple are the columns ``x`` and ``y`` or, of more, ``x0``, ``x1``, ...; a row that is one
+    value is ``x``. A dict has its own names. Raises ``DataError`` for rows that no columns have, by number;
+    ``what`` names the dataset.
+    """
+    columns: dict[str, _Values] = {}
+    names: list[str] = []
+    for number, row in enumerate(_rows(dataset, what)):
+        values = _named(row, f"row {number} of {what}")
+        if not names:
+            names = list(values)
+            columns = {name: _Values(f"column {name!r} of {what}") for name in names}
+        if list(values) != names:
+            raise DataError(
+                f"row {number} of {what} has {', '.join(values)}, and row 0 has {', '.join(names)}: all rows "
+                "must have the same values in the same order"
+            )
+        for name, value in values.items():
+            columns[name].add(number, value)
+    if not names:
+        raise DataError(f"{what} has no rows")
+    return {name: values.column() for name, values in columns.items()}
+
+
+def _rows(dataset: Any, what: str) -> Iterator[Any]:
+    by_number = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    rows = map(dataset.__getitem__, range(len(dataset))) if by_number else iter(dataset)
+    number = 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except (Exception, SystemExit) as exc:
+            where = place_in(os.getcwd(), exc)
+            raise DataError(
+                f"row {number} of {what} failed at {where}: {type(exc).__name__}: {exc}; correct the "
+                "dataset, or leave the row out there"
+            ) from exc
+        yield row
+        number += 1
+
+
+def _named(row: Any, what: str) -> dict[str, Any]:
+    if isinstance(row, Mapping):
+        named = {str(name): value for name, value in row.items()}
+    elif isinstance(row, tuple | list):
+        few = ("x", "y")[: len(row)] if len(row) <= 2 else None
+        named = dict(zip(few or [f"x{at}" for at in range(len(row))], row, strict=True))
+    else:
+        named = {"x": row}
+    for name, value in named.items():
+        if value is None or isinstance(value, _OBJECTS):
+            raise DataError(
+                f"{what} has a {type(value).__name__} for {name!r}: a value is a number, an array, a tensor, "
+                "text or bytes; use it without `materialize`, or return such values"
+            )
+    return named
+
+
+class _Values:
+    """The values of a column, all of one type; ``what`` names it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._first: Any = None
+        """The first value, as an array."""
+        self._kind = ""
+        self._column = GrowingColumn(what, 0)
+        self._pending: list[Any] = []
+        """Values that are not in the column yet."""
+        self._pending_bytes = 0
+
+    def add(self, number: int, value: Any) -> None:
+        """Add the value of row ``number``."""
+        is_bytes, is_text = isinstance(value, bytes | bytearray | memoryview), isinstance(value, str)
+        if is_bytes:
+            value = bytes(value)
+        # A copy: the dataset may write its next row into the same memory.
+        array = np.frombuffer(value, np.uint8) if is_bytes else np.asarray(value).copy()
+        if array.dtype == object:
+            raise DataError(f"{self._what} has a {type(value).__name__} in row {number}, which is no array")
+        kind = "bytes" if is_bytes else "text" if is_text else str(array.dtype)
+        if self._first is None:
+            self._first, self._kind = array, kind
+        if kind != self._kind:
+            raise DataError(
+                f"{self._what} has {kind} in row {number}, and {self._kind} in row 0: all rows must have "
+                "values of one type"
+            )
+        if (array.ndim, array.shape[1:]) != (self._first.ndim, self._first.shape[1:]):
+            raise DataError(
+                f"{self._what} has shape {list(array.shape)} in row {number}, and "
+                f"{list(self._first.shape)} in row 0: rows may differ in the length of their first axis "
+                "only; for images of varying size return their bytes (PNG, JPEG), and `decode` them"
+            )
+        self._pending.append(value if is_bytes or is_text else array)
+        self._pending_bytes += array.nbytes
+        if self._pending_bytes >= CHUNK:
+            self._store()
+
+    def column(self) -> NDArray[Any] | Ragged:
+        """The column of all values."""
+        if self._pending:
+            self._store()
+        return self._column.whole()
+
+    def _store(self) -> None:
+        if self._kind == "bytes":
+            self._column.append(encoded(self._pending, self._what))
+        elif self._first.ndim:
+            self._column.append(sequences(self._pending, self._what))
+        else:
+            self._column.append(np.array(self._pending, object if self._kind == "text" else None))
+        self._pending, self._pending_bytes = [], 0

@@ -1,4 +1,5 @@
-"""A user's row function, applied to rows of a source: what a process that prepares data does.
+"""The worker processes of ``prepare_rows``: a user's row function makes chunks of columns, which are joined
+to partitions.
 
 ``function(row, split) -> columns`` (Cerebro's ETL; thesis, section 3.2.2): ``row`` has the source's values
 by column, ``split`` is ``train``, ``valid`` or ``test``, and ``columns`` has the dataset's values by
@@ -10,20 +11,28 @@ row is made.
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.manifest import Column, PartitionFiles, Split
 from cerebro_elastic.data.preparing.column_checks import check_column, described, not_finite
-from cerebro_elastic.data.ragged import Arrays, Ragged, encoded, sequences
+from cerebro_elastic.data.preparing.column_files import ColumnData
+from cerebro_elastic.data.preparing.defects import BadRow
+from cerebro_elastic.data.preparing.shared_jobs import JobRecord, record_of
+from cerebro_elastic.data.ragged import Arrays, Ragged, encoded, of_one_length, sequences
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.registry import place_in
-from cerebro_elastic.system.files import redacted
+from cerebro_elastic.registry import import_object, place_in
+from cerebro_elastic.system.files import CHUNK, Place, locate, open_read, redacted, translated, write
+from cerebro_elastic.system.process import die_with_parent
 
 Value: TypeAlias = NDArray[Any] | bytes
 """A row's value of one column."""
@@ -117,10 +126,23 @@ def stacked(values: Sequence[Value], name: str, what: str) -> NDArray[Any] | Rag
 RowFunction: TypeAlias = Callable[[Mapping[str, Any], Split], Mapping[str, Any]]
 
 
-REPORT = "report.json"
-"""Beside the manifest: how many rows were bad, and some of them."""
-SAMPLE = 20
-"""Bad rows that the report shows."""
+@dataclass(slots=True)
+class _User:
+    """The user's function, imported once in each process."""
+
+    function: RowFunction | None = None
+    root: str = ""
+    """The folder of the user's code."""
+
+
+_user = _User()
+
+
+def start(parent: int, reference: str, root: str) -> None:
+    """Make this process one that prepares rows, and that ends with ``parent``."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    _user.function, _user.root = import_object(reference, Path(root)), root
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,71 +157,109 @@ class Rows:
     """Their values by column, in the order of ``numbers``."""
 
 
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """A row of which the function made nothing."""
+def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: int) -> JobRecord:
+    """Apply the user's function, and write what it makes; the record has the columns, how many rows are good,
+    and which are bad.
 
-    split: Split
-    """The split that it would have gone to."""
-    row: int
-    """Its number in its source, from 0."""
-    why: str
-    """The function's error, and where in the user's code it was raised."""
-
-    def __str__(self) -> str:
-        return f"row {self.row} ({self.split}): {self.why}"
-
-
-@dataclass(frozen=True, slots=True)
-class MadeRows:
-    """What the function made of some rows."""
-
-    columns: Mapping[str, NDArray[Any] | Ragged]
-    """The columns of the good rows, in order."""
-    kinds: tuple[Column, ...]
-    """What they are; a column of sequences that are all empty has ``rows`` of shape ``(0, ...)``."""
-    bad: tuple[BadRow, ...]
-    first: int | None
-    """The number of the first good row, ``None`` if all are bad."""
-
-
-def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: int, root: str) -> MadeRows:
-    """Apply ``function``. A row for which it raises, or that has a NaN or infinite value, is bad
-    (``labels``: only these columns are looked at); rows that differ in
-    columns, types or more than lengths are a ``DataError``. ``root`` is the folder of the user's code, for
-    messages."""
+    A row for which it raises, or that has a NaN or infinite value, is bad (``labels``: only these columns are
+    looked at). Rows that differ in columns, types or more than lengths are a ``DataError``.
+    """
     good: list[tuple[int, Mapping[str, Value]]] = []
     bad: list[BadRow] = []
     for at, number in enumerate(rows.numbers):
-        _seed(seed, rows.split, number)
         try:
-            values = function({name: column[at] for name, column in rows.columns.items()}, rows.split)
-            columns: dict[str, Value] = {name: value_of(value) for name, value in dict(values).items()}
-            _check_finite(columns, labels)
+            good.append((number, _made(rows, at, labels, seed)))
         except (Exception, SystemExit) as exc:
-            why = f"{type(exc).__name__}: {exc} (at {place_in(root, exc)})"
+            why = f"{type(exc).__name__}: {exc} (at {place_in(_user.root, exc)})"
             bad.append(BadRow(rows.split, number, redacted(why)))
-        else:
-            good.append((number, columns))
-    if not good:
-        return MadeRows({}, (), tuple(bad), None)
-    first, like = good[0]
+    first, like = good[0] if good else (None, {})
     kinds = columns_of_row(like)
-    for number, row in good:
+    for number, row in good[1:]:
+        assert first is not None
         kinds = common(kinds, first, columns_of_row(row), number)
     what = f"row {first} as the row function makes it"
-    columns_made = {name: stacked([row[name] for _, row in good], name, what) for name in like}
-    return MadeRows(columns_made, kinds, tuple(bad), first)
+    columns = [stacked([row[name] for _, row in good], name, what) for name in like]
+    data = io.BytesIO()
+    np.savez(data, allow_pickle=False, **dict(_arrays(columns)))
+    record = {
+        "good": len(good),
+        "bad": [asdict(row) for row in bad],
+        "first": first,
+        "columns": [asdict(column) for column in kinds],
+    }
+    with translated(DataError, f"cannot write {name}"):
+        place = locate(folder)
+        write(place / f"{name}.npz", [data.getbuffer()])
+        write(record_of(place, name), [json.dumps(record).encode()])
+    return record
 
 
-def _seed(seed: int, split: Split, number: int) -> None:
-    digest = hashlib.sha256(f"{seed} {split} {number}".encode()).digest()
+def _made(rows: Rows, at: int, labels: Sequence[str], seed: int) -> Mapping[str, Value]:
+    """What the function makes of one of the ``rows``."""
+    assert _user.function is not None
+    digest = hashlib.sha256(f"{seed} {rows.split} {rows.numbers[at]}".encode()).digest()
     random.seed(digest)
     np.random.seed(int.from_bytes(digest[:4]))
-
-
-def _check_finite(columns: Mapping[str, Value], labels: Sequence[str]) -> None:
+    values = _user.function({name: column[at] for name, column in rows.columns.items()}, rows.split)
+    columns: dict[str, Value] = {name: value_of(value) for name, value in dict(values).items()}
     for name in labels or columns:
         value = columns[name]
         if not isinstance(value, bytes) and len(not_finite(value[np.newaxis])):
             raise ValueError(f"{name!r} is NaN or infinite")
+    return columns
+
+
+def join_chunks(
+    url: str,
+    folder: str,
+    split: Split,
+    index: int,
+    columns: Sequence[Column],
+    chunks: Sequence[tuple[str, int]],
+) -> JobRecord:
+    """Write a partition of ``chunks``, each by name and number of rows; the record is what the manifest says
+    of it."""
+    rows = sum(count for _, count in chunks)
+    files = []
+    with translated(DataError, f"cannot write {split} partition {index} of {url}"):
+        archives = [locate(folder) / f"{name}.npz" for name, count in chunks if count]
+        for at, column in enumerate(columns):
+            files += _joined(archives, at, column, rows).write(locate(url), split, index)
+        record = asdict(PartitionFiles(rows, tuple(files)))
+        write(record_of(locate(folder), f"{split}-{index:05d}"), [json.dumps(record).encode()])
+    return record
+
+
+def _arrays(columns: Sequence[NDArray[Any] | Ragged]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays of a chunk's file, by name: one of a column, two of one whose rows vary."""
+    for at, column in enumerate(columns):
+        if isinstance(column, Ragged):
+            yield f"{at} offsets", column.offsets
+            yield f"{at} values", column.values
+        else:
+            yield str(at), column
+
+
+def _joined(archives: Sequence[Place], at: int, column: Column, rows: int) -> ColumnData:
+    """The column number ``at`` of all chunks."""
+
+    def whole_rows() -> Iterator[NDArray[Any]]:
+        return (archive[str(at)] for archive in _opened(archives))
+
+    def all_sequences() -> Iterator[Ragged]:
+        for archive in _opened(archives):
+            if str(at) in archive:  # the rows of a chunk may have one length by chance
+                yield of_one_length(archive[str(at)])
+            else:
+                yield Ragged(archive[f"{at} values"], archive[f"{at} offsets"])
+
+    if column.kind == "rows":
+        return ColumnData(column, rows, whole_rows)
+    lengths = np.concatenate([part.lengths for part in all_sequences()])
+    return ColumnData(column, rows, lambda: (part.values for part in all_sequences()), lengths)
+
+
+def _opened(archives: Sequence[Place]) -> Iterator[Any]:
+    for place in archives:
+        with io.BufferedReader(open_read(place), CHUNK) as file, np.load(file, allow_pickle=False) as archive:
+            yield archive

@@ -7,26 +7,22 @@ stay where they are. The columns of ``.npz`` files, remote ``.npy`` files and fu
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from tempfile import gettempdir
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
-from cerebro_elastic.data.preparing.image_folders import has_images, read_images
-from cerebro_elastic.data.preparing.materialize import materialized_splits
-from cerebro_elastic.data.preparing.source_files import (
-    folder_columns,
-    folder_of_wildcards,
-    numbered,
-    split_folders,
-    without_others,
-)
+from cerebro_elastic.data.preparing.encoded_files import has_images, read_images
+from cerebro_elastic.data.preparing.growing import is_dataset, materialized
 from cerebro_elastic.data.preparing.tables import TABLES, read_tables
 from cerebro_elastic.data.preparing.tar_shards import read_shards
 from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
@@ -37,9 +33,12 @@ from cerebro_elastic.system.files import (
     Place,
     exists,
     expand,
+    folders,
     is_folder,
+    literal_folder,
     locate,
     open_read,
+    read,
     redacted,
     sizes,
     translated,
@@ -49,11 +48,16 @@ _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 """The suffixes of compressed files."""
 _KINDS = 3
 """The number of kinds of files that a message names."""
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_VALID = ("valid", "val", "validation")
+_STATE = "state.json"
+"""Beside the Arrow files of a dataset that Hugging Face's ``datasets`` has saved: which files these are."""
+_FOLDER = re.compile(r"([^=]+)=(.*)")
 
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
-Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
-"""A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,
-or ``{"train": columns, "valid": columns}``; a torch ``Dataset`` in place of columns."""
+Source: TypeAlias = str | os.PathLike[str] | Function
+"""A file, folder or glob; or a function that returns the columns, or the columns for ``train`` and ``valid``.
+In place of columns it may return a torch ``Dataset``."""
 
 
 def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns | None]:
@@ -65,12 +69,10 @@ def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns
     """
     if callable(source):
         return _from_function(source)
-    if isinstance(source, Mapping):
-        return {name: _read_npy(_locate(os.fspath(path))) for name, path in source.items()}, None
     name = os.fspath(source)
     with translated(DataError, f"cannot read {name}"):
-        place = _locate(name)
-        splits = split_folders(place) if _is_folder(place) else None
+        place = locate(name)
+        splits = _split_folders(place) if _is_folder(place) else None
         if splits is None:
             return _read_path(name, wanted), None
         train, valid = (_read_path(str(part), wanted) for part in splits)
@@ -83,26 +85,25 @@ def _is_folder(place: Place) -> bool:
 
 def _read_path(name: str, wanted: Wanted) -> Columns:
     """The columns of a file, a folder or a glob."""
-    place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
+        place = locate(name)
         if _is_folder(place) and not expand(place, _is_known) and has_images(place):
             return read_images(place)
-    files = _expand(name)
-    suffixes = sorted({_suffix(file.path) for file in files})
-    if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
-        raise DataError(
-            f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
-            "without all before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
-        )
-    if len(suffixes) > 1 or suffixes[0] not in _KNOWN:
-        raise DataError(
-            f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "
-            f"{', '.join(sorted(_KNOWN))}, or a Python function 'module:name' that returns "
-            "{column: array}"
-        )
-    with translated(DataError, f"cannot read {name}"):
+        files = _files(name, place)
+        suffixes = sorted({_suffix(file.path) for file in files})
+        if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
+            raise DataError(
+                f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
+                "without all before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
+            )
+        if len(suffixes) > 1 or suffixes[0] not in _KNOWN:
+            raise DataError(
+                f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "
+                f"{', '.join(sorted(_KNOWN))}, or a Python function 'module:name' that returns "
+                "{column: array}"
+            )
         if suffixes[0] in TABLES:
-            return read_tables(files, wanted, folder_columns(folder_of_wildcards(place), files))
+            return read_tables(files, wanted, _folder_columns(_folder_of_wildcards(place), files))
         return _READERS[suffixes[0]](files)
 
 
@@ -117,25 +118,27 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
-    with translated(DataError, f"cannot write the rows of {name} to {gettempdir()} (TMPDIR)"):
-        if (datasets := materialized_splits(result, name)) is not None:
-            return datasets
-    if not isinstance(result, Mapping):
+    train = result.get("train") if isinstance(result, Mapping) else None
+    if not (isinstance(train, Mapping) or is_dataset(train)):
+        return _columns(result, name), None
+    extra = sorted(set(result) - {"train", "valid"})
+    if extra and not is_dataset(train):
+        raise DataError(f"{name} returned {', '.join(extra)} beside train: only train and valid are known")
+    columns, valid = _columns(train, f"{name} for train"), result.get("valid")
+    return columns, None if valid is None else _columns(valid, f"{name} for valid")
+
+
+def _columns(returned: Any, what: str) -> Columns:
+    """What the user's function, or ``what`` of it, has returned as columns."""
+    if is_dataset(returned):
+        with translated(DataError, f"cannot write the rows of {what} to {gettempdir()} (TMPDIR)"):
+            return materialized(returned, what)
+    if not isinstance(returned, Mapping):
         raise DataError(
-            f"{name} returned a {type(result).__name__}: it must return {{column: array}}, or a torch Dataset"
+            f"{what} returned a {type(returned).__name__}: it must return {{column: array}}, or a torch "
+            "Dataset"
         )
-    if "train" in result and isinstance(result["train"], Mapping):
-        if extra := sorted(set(result) - {"train", "valid"}):
-            raise DataError(
-                f"{name} returned {', '.join(extra)} beside train: only train and valid are known"
-            )
-        valid = result.get("valid")
-        return _arrays(result["train"]), None if valid is None else _arrays(valid)
-    return _arrays(result), None
-
-
-def _arrays(columns: Mapping[str, Any]) -> Columns:
-    return {name: as_column(name, column) for name, column in columns.items()}
+    return {name: as_column(name, column) for name, column in returned.items()}
 
 
 def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
@@ -164,21 +167,73 @@ def _is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
 
 
-def _expand(name: str) -> list[Place]:
-    """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those of a
+def _files(name: str, place: Place) -> list[Place]:
+    """The files that the ``name`` of a file, a folder or a glob stands for, sorted; of a folder, those of a
     known kind."""
-    place = _locate(name)
-    with translated(DataError, f"cannot read {name}"):
-        files = [file for part in numbered(place) for file in expand(part, _is_known)]
-        if _is_folder(place):
-            files = without_others(place, files)
-        if not files:
-            raise DataError(
-                f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
-                f"{', '.join(sorted(_KNOWN))}, a folder with a sub-folder of pictures for each class, or a "
-                "Python function 'module:name' that returns {column: array}"
-            )
+    files = [file for part in _numbered(place) for file in expand(part, _is_known)]
+    if _is_folder(place):
+        files = _without_others(place, files)
+    if not files:
+        raise DataError(
+            f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
+            f"{', '.join(sorted(_KNOWN))}, a folder with a sub-folder of pictures for each class, or a "
+            "Python function 'module:name' that returns {column: array}"
+        )
     return files
+
+
+def _numbered(place: Place) -> list[Place]:
+    """The files of a name such as ``shard-{000..015}.tar``, or the place itself."""
+    match = _RANGE.search(place.path)
+    if match is None:
+        return [place]
+    first, last = map(int, match.groups())
+    if last < first:
+        raise DataError(f"{place} counts down from {match[1]} to {match[2]}: give the smaller number first")
+    before, behind = place.path[: match.start()], place.path[match.end() :]
+    names = (f"{before}{number:0{len(match[1])}d}{behind}" for number in range(first, last + 1))
+    return [part for name in names for part in _numbered(Place(place.fs, name))]
+
+
+def _folder_of_wildcards(place: Place) -> str:
+    """The folder in which the wildcards and numbers of a name are looked up."""
+    match = _RANGE.search(place.path)
+    return literal_folder(place if match is None else Place(place.fs, place.path[: match.start()] + "*"))
+
+
+def _split_folders(place: Place) -> tuple[Place, Place] | None:
+    """The folders of training and validation data in a folder that has both, by their usual names."""
+    names = set(folders(place))
+    valid = [name for name in _VALID if name in names]
+    if "train" not in names or not valid:
+        return None
+    if len(valid) > 1:
+        raise DataError(
+            f"{place} has {' and '.join(valid)}: name one of them as `valid`, and train as `source`"
+        )
+    return place / "train", place / valid[0]
+
+
+def _without_others(folder: Place, files: Sequence[Place]) -> list[Place]:
+    """The files of a dataset that ``datasets`` has saved in the folder, without its caches; else all."""
+    if not exists(folder / _STATE):
+        return list(files)
+    state = json.loads(read(folder / _STATE))
+    if state.get("_indices_data_files"):
+        raise DataError(
+            f"the dataset {folder} is a selection of other rows: call flatten_indices(), and save it again"
+        )
+    return [folder / entry["filename"] for entry in state.get("_data_files", ())] or list(files)
+
+
+def _folder_columns(folder: str, files: Sequence[Place]) -> list[dict[str, str]]:
+    """By file, the columns in the names of its folders below ``folder``; an empty list if there are none."""
+    names = [file.path.removeprefix(folder).strip("/").split("/")[:-1] for file in files]
+    found = [
+        {unquote(match[1]): unquote(match[2]) for name in inside if (match := _FOLDER.fullmatch(name))}
+        for inside in names
+    ]
+    return found if any(found) else []
 
 
 def _nothing_known(place: Place) -> str:
@@ -191,11 +246,6 @@ def _nothing_known(place: Place) -> str:
         return "has no files" if exists(place) else "does not exist"
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
     return f"has no file of a known kind at its top, but in all {counts}"
-
-
-def _locate(name: str) -> Place:
-    with translated(DataError, f"cannot read {name}"):
-        return locate(name)
 
 
 def _suffix(path: str) -> str:

@@ -15,7 +15,7 @@ from cerebro_elastic.data.preparing.column_checks import check_given, not_finite
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import Preparation
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 _SHOWN = 3
 """The number of classes or groups that a message names."""
@@ -33,8 +33,7 @@ class Kinds:
 
     def named(self, codes: NDArray[np.int64]) -> str:
         """The values with these codes, for messages."""
-        shown = ", ".join(map(repr, self.values[codes[:_SHOWN]].tolist()))
-        return shown + (", ..." if len(codes) > _SHOWN else "")
+        return some_of(list(map(repr, self.values[codes].tolist())), _SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,22 @@ class RowKeys:
         if self.groups is None:
             assert self.classes is not None
             if wanted.sum() < count:
-                raise DataError(_too_few(self.classes, rows_of, count, split))
+                scarce, fewest = np.flatnonzero(rows_of == rows_of.min()), int(rows_of.min())
+                raise DataError(
+                    f"{split} cannot have {counted(count, 'row')} and leave one of each class of column "
+                    f"{self.classes.name!r} for training: class {self.classes.named(scarce)} has "
+                    f"{counted(fewest, 'row')} left; take a smaller share, add rows, or leave out `stratify`"
+                )
             return _last_of_each(labels, wanted)
         chosen = self._groups_of(order, labels, wanted, split)
         if self.classes is not None:
             gone = np.flatnonzero(np.bincount(labels[~chosen], minlength=number) == 0)
             if len(gone):
-                raise DataError(_without(self.classes, gone, split))
+                raise DataError(
+                    f"{split} leaves no row of class {self.classes.named(gone)} in column "
+                    f"{self.classes.name!r} for training: its rows are in too few groups; take a smaller "
+                    "share, add groups, or leave the class out"
+                )
         return chosen
 
     def _groups_of(
@@ -161,22 +169,6 @@ def _check_groups(train: Kinds, own: Kinds, what: str) -> None:
             f"({counted(len(both), 'group')} in both): by `split_by` a group is in one split; remove rows "
             "from one of them"
         )
-
-
-def _without(classes: Kinds, gone: NDArray[np.int64], split: str) -> str:
-    return (
-        f"{split} leaves no row of class {classes.named(gone)} in column {classes.name!r} for training: its "
-        "rows are in too few groups; take a smaller share, add groups, or leave the class out"
-    )
-
-
-def _too_few(classes: Kinds, rows_of: NDArray[np.int64], count: int, split: str) -> str:
-    scarce = np.flatnonzero(rows_of == rows_of.min())
-    return (
-        f"{split} cannot have {counted(count, 'row')} and leave one of each class of column {classes.name!r} "
-        f"for training: class {classes.named(scarce)} has {counted(int(rows_of.min()), 'row')} left; take a "
-        "smaller share, add rows, or leave out `stratify`"
-    )
 
 
 def _first_places(labels: NDArray[np.int64], number: int) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
-from cerebro_elastic.data.preparing.column_checks import check_split, rows_in
+from cerebro_elastic.data.preparing.column_checks import rows_in
 from cerebro_elastic.data.preparing.sources import Source, read_source
 from cerebro_elastic.data.preparing.split_rules import RowKeys
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.words import counted
 
 Index: TypeAlias = NDArray[np.int64]
-HeldOut: TypeAlias = float | Columns
-"""A share of the source's rows, from 0 (none) to below 1, or data of their own."""
+HeldOut: TypeAlias = Mapping[Split, float | Columns]
+"""By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
+own."""
 
 HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
 """The splits beside the training rows, and what messages call them."""
@@ -52,7 +54,7 @@ class PartitionRows:
     """The numbers of the partition's rows in ``columns``, in the partition's order."""
 
 
-def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut, HeldOut]:
+def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
     """The columns of the rows, and what is validation and test data. What cannot be read of columns that are
     not ``wanted`` is left out."""
     train, own = read_source(sources.train, wanted)
@@ -61,10 +63,10 @@ def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldO
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
     validation = _held_out("valid", sources.valid, wanted) if own is None else own
-    return train, validation, _held_out("test", sources.test, wanted)
+    return train, {"valid": validation, "test": _held_out("test", sources.test, wanted)}
 
 
-def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
+def _held_out(key: str, named: float | Source, wanted: Wanted) -> float | Columns:
     if isinstance(named, int | float):
         return float(named)
     try:
@@ -73,18 +75,21 @@ def _held_out(key: str, named: float | Source, wanted: Wanted) -> HeldOut:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 
 
-def own_splits(valid: HeldOut, test: HeldOut) -> dict[str, Columns]:
+def own_splits(held_out: HeldOut) -> dict[str, Columns]:
     """The splits that are data of their own, by the name for messages."""
+    return {HELD_OUT[split]: data for split, data in held_out.items() if not isinstance(data, float)}
+
+
+def changed(held_out: HeldOut, change: Callable[[Columns, Split], Columns]) -> HeldOut:
+    """The shares as they are, and what ``change`` makes of the splits that are data of their own."""
     return {
-        name: data
-        for name, data in zip(HELD_OUT.values(), (valid, test), strict=True)
-        if not isinstance(data, float)
+        split: data if isinstance(data, float) else change(data, split) for split, data in held_out.items()
     }
 
 
 def deal_rows(
     train: Columns,
-    held_out: Mapping[Split, HeldOut],
+    held_out: HeldOut,
     partitions: Mapping[Split, int],
     seed: int,
     keys: RowKeys = RowKeys(),  # noqa: B008  # frozen
@@ -93,7 +98,7 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: By split, the share of the rows to hold out, or data of its own, which keep their order.
+        held_out: What to hold out. Data of their own keep their order.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
@@ -126,7 +131,14 @@ def _count(split: Split, share: float, rows: int) -> int:
 
 
 def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[PartitionRows]:
-    check_split(len(rows), partitions, _NAMES[split])
+    what = _NAMES[split]
+    if partitions < 1:
+        raise DataError(f"{partitions} {what} partitions: there must be at least 1")
+    if len(rows) < partitions:
+        raise DataError(
+            f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
+            f"least one; use at most {counted(len(rows), 'partition')}, or more data"
+        )
     return [
         PartitionRows(split, index, columns, part)
         for index, part in enumerate(np.array_split(rows, partitions))

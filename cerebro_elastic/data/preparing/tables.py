@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,10 +29,8 @@ from cerebro_elastic.data.preparing.arrow_tables import (
     is_wanted,
 )
 from cerebro_elastic.data.preparing.categories import Coded
-from cerebro_elastic.data.preparing.csv_tables import csv_table
 from cerebro_elastic.data.preparing.growing import GrowingColumn
-from cerebro_elastic.data.preparing.json_lines import json_table
-from cerebro_elastic.data.preparing.source_files import with_folders
+from cerebro_elastic.data.preparing.text_tables import csv_table, json_table
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.system.files import CHUNK, Place, open_read
@@ -44,6 +44,8 @@ _IN_MEMORY = 32 * CHUNK
 """The number of bytes of columns that are kept in memory. Further bytes go to temporary files."""
 _BATCH_ROWS = 1 << 16
 """The largest number of rows of a batch."""
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a missing value in the name of a folder."""
 
 
 def read_tables(
@@ -67,7 +69,7 @@ def read_tables(
     tables = [_open(place, wanted).check_names() for place in files]
     classes = _class_names(tables)
     if in_folders:
-        tables = with_folders(tables, in_folders)
+        tables = _with_folders(tables, in_folders)
 
     def read_as_text(name: str) -> None:
         for table in tables:
@@ -163,3 +165,39 @@ def _arrow(place: Place) -> Table:
 
     with opened() as (schema, _):
         return Table(str(place), flat_schema(schema), batches)
+
+
+def _with_folders(tables: Sequence[Table], in_folders: Sequence[Mapping[str, str]]) -> list[Table]:
+    """The tables with the columns that the names of their folders say, unless they have them themselves:
+    whole numbers if all are, else text."""
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(name for values in in_folders for name in values))
+    types = {name: _type_of([values.get(name, _MISSING) for values in in_folders]) for name in names}
+
+    def added(table: Table, values: Mapping[str, str]) -> Table:
+        new = {name: values.get(name, _MISSING) for name in names if name not in table.schema.names}
+        schema = table.schema
+        for name in new:
+            schema = schema.append(pa.field(name, types[name]))
+        return replace(table, schema=schema, batches=lambda: _extended(table, new, types))
+
+    return [added(table, values) for table, values in zip(tables, in_folders, strict=True)]
+
+
+def _type_of(values: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    given = [value for value in values if value != _MISSING]
+    return pa.int64() if all(re.fullmatch(r"[-+]?\d{1,18}", value) for value in given) else pa.string()
+
+
+def _extended(table: Table, new: Mapping[str, str], types: Mapping[str, Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in table.batches():
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, value in new.items():
+            typed = None if value == _MISSING else int(value) if types[name] == pa.int64() else value
+            columns[name] = pa.repeat(pa.scalar(typed, types[name]), batch.num_rows)
+        yield pa.RecordBatch.from_pydict(columns)

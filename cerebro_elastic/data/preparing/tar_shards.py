@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.preparing.categories import coded
-from cerebro_elastic.data.preparing.file_ranges import FileRanges
+from cerebro_elastic.data.preparing.encoded_files import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import CHUNK, Place, open_read, size
@@ -30,7 +30,7 @@ _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, 
 """The types of members that hold no file: folders (``D``: with a list of their files), devices, a label."""
 
 
-def files_in(archive: Place) -> list[File]:
+def _files_in(archive: Place) -> Iterator[File]:
     """The archive's files, in its order; a link is the file that it leads to. Raises ``DataError`` unless the
     archive is whole and each file's bytes lie in it as they are."""
     members = {}
@@ -42,10 +42,6 @@ def files_in(archive: Place) -> list[File]:
                 "from a folder that has each file once"
             )
         members[name] = member
-    return list(_files(archive, members))
-
-
-def _files(archive: Place, members: Mapping[str, tarfile.TarInfo]) -> Iterator[File]:
     for member in members.values():
         if member.type in _WITHOUT_BYTES:
             continue
@@ -162,7 +158,7 @@ def read_shards(
 
 def _samples(shard: int, file: Place) -> Iterator[_Sample]:
     sample = None
-    for path, start, file_bytes in files_in(file):
+    for path, start, file_bytes in _files_in(file):
         folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()
@@ -192,11 +188,10 @@ def _ranges(files: Sequence[Place], samples: Sequence[_Sample], extension: str) 
 
 def _check_keys(column: FileRanges, extension: str) -> None:
     """Refuse keys with dots, such as a time or a version: samples would run into one another."""
-    missing = np.flatnonzero(column.file_of < 0)
-    if "." in extension and extension[0].isdigit() and len(missing):
-        has = column.keys[int(np.flatnonzero(column.file_of >= 0)[0])]
+    if "." in extension and extension[0].isdigit() and (missing := column.missing):
+        has = column.keys[int(np.argmax(column.file_of >= 0))]
         raise DataError(
-            f"{has} is the {extension!r} of its sample, and {column.keys[int(missing[0])]} does not exist: a "
+            f"{has} is the {extension!r} of its sample, and {next(iter(missing.values()))} does not exist: a "
             "sample's name ends at its first dot; write the archives again with names that have no dots"
         )
 

@@ -1,11 +1,17 @@
-"""The batches of a pass over a partition, in order: made in worker processes, here, or by other ranks. With
-``bucket`` the order makes batches of rows of similar length, so that little is padded."""
+"""The batches of a pass over a partition, in order: made in worker processes, here, or by other ranks.
+
+Each column of a batch is indexed with all of its rows at once, never row by row; a user's dataset is read row
+by row. Rows that are opened without chance, by a ``decode`` function or a dataset, are opened once: a row is
+kept if opening it left all generators, and what the user's functions keep, as they were. With ``bucket`` the
+order makes batches of rows of similar length, so that little is padded.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,20 +19,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.ragged import Ragged
-from cerebro_elastic.data.reading.batch_maker import BatchMaker, BatchRows
-from cerebro_elastic.data.reading.kept_state import Watched
-from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.manifest import ROW
+from cerebro_elastic.data.ragged import Index, Ragged
+from cerebro_elastic.data.reading.column_rows import (
+    array_of,
+    called,
+    decoded_array,
+    encoded_rows,
+    equal_rows,
+    padded_rows,
+    single_rows,
+    stacked_arrays,
+)
+from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
-from cerebro_elastic.data.reading.partition import Partition, sample_order
+from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
 from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.user_state import Watched
 from cerebro_elastic.errors import DamagedData
 
 if TYPE_CHECKING:
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets
     from cerebro_elastic.data.reading.worker_processes import WorkerSettings
-
-
-from cerebro_elastic.data.ragged import Index
 
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
@@ -90,7 +104,7 @@ def batches(
         return BatchRows(rows[parts[len(rows)]], rows)
 
     def of_pass() -> Generator[Any, None, None]:
-        with ExitStack() as in_use:
+        with _noting_damage(partition), ExitStack() as in_use:
             opened: dict[str, Records] = {}
             shared = None
             if made is not None and loader.calls_user and count:
@@ -108,7 +122,7 @@ def batches(
             for batch in Batches(range(skip, count), make, shared, use or DataUse()):
                 yield _pinned(batch) if loader.pin_memory else batch
 
-    return _noting_damage(partition, of_pass())
+    return of_pass()
 
 
 def worker_settings(loader: LoaderSettings) -> WorkerSettings:
@@ -118,10 +132,11 @@ def worker_settings(loader: LoaderSettings) -> WorkerSettings:
     return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
 
 
-def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
-    """The batches; damage that ends them is noted in the partition."""
+@contextmanager
+def _noting_damage(partition: Partition) -> Iterator[None]:
+    """Damage that ends the block is noted in the partition."""
     try:
-        yield from batches_
+        yield
     except DamagedData as damage:
         partition.damage.append(damage)
         raise
@@ -201,3 +216,143 @@ def bucketed(order: Index, lengths: Index, batch_size: int, seed: tuple[int, ...
     batches = np.concatenate(by_length).reshape(-1, batch_size)
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     return np.concatenate([generator.permutation(batches).reshape(-1), order[full:]])
+
+
+_AT_ONCE, _AT_ONCE_BYTES = 8, 1 << 19
+"""The largest number of batches that are made in a row, and of bytes of each. While a batch is trained the
+code that makes batches leaves the processor's caches; to load it again for each small batch costs time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """Which rows of a partition are made into a batch."""
+
+    index: Index
+    """The rows that are taken here."""
+    batch: Index
+    """The rows that all ranks take together: sequences are padded to the longest of these."""
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes batches of a partition's rows, in this process or in the one to which it is sent."""
+
+    partition: Partition
+    """The rows, or the numbers of those of a dataset."""
+    loader: LoaderSettings
+    """How a batch is made of them."""
+    opened: Mapping[str, Records] = field(default_factory=dict)
+    """By column, the rows that were opened before, and may be kept."""
+
+    @property
+    def functions(self) -> list[Any]:
+        """The user's functions and objects that take part in making a batch in the rank itself."""
+        if self.loader.workers:
+            return []
+        datasets = self.loader.dataset.make().by_split if self.loader.dataset else {}
+        return [*self.loader.functions.values(), *datasets.values()]
+
+    @property
+    def at_once(self) -> int:
+        """How many batches are made one right after the other. Only one if the user's code takes part in it:
+        that code may draw from the generators that training draws from."""
+        if self.loader.dataset is not None or self.loader.collate is not None or self.loader.decode:
+            return 1
+        stored = sum(in_file(column).nbytes for column in self.partition.columns.values())
+        batch_bytes = max(1, stored // max(1, self.partition.rows) * self.loader.batch_size)
+        return max(1, min(_AT_ONCE, _AT_ONCE_BYTES // batch_bytes))
+
+    def make(self, rows: BatchRows) -> Any:
+        """The batch of ``rows``: of the partition, or of the dataset whose rows it names."""
+        return self.transformed(self.taken(rows))
+
+    def transformed(self, batch: Any) -> Any:
+        """The batch behind its ``transform``."""
+        return batch if self.loader.transform is None else self.loader.transform(batch)
+
+    def taken(self, rows: BatchRows) -> Any:
+        """The batch before its ``transform``."""
+        partition, loader = self.partition, self.loader
+        partition.check_sizes()
+        if loader.dataset is not None:
+            datasets = loader.dataset.make()
+            rows_of_batch = self._opened(ROW, rows.index, partial(self._of_dataset, datasets))
+            return (loader.collate or datasets.collate)(rows_of_batch)
+        if loader.collate is not None:
+            columns = {name: self._single_values(name, rows.index) for name in partition.columns}
+            values = zip(*columns.values(), strict=True)
+            return loader.collate([_arranged(dict(zip(columns, row, strict=True)), loader) for row in values])
+        return _arranged(dict(self._columns(rows)), loader)
+
+    def _columns(self, rows: BatchRows) -> Iterator[tuple[str, Any]]:
+        """What the batch has of each column."""
+        partition, loader, arrays = self.partition, self.loader, self.loader.arrays
+        for name, column in partition.columns.items():
+            if not isinstance(column, Ragged):
+                yield name, array_of(arrays, equal_rows(partition, name, rows.index))
+            elif column.kind == "ragged" and loader.ragged == "pad":
+                width = int(column.lengths[rows.batch].max())
+                padded = padded_rows(partition, name, rows.index, width, loader.pad_value.get(name, 0))
+                yield name, array_of(arrays, padded)
+                yield name + LENGTHS, array_of(arrays, column.lengths[rows.index])
+            elif name in loader.decode:
+                decoded = [decoded_array(arrays, value, name) for value in self._decoded(name, rows.index)]
+                yield name, decoded if loader.ragged == "list" else stacked_arrays(arrays, decoded, name)
+            else:
+                yield name, list(self._single_values(name, rows.index))
+
+    def _single_values(self, name: str, index: Index) -> Sequence[Any]:
+        """A column's rows, each for itself."""
+        partition, arrays = self.partition, self.loader.arrays
+        column = partition.columns[name]
+        if not isinstance(column, Ragged):
+            rows: Sequence[Any] = array_of(arrays, equal_rows(partition, name, index))
+            return rows
+        if column.kind == "ragged":
+            return [array_of(arrays, row) for row in single_rows(partition, name, index)]
+        if name in self.loader.decode:
+            return self._decoded(name, index)
+        return encoded_rows(partition, name, index)
+
+    def _decoded(self, name: str, index: Index) -> list[Any]:
+        """Encoded values, opened, and augmented if there is a function for that."""
+        augment = self.loader.augment.get(name)
+        values = self._opened(name, index, partial(decoded_rows, self.partition, self.loader, name))
+        return values if augment is None else called(augment, "augment", values, self.partition, name, index)
+
+    def _opened(self, name: str, index: Index, open_rows: Callable[[Index], list[Any]]) -> list[Any]:
+        if name not in self.opened:
+            return open_rows(index)
+        return opened(index, open_rows, self.opened[name], self.functions)
+
+    def _of_dataset(self, datasets: NumberedDatasets, index: Index) -> list[Any]:
+        return datasets.rows(equal_rows(self.partition, ROW, index).tolist())
+
+
+def decoded_rows(partition: Partition, loader: LoaderSettings, name: str, index: Index) -> list[Any]:
+    """A column's encoded values, opened."""
+    return called(loader.decode[name], "decode", encoded_rows(partition, name, index), partition, name, index)
+
+
+def _arranged(columns: dict[str, Any], loader: LoaderSettings) -> Any:
+    """A batch or a row in the loader's layout."""
+    if loader.layout == "dict":
+        return columns
+    return next(iter(columns.values())) if len(columns) == 1 else tuple(columns.values())
+
+
+def opened(
+    index: Index, open_rows: Callable[[Index], list[Any]], records: Records, functions: Sequence[Any]
+) -> list[Any]:
+    """The partition's rows at ``index``: from the ``records``, or opened by ``open_rows``, which calls the
+    user's ``functions``, and kept there."""
+    rows = [records.get(place) for place in index.tolist()]
+    missing = [at for at, row in enumerate(rows) if row is MISSING]
+    if missing:
+        with Watched([] if records.declined else functions, len(missing)) as watched:
+            now = open_rows(index[missing])
+        for at, row in zip(missing, now, strict=True):
+            rows[at] = row
+            if not records.declined:
+                records.put(int(index[at]), row, watched.pays)
+    return rows

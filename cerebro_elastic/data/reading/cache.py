@@ -18,8 +18,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.reading.cache_space import CacheSpace, Room, use
@@ -134,11 +135,14 @@ class PartitionCache:
         return self.root / manifest.digest / f"{split}-{index:05d}"
 
 
-def _opened(index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition:
+def _opened(
+    index: int, rows: int, entries: list[CachedColumn], name: str, *, again: bool = False
+) -> Partition:
     # Values come behind the offsets of their column, and replace them here.
-    columns = {entry.column.name: entry.open() for entry in entries}
-    sums: dict[str, Any] = {entry.column.name: entry.sums.open() for entry in entries}
-    return Partition(index, rows, columns, sums, name)
+    columns = {entry.column.name: entry.open(again=again) for entry in entries}
+    sums = {entry.column.name: entry.open_sums() for entry in entries}
+    reopen = partial(_opened, index, rows, entries, name, again=True)
+    return Partition(index, rows, columns, sums, name, lambda: (reopen, ()))
 
 
 @contextmanager

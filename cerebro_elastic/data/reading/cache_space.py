@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cerebro_elastic.data.reading.mapped import SUMS
+from cerebro_elastic.data.reading.partition import SUMS
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files import as_its_folder, make_folder
 
@@ -35,10 +35,6 @@ _DIGEST = "[0-9a-f]" * 64
 
 class NoRoom(StorageError):
     """The cache has no room for what is not needed yet."""
-
-
-def _always(_folder: Path) -> bool:
-    return True
 
 
 def use(folder: Path) -> int:
@@ -66,7 +62,7 @@ class CacheSpace:
     """The cache's folder."""
     limit_bytes: int
     """What all partitions in it may take together."""
-    may_go: Callable[[Path], bool] = _always
+    may_go: Callable[[Path], bool] = lambda _folder: True
     """Whether the partition in a folder may be dropped for another."""
 
     @contextmanager
@@ -148,7 +144,7 @@ def _size(folder: Path) -> int:
 def _last_used(folder: Path) -> int:
     try:
         return (folder / _USE).stat().st_mtime_ns
-    except FileNotFoundError:  # of an earlier version
+    except FileNotFoundError:  # removed meanwhile
         return 0
 
 

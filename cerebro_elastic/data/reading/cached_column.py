@@ -8,22 +8,25 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
-from cerebro_elastic.data.ragged import OFFSETS, Ragged
+from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
 from cerebro_elastic.data.reading.cache_space import CLONE
-from cerebro_elastic.data.reading.mapped import SUMS, Array, MappedArray, MappedRagged, OffsetsFile
-from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums
-from cerebro_elastic.errors import DataError
+from cerebro_elastic.data.reading.partition import SUMS, Array, forget_checks
+from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums, Sums, row_sums
+from cerebro_elastic.errors import DamagedData, DataError
 from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
 Beat = Callable[[], None]
 
 _SHA256_BYTES = 32
 """Of the sha256 that a file of sums begins with."""
+_KEPT = 16
+"""The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 _FICLONE = 0x40049409
 """``ioctl`` of Linux: a file of its own that shares its blocks with another until one of them is written."""
 
@@ -52,26 +55,35 @@ class CachedColumn:
     def sums_path(self) -> Path:
         return self.path.with_suffix(SUMS)
 
-    def open(self) -> Array | Ragged:
+    def open(self, *, again: bool = False) -> Array | Ragged:
         """The column, memory-mapped. Raises ``DamagedData`` if its offsets have changed since they were
-        checked, ``DataError`` if they can be none."""
-        if self.offsets is None:
-            return self.array.open()
-        return MappedRagged.open(self.array, self._offsets_file(self.offsets), self.column.kind)
-
-    def _offsets_file(self, offsets: CachedColumn) -> OffsetsFile:
-        return OffsetsFile(offsets.array, offsets.sums, self.length, self.column.name)
-
-    @property
-    def array(self) -> MappedArray:
-        """Where it begins follows from the manifest: nothing is believed of what the file says."""
+        checked, ``DataError`` if they can be none. ``again``: offsets that this process has loaded are not
+        looked at once more."""
         shape = (self.length, *self.column.shape)
-        start = self.file.bytes - self.length * self._item_bytes
-        return MappedArray(self.path, self.column.dtype, shape, start)
+        array: Array = np.memmap(self.path, self.column.dtype, "r", self._start, shape)
+        if self.offsets is None:
+            return array
+        return Ragged(array, _kept_offsets(self) if again else self.load_offsets(), self.column.kind)
+
+    def load_offsets(self) -> Index:
+        """The offsets of a column of varying lengths, in memory."""
+        assert self.offsets is not None
+        offsets: Index = np.array(self.offsets.open())
+        name = f"the offsets {self.offsets.path} of column {self.column.name!r}"
+        if row_sums(offsets).tobytes() != self.offsets.open_sums().tobytes():
+            forget_checks(self.path.parent)
+            raise DamagedData(f"{name} have changed since they were checked: they are fetched again")
+        check_offsets(offsets, self.length, name)
+        return offsets
+
+    def open_sums(self) -> Sums:
+        """The sums of its rows, memory-mapped."""
+        return np.memmap(self.sums_path, "<u8", "r", _SHA256_BYTES, (self._rows,))
 
     @property
-    def sums(self) -> MappedArray:
-        return MappedArray(self.sums_path, "<u8", (self._rows,), _SHA256_BYTES)
+    def _start(self) -> int:
+        """Where the array begins: by the manifest, nothing is believed of what the file says."""
+        return self.file.bytes - self.length * self._item_bytes
 
     @property
     def ready(self) -> bool:
@@ -143,8 +155,8 @@ class CachedColumn:
 
     def _passing(self) -> RowSums:
         if self.offsets is None:
-            return EqualRowSums(self.array.offset, self.length, self._item_bytes)
-        return RaggedRowSums(self.array.offset, self._offsets_file(self.offsets).load() * self._item_bytes)
+            return EqualRowSums(self._start, self.length, self._item_bytes)
+        return RaggedRowSums(self._start, self.load_offsets() * self._item_bytes)
 
     def _keep(self, sums: RowSums) -> None:
         with (
@@ -155,11 +167,8 @@ class CachedColumn:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether a file of the right size is here, may be read, and is ours alone: one with a second name is
-        not. (Caches of earlier versions were hard links to users' files.)"""
-        if size(self.path) != self.file.bytes or not os.access(self.path, os.R_OK):
-            return False
-        return self.path.is_symlink() or self.path.stat().st_nlink == 1
+        """Whether a file of the right size is here, and may be read."""
+        return size(self.path) == self.file.bytes and os.access(self.path, os.R_OK)
 
     @property
     def _rows(self) -> int:
@@ -171,22 +180,25 @@ class CachedColumn:
         return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
 
 
+@lru_cache(_KEPT)
+def _kept_offsets(column: CachedColumn) -> Index:
+    return column.load_offsets()
+
+
 def cached_columns(
     folder: Path, columns: Iterable[Column], partition: PartitionFiles
 ) -> Iterator[CachedColumn]:
     """A partition's files in the cache's ``folder``, offsets before their values. File names are our own: a
     manifest from elsewhere cannot point out of the cache."""
-    files = enumerate(partition.files)
-    for column in columns:
-        at, file = next(files)
-        path = folder / f"{at:03d}.npy"
-        if column.kind == "rows":
-            yield CachedColumn(path, partition.rows, column, file)
+    paths = (folder / f"{at:03d}.npy" for at in range(len(partition.files)))
+    for column, (*offsets_file, file) in partition.by_column(columns):
+        if not offsets_file:
+            yield CachedColumn(next(paths), partition.rows, column, file)
             continue
-        offsets = CachedColumn(path, partition.rows + 1, Column(column.name, OFFSETS, ()), file)
+        described = Column(column.name, OFFSETS, ())
+        offsets = CachedColumn(next(paths), partition.rows + 1, described, offsets_file[0])
         yield offsets
-        at, file = next(files)
-        yield CachedColumn(folder / f"{at:03d}.npy", file.length or 0, column, file, offsets)
+        yield CachedColumn(next(paths), file.length or 0, column, file, offsets)
 
 
 def _cloned(source: Place, path: str) -> bool:

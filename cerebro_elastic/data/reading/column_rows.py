@@ -1,23 +1,26 @@
 """The columns of a batch as arrays: rows are copied out of a partition into aligned memory, and the copies
-are compared with the sums of their rows. What changes in a file later is no matter."""
+are compared with the sums of their rows. What changes in a file later is no matter.
+
+They are tensors of torch, or numpy's arrays, as the recipe's task needs them. Torch is imported for tensors
+only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Column, Kind
 from cerebro_elastic.data.ragged import Index, Ragged, fill_rows, inside, offsets_of
-from cerebro_elastic.data.reading.mapped import Array
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.reading.row_sums import Sums, padded_sums, ragged_sums
-from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.data.reading.row_sums import padded_sums, ragged_sums
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.aligned import aligned_empty
 
+Arrays: TypeAlias = Literal["torch", "numpy"]
+"""The library whose arrays a task takes."""
 RowFunction: TypeAlias = Callable[..., Any]
 """Makes an array or a tensor of one value: of an encoded one (``decode``), or of that array (``augment``)."""
 
@@ -33,7 +36,7 @@ def equal_rows(partition: Partition, name: str, index: Index) -> NDArray[Any]:
 
 def padded_rows(partition: Partition, name: str, index: Index, width: int, pad_value: float) -> NDArray[Any]:
     """Sequences, of shape ``(rows, width, ...)``, each followed by ``pad_value``."""
-    column = ragged(partition, name)
+    column = _ragged(partition, name)
     rows = aligned_empty((len(index), width, *column.value_shape), np.asarray(column.values).dtype)
     rows[...] = 0
     lengths = column.lengths[index]
@@ -46,14 +49,15 @@ def padded_rows(partition: Partition, name: str, index: Index, width: int, pad_v
 
 def single_rows(partition: Partition, name: str, index: Index) -> list[NDArray[Any]]:
     """Sequences, each an array of its own."""
-    column = ragged(partition, name)
+    column = _ragged(partition, name)
     lengths, values = column.lengths[index], np.asarray(column.values)
     rows = aligned_empty((int(lengths.sum()), *column.value_shape), values.dtype)
     if len(rows):
-        np.concatenate([values[a:b] for a, b in _bounds(column, index)], out=rows)
-    value_bytes = rows[:1].nbytes if len(rows) else 1
+        starts, ends = column.offsets[index].tolist(), column.offsets[index + 1].tolist()
+        np.concatenate([values[start:end] for start, end in zip(starts, ends, strict=True)], out=rows)
+    bounds = offsets_of(lengths) * (rows[:1].nbytes if len(rows) else 1)
     partition.check_rows(
-        name, index, rows, partial(_sums_of_parts, offsets=offsets_of(lengths) * value_bytes)
+        name, index, rows, lambda taken: ragged_sums(taken.reshape(-1).view(np.uint8), bounds)
     )
     return np.split(rows, np.cumsum(lengths)[:-1]) if len(index) else []
 
@@ -63,21 +67,12 @@ def encoded_rows(partition: Partition, name: str, index: Index) -> list[bytes]:
     return [row.tobytes() for row in single_rows(partition, name, index)]
 
 
-def decoded_rows(partition: Partition, name: str, index: Index, decode: RowFunction) -> list[Any]:
-    """What ``decode`` makes of encoded values. Raises ``TaskError`` if it fails."""
-    return _mapped(decode, "decode", encoded_rows(partition, name, index), partition, name, index)
-
-
-def augmented_rows(
-    partition: Partition, name: str, index: Index, values: Iterable[Any], augment: RowFunction
-) -> list[Any]:
-    """What ``augment`` makes of the decoded ``values``. Raises ``TaskError`` if it fails."""
-    return _mapped(augment, "augment", values, partition, name, index)
-
-
-def _mapped(
+def called(
     function: RowFunction, key: str, values: Iterable[Any], partition: Partition, name: str, index: Index
 ) -> list[Any]:
+    """What the user's ``function`` of this ``key`` makes of a column's ``values`` at ``index``. Raises
+    ``TaskError`` if it fails."""
+
     def of(value: Any, row: int) -> Any:
         try:
             return function(value)
@@ -90,43 +85,53 @@ def _mapped(
     return [of(value, row) for row, value in zip(index.tolist(), values, strict=True)]
 
 
-def check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:
-    """Raise ``RecipeError`` if the key names a column that is of none of the ``kinds``."""
-    fitting = [name for name, column in known.items() if column.kind in kinds]
-    for name in names:
-        if name not in fitting:
-            reason = f"has {known[name].kind}" if name in known else "is no column"
-            raise RecipeError(
-                f"{key} names {name!r}, which {reason}: it takes a column of {' or '.join(kinds)}; "
-                f"{did_you_mean(name, fitting)}"
-            )
+def array_of(arrays: Arrays, rows: NDArray[Any]) -> Any:
+    """The rows as an array with the same memory."""
+    if arrays == "numpy":
+        return rows
+    import torch
+
+    return torch.from_numpy(rows)
 
 
-def check_pad_values(pad_values: Mapping[str, float], known: Mapping[str, Column]) -> None:
-    """Raise ``RecipeError`` for a value that its column's dtype has not."""
-    for name, value in pad_values.items():
-        dtype = np.dtype(known[name].dtype)
-        if dtype.kind not in "fc" and not _has(dtype, value):
-            raise RecipeError(f"pad_value of {name!r} is {value}: its dtype {dtype} has no such value")
-
-
-def _has(dtype: np.dtype[Any], value: float) -> bool:
+def decoded_array(arrays: Arrays, value: Any, name: str) -> Any:
+    """What `decode` has made of a value of a column. Raises ``TaskError`` if it can be no array."""
     try:
-        return bool(dtype.type(value) == value)
-    except OverflowError:
-        return False
+        if arrays == "torch":
+            import torch
+
+            if isinstance(value, torch.Tensor):
+                return value
+            return torch.from_numpy(np.array(value))  # a copy: what PIL gives may not be written to
+        array = np.array(value)
+        if array.dtype.kind not in "biufc":
+            raise TypeError(f"an array of {array.dtype}")
+        return array
+    except (TypeError, ValueError) as exc:
+        raise TaskError(
+            f"`decode` made a {type(value).__name__} of a value of column {name!r}: it must make an array or "
+            "a tensor; or give a `collate`"
+        ) from exc
 
 
-def ragged(partition: Partition, name: str) -> Ragged:
+def stacked_arrays(arrays: Arrays, rows: Sequence[Any], name: str) -> Any:
+    """The decoded values as one array. Raises ``TaskError`` unless they are of one shape and dtype."""
+    kinds = {(tuple(row.shape), row.dtype) for row in rows}
+    if len(kinds) > 1:
+        shown = " and ".join(sorted(f"{dtype}{list(shape)}" for shape, dtype in kinds)[:2])
+        raise TaskError(
+            f"`decode` made {shown} of column {name!r} in one batch: make all of one shape and dtype there, "
+            "or use `ragged: list`, or a `collate`"
+        )
+    if arrays == "numpy":
+        return np.stack(rows)
+    from torch.utils.data import default_collate
+
+    return default_collate(list(rows))  # in a worker process, in memory its rank can read
+
+
+def _ragged(partition: Partition, name: str) -> Ragged:
     """The column of varying lengths ``name``."""
     column = partition.columns[name]
     assert isinstance(column, Ragged), f"the rows of {name!r} have one shape"
     return column
-
-
-def _bounds(column: Ragged, index: Index) -> Sequence[tuple[int, int]]:
-    return list(zip(column.offsets[index].tolist(), column.offsets[index + 1].tolist(), strict=True))
-
-
-def _sums_of_parts(values: Array, offsets: Index) -> Sums:
-    return ragged_sums(values.reshape(-1).view(np.uint8), offsets)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.data.manifest import SPLITS
-from cerebro_elastic.data.seeding import seeded
+from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, place_in
 from cerebro_elastic.system import arguments
@@ -93,8 +93,7 @@ class DatasetFactory:
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
     """The arguments are text, which distinguishes them."""
-    from cerebro_elastic.data.reading.datamodules import datasets_of_module, is_module
-    from cerebro_elastic.data.reading.datasets import NumberedDatasets
+    from cerebro_elastic.data.reading.datasets import NumberedDatasets, datasets_of_module, is_module
 
     try:
         with seeded(seed):  # imports may draw at random, too

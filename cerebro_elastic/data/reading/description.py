@@ -86,9 +86,8 @@ def _column_bytes(manifest: Manifest) -> dict[str, int]:
     total = dict.fromkeys((column.name for column in manifest.columns), 0)
     for split in SPLITS:
         for partition in manifest.split(split):
-            files = iter(partition.files)
-            for column in manifest.columns:
-                total[column.name] += sum(next(files).bytes for _ in range(1 if column.kind == "rows" else 2))
+            for column, files in partition.by_column(manifest.columns):
+                total[column.name] += sum(file.bytes for file in files)
     return total
 
 
@@ -155,19 +154,10 @@ def first_rows(
     wanted = None if only is None else set(only)
     rows = min(most, files.rows)
     return {
-        column.name: _read(column, places, rows)
-        for column, places in _places(root, columns, files)
+        column.name: _read(column, [root / file.path for file in of_column], rows)
+        for column, of_column in files.by_column(columns)
         if wanted is None or column.name in wanted
     }
-
-
-def _places(
-    root: Place, columns: Iterable[Column], files: PartitionFiles
-) -> Iterator[tuple[Column, list[Place]]]:
-    """Each column with its file; of varying lengths that of the offsets, and that of the values."""
-    places = (root / file.path for file in files.files)
-    for column in columns:
-        yield column, [next(places) for _ in range(1 if column.kind == "rows" else 2)]
 
 
 def _read(column: Column, places: list[Place], rows: int) -> Rows:

@@ -11,13 +11,12 @@ import numpy as np
 
 from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.ragged import Index
-from cerebro_elastic.data.reading.batch_maker import BatchMaker, BatchRows
-from cerebro_elastic.data.reading.column_rows import augmented_rows, decoded_rows, equal_rows
-from cerebro_elastic.data.reading.kept_state import kept_state
+from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, decoded_rows
+from cerebro_elastic.data.reading.column_rows import called, equal_rows
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.records import encoded
-from cerebro_elastic.data.seeding import generator_states, seeded
+from cerebro_elastic.data.user_state import generator_states, kept_state, seeded
 
 _ROWS = 4
 _SEED = 1
@@ -42,10 +41,10 @@ def _calls(
         numbers = equal_rows(partition, ROW, rows).tolist()
         yield "the dataset", list(datasets.by_split.values()), partial(datasets.rows, numbers)
     for name, decode in loader.decode.items():
-        opened = partial(decoded_rows, partition, name, rows, decode)
+        opened = partial(decoded_rows, partition, loader, name, rows)
         yield f"decode of {name!r}", [decode], opened
         if (augment := loader.augment.get(name)) is not None:
-            augmented = partial(augmented_rows, partition, name, rows, opened(), augment)
+            augmented = partial(called, augment, "augment", opened(), partition, name, rows)
             yield f"augment of {name!r}", [augment], augmented
     plain = BatchMaker(partition, loader)
     if loader.collate is not None or loader.transform is not None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from cerebro_elastic.data.manifest import ROW, Column
-from cerebro_elastic.data.reading.array_libraries import Arrays
-from cerebro_elastic.data.reading.column_rows import RowFunction, check_kinds, check_pad_values
+import numpy as np
+
+from cerebro_elastic.data.manifest import ROW, Column, Kind
+from cerebro_elastic.data.reading.column_rows import Arrays, RowFunction
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.system import arguments
@@ -61,11 +62,7 @@ class LoaderSettings:
             self._check_sendable()
 
     def _check_sendable(self) -> None:
-        functions: list[tuple[str, Callable[..., Any] | None]]
-        functions = [("transform", self.transform), ("collate", self.collate)]
-        functions += [(f"decode of {name}", function) for name, function in self.decode.items()]
-        functions += [(f"augment of {name}", function) for name, function in self.augment.items()]
-        for name, function in functions:
+        for name, function in self.functions.items():
             try:
                 pickle.dumps(function)
             except (pickle.PicklingError, AttributeError, TypeError) as exc:
@@ -89,6 +86,14 @@ class LoaderSettings:
         )
 
     @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The user's functions, by what messages call them."""
+        named: dict[str, Callable[..., Any] | None] = {"transform": self.transform, "collate": self.collate}
+        named |= {f"decode of {name}": function for name, function in self.decode.items()}
+        named |= {f"augment of {name}": function for name, function in self.augment.items()}
+        return {name: function for name, function in named.items() if function is not None}
+
+    @property
     def calls_user(self) -> bool:
         """Whether the user's code takes part in making a batch."""
         return bool(self.dataset or self.transform or self.collate or self.decode)
@@ -108,8 +113,8 @@ class LoaderSettings:
     def check(self, columns: Iterable[Column]) -> None:
         """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
         known = {column.name: column for column in columns}
-        check_kinds("pad_value", self.pad_value, known, ["ragged"])
-        check_kinds("decode", self.decode, known, ["bytes"])
+        _check_kinds("pad_value", self.pad_value, known, ["ragged"])
+        _check_kinds("decode", self.decode, known, ["bytes"])
         for name in self.augment:
             if name not in self.decode:
                 near = did_you_mean(name, self.decode)
@@ -117,8 +122,8 @@ class LoaderSettings:
                     f"augment names {name!r}, which has no `decode`: {near}, or give it a `decode`"
                 )
         if self.bucket and self.dataset is None:
-            check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
-        check_pad_values(self.pad_value, known)
+            _check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
+        _check_pad_values(self.pad_value, known)
         lengths = [name + LENGTHS for name, column in known.items() if column.kind == "ragged"]
         taken = [name for name in lengths if name in known]
         if taken and self.layout == "dict" and self.ragged == "pad":
@@ -140,4 +145,31 @@ def _takes_phase(function: Callable[..., Any]) -> bool:
     try:
         return "training" in (arguments.accepted(function) or ())
     except ValueError:  # a function in C without a signature
+        return False
+
+
+def _check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:
+    """Raise ``RecipeError`` if the key names a column that is of none of the ``kinds``."""
+    fitting = [name for name, column in known.items() if column.kind in kinds]
+    for name in names:
+        if name not in fitting:
+            reason = f"has {known[name].kind}" if name in known else "is no column"
+            raise RecipeError(
+                f"{key} names {name!r}, which {reason}: it takes a column of {' or '.join(kinds)}; "
+                f"{did_you_mean(name, fitting)}"
+            )
+
+
+def _check_pad_values(pad_values: Mapping[str, float], known: Mapping[str, Column]) -> None:
+    """Raise ``RecipeError`` for a value that its column's dtype has not."""
+    for name, value in pad_values.items():
+        dtype = np.dtype(known[name].dtype)
+        if dtype.kind not in "fc" and not _has(dtype, value):
+            raise RecipeError(f"pad_value of {name!r} is {value}: its dtype {dtype} has no such value")
+
+
+def _has(dtype: np.dtype[Any], value: float) -> bool:
+    try:
+        return bool(dtype.type(value) == value)
+    except OverflowError:
         return False

@@ -1,36 +1,44 @@
-"""A partition as a unit sees it: named columns of equal length, memory-mapped and read-only. Rows are checked
-when they are taken out."""
+"""A partition as a unit sees it: named columns of equal length, mapped from files and read-only. Rows are
+checked when they are taken out."""
 
 from __future__ import annotations
 
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.ragged import Ragged
-from cerebro_elastic.data.reading.mapped import Array, MappedArray, forget_checks
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
+Array: TypeAlias = NDArray[np.generic]
+
+SUMS = ".sums"
+"""The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 _SHOWN = 5
 """The number of damaged rows that a message names."""
 
 
+def forget_checks(folder: Path) -> None:
+    """Remove the row sums of all columns of the partition in ``folder``: the next fetch, in any process of
+    the host, checks each of its files. What has damaged one of them may have damaged others."""
+    for sums in folder.glob(f"*{SUMS}"):
+        with suppress(OSError):
+            sums.unlink()
+
+
 @dataclass(frozen=True)
 class Partition:
-    """The rows of one partition, by column.
-
-    Pickling it, as for a data-loader worker, sends the paths of memory-mapped columns, not their
-    content.
-    """
+    """The rows of one partition, by column."""
 
     index: int
     """Its number in its split."""
@@ -42,6 +50,9 @@ class Partition:
     compares. A column that is not from the cache has none, and is not compared."""
     name: str = "partition"
     """What messages call it."""
+    sent: Callable[[], tuple[Any, ...]] | None = field(default=None, compare=False)
+    """What ``__reduce__`` returns, if another process, such as one that makes batches, opens the partition by
+    the names of its files. ``None``: its content is sent."""
     damage: list[DamagedData] = field(default_factory=list, compare=False)
     """The damage that was found, so that no code between here and the unit can hide it."""
 
@@ -77,8 +88,8 @@ class Partition:
             actual.tobytes() != expected.tobytes()
         ):  # the fastest way to compare, and nearly always all that is done
             rows = index[actual != expected]
-            shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-            self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
+            changed = f"{counted(len(rows), 'row')} of a batch ({some_of(rows.tolist(), _SHOWN)})"
+            self._is_damaged(name, f"has changed in {changed}")
 
     def _is_damaged(self, name: str, how: str) -> NoReturn:
         """Raise ``DamagedData``. The next fetch checks all files of the partition, and fetches those again
@@ -91,16 +102,17 @@ class Partition:
             "on it is not committed, and the file is checked again, and fetched again if it is damaged"
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Partition], tuple[Any, ...]]:
-        columns, sums = ({n: _sent(a) for n, a in arrays.items()} for arrays in (self.columns, self.sums))
-        return _received, (self.index, self.rows, columns, sums, self.name)
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.sent is not None:
+            return self.sent()
+        return Partition, (self.index, self.rows, self.columns, self.sums, self.name)
 
 
 def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
     """The partition that ``fetch`` returns; it is fetched when a column is asked for."""
     fetched = cache(fetch)
     columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
-    return Partition(index, rows, columns, sums, name)
+    return Partition(index, rows, columns, sums, name, lambda: fetched().__reduce__())
 
 
 def in_file(column: Array | Ragged) -> Array:
@@ -124,19 +136,6 @@ class _Unopened(Mapping[str, Any]):
 
 def _is_mapped(array: object) -> TypeGuard[Any]:
     return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
-
-
-def _sent(array: Array | Ragged) -> MappedArray | Array | Ragged:
-    return MappedArray.of(array) if _is_mapped(array) else array
-
-
-def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Partition:
-    return Partition(index, rows, dict(_opened(columns)), dict(_opened(sums)), name)
-
-
-def _opened(arrays: Mapping[str, MappedArray | Array | Ragged]) -> Iterator[tuple[str, Any]]:
-    for name, array in arrays.items():
-        yield name, array.open() if isinstance(array, MappedArray) else array
 
 
 def sample_order(seed: int, epoch: int, partition: int, rows: int, shuffle: bool = True) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ Sums = NDArray[np.uint64]
 _WORD = np.dtype("<u8")
 _SEGMENT = 1 << 16
 """Words that are summed at once: a longer row is folded, so that its factors stay in a cache."""
-_LONG = 1 << 11
+_LONG = 1 << 15
 """Bytes from which on a row of bytes is not padded."""
 _FOLD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -54,22 +54,12 @@ def ragged_sums(values: NDArray[np.uint8], offsets: Index) -> Sums:
     lengths = np.diff(offsets)
     sums: Sums = np.zeros(len(lengths), np.uint64)
     for row in np.flatnonzero(lengths >= _LONG):
-        sums[row] = _long_sum(values[offsets[row] : offsets[row + 1]])
+        sums[row] = padded_sums(values[np.newaxis, offsets[row] : offsets[row + 1]])[0]
     bits = np.frexp(lengths)[1]
     for count in np.unique(bits[(lengths > 0) & (lengths < _LONG)]):
         rows = np.flatnonzero((bits == count) & (lengths < _LONG))
         sums[rows] = padded_sums(padded(values, offsets[rows], lengths[rows], int(lengths[rows].max())))
     return sums
-
-
-def _long_sum(row: NDArray[np.uint8]) -> int:
-    total = 0
-    for segment, start in enumerate(range(0, len(row), _SEGMENT * _WORD.itemsize)):
-        part = row[start : start + _SEGMENT * _WORD.itemsize]
-        words = np.zeros(-(-len(part) // _WORD.itemsize), _WORD)
-        words.view(np.uint8)[: len(part)] = part
-        total += int((words * _factors()[: len(words)]).sum()) * pow(int(_FOLD), segment, 2**64)
-    return total % 2**64
 
 
 def _sum(words: Sums) -> Sums:

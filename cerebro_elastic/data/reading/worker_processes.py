@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from cerebro_elastic.data.seeding import seed_generators
+from cerebro_elastic.data.user_state import seed_generators
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.system.forkserver.context import ForkServerContext

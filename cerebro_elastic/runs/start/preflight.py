@@ -150,7 +150,7 @@ def check(
         check_hparams(task, loader.dataset, point)
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
-        from cerebro_elastic.data.reading.datamodules import check_divisible
+        from cerebro_elastic.data.reading.datasets import check_divisible
 
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):

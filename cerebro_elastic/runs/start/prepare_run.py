@@ -152,8 +152,7 @@ def _say_what_cannot_be_trained(checked: PreflightResult, watcher: Watcher) -> N
 
 
 def _say_what_is_left_out(data: str, watcher: Watcher) -> None:
-    from cerebro_elastic.data.preparing.from_columns import rows_left_out
-    from cerebro_elastic.data.preparing.row_function import REPORT
+    from cerebro_elastic.data.preparing.defects import REPORT, rows_left_out
 
     if left_out := rows_left_out(data):
         watcher.say(f"{counted(left_out, 'bad row')} left out: {redacted(data)}/{REPORT} shows some of them")

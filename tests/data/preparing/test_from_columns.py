@@ -61,11 +61,6 @@ def write_npy_glob(folder: Path) -> Any:
     return write_npy_folder(folder) + "/*.npy"
 
 
-def write_npy_each(folder: Path) -> Any:
-    inside = write_npy_folder(folder)
-    return {"x": f"{inside}/x.npy", "y": f"{inside}/y.npy"}
-
-
 def write_parquet(folder: Path) -> Any:
     fixed = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)
     pa.parquet.write_table(pa.table({"x": fixed, "y": Y}), folder / "in.parquet")
@@ -94,7 +89,6 @@ SOURCES = [
     write_npz,
     write_npy_folder,
     write_npy_glob,
-    write_npy_each,
     write_parquet,
     write_parquet_parts_with_plain_lists,
     write_remote,

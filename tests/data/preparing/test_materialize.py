@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.data.preparing.materialize import materialized
+from cerebro_elastic.data.preparing.growing import materialized
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
 from support.prepared import prepare

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from cerebro_elastic.data.preparing import csv_tables, json_lines
+from cerebro_elastic.data.preparing import text_tables
 from cerebro_elastic.data.preparing.sources import read_source
 from cerebro_elastic.errors import DataError
 from support.prepared import prepare
@@ -52,7 +52,7 @@ def test_a_column_of_numbers_and_of_text_is_text_as_it_is_written(tmp_path: Path
 def test_json_lines_may_differ_in_their_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(text_tables, "_BLOCK_BYTES", block)
     rows = [
         {"a": 1, "meta": {"w": 1, "v": 1}, "l": [1], "t": "2024-01-01T00:00:00Z"},
         {"a": "x", "meta": {"w": 2.5, "v": "y"}, "l": 3, "t": "later"},
@@ -71,7 +71,7 @@ def test_json_lines_may_differ_in_their_types(
 
 
 def test_zoned_times_may_be_followed_by_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_tables, "CHUNK", 100)  # a block
+    monkeypatch.setattr(text_tables, "CHUNK", 100)  # a block
     for first in ("2024-01-01T00:00:00Z", "2024-01-01 00:00:00.5+01:00"):
         write(tmp_path / "in.csv", f"a,t\n1,{first}\n" + 9 * f"1,{first}\n" + "2,n.a.\n")
         times = columns_of(tmp_path / "in.csv")["t"]

@@ -42,8 +42,12 @@ def partition(tmp_path: Path) -> Partition:
     }
     for name, column in columns.items():
         np.save(tmp_path / f"{name}.npy", column)
-    mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in columns}
-    return Partition(0, ROWS, mapped, {name: row_sums(np.array(column)) for name, column in mapped.items()})
+    return opened(tmp_path, {name: row_sums(column) for name, column in columns.items()})
+
+
+def opened(folder: Path, sums: dict[str, Any]) -> Partition:
+    mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in sums}
+    return Partition(0, ROWS, mapped, sums, sent=lambda: (opened, (folder, sums)))
 
 
 @pytest.fixture(autouse=True)

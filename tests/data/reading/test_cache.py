@@ -25,7 +25,6 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.reading import cache as cache_module
 from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
 from cerebro_elastic.system.files import place as place_module
 from support.prepared import prepare
@@ -99,22 +98,6 @@ def test_a_local_dataset_takes_no_space_twice(tmp_path: Path) -> None:
     (cached, *_), (source, *_) = files(tmp_path / "cache"), files(tmp_path / "data")
     assert cached.readlink() == source
     assert source.stat().st_nlink == 1
-
-
-def test_an_old_cache_of_hard_links_is_replaced(tmp_path: Path) -> None:
-    url, cache = str(tmp_path / "data"), PartitionCache(tmp_path / "cache")
-    manifest = prepare(columns, url, partitions=1, seed=0)
-    cache.fetch(url, manifest, "train", 0)
-    source, cached = tmp_path / "data" / manifest.train[0].files[0].path, files(tmp_path / "cache")[0]
-    for sums in (True, False):
-        cached.unlink()
-        os.link(source, cached)
-        if not sums:
-            cached.with_suffix(".sums").unlink()
-        assert not cache.holds(manifest, "train", 0)
-        cache.fetch(url, manifest, "train", 0)
-        assert source.stat().st_nlink == 1
-        assert cache.holds(manifest, "train", 0)
 
 
 def test_a_file_is_cloned_where_the_file_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,13 +429,6 @@ def test_a_partition_is_pickled_by_path(tmp_path: Path) -> None:
     back = pickle.loads(sent)
     assert isinstance(back.columns["x"], np.memmap)
     assert isinstance(back.sums["x"], np.memmap)
-
-
-def test_a_slice_of_a_mapped_column_is_pickled_by_content(tmp_path: Path) -> None:
-    np.save(tmp_path / "y.npy", np.arange(10))
-    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
-    back = pickle.loads(pickle.dumps(Partition(0, 3, {"y": mapped[2:5]})))
-    assert list(back.columns["y"]) == [2, 3, 4]
 
 
 def test_a_manifest_comes_back_as_written_and_any_change_is_found(tmp_path: Path) -> None:

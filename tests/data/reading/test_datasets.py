@@ -1,10 +1,14 @@
-"""Users' torch datasets: rows by number, the same in every process; errors are reported at once."""
+"""Users' torch datasets: rows by number, the same in every process; errors are reported at once. A data
+module is prepared once on a host, even if processes fail or die meanwhile."""
 
 from __future__ import annotations
 
+import fcntl
 import random
 import textwrap
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
+from cerebro_elastic.data.reading import datasets
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.datasets import NumberedDatasets, stacked
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
@@ -211,3 +216,72 @@ def test_another_length_on_another_host_is_reported(factory: Any) -> None:
     dealt = DatasetFactory(factory("Squares").reference, factory("Squares").root, {}, lengths={"train": 12})
     with pytest.raises(DataError, match="returned 10 rows for train here, and 12 rows for train when"):
         dealt.make()
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path))
+    yield tmp_path / "prepared"
+    for lock in datasets._prepared.values():
+        lock.close()
+    datasets._prepared.clear()
+
+
+def as_another_process() -> None:
+    """Forget in this process what was prepared; the lock stays held."""
+    others = dict(datasets._prepared)
+    datasets._prepared.clear()
+    datasets._prepared.update({f"of another {name}": lock for name, lock in others.items()})
+
+
+def test_later_processes_do_not_prepare() -> None:
+    calls: list[str] = []
+    for name in ("first", "second", "third"):
+        datasets._prepare_once("photos", lambda name=name: calls.append(name))  # type: ignore[misc]
+        as_another_process()
+    assert calls == ["first"]
+    datasets._prepare_once("others", lambda: calls.append("others"))
+    assert calls == ["first", "others"]
+
+
+def test_once_all_have_left_the_data_are_prepared_again() -> None:
+    calls: list[int] = []
+    for _ in range(2):
+        datasets._prepare_once("photos", lambda: calls.append(1))
+        datasets._prepared.popitem()[1].close()
+    assert calls == [1, 1]
+
+
+def test_a_failure_leaves_it_to_the_next() -> None:
+    def fail() -> None:
+        raise OSError("no network")
+
+    calls: list[int] = []
+    with pytest.raises(OSError, match="no network"):
+        datasets._prepare_once("photos", fail)
+    datasets._prepare_once("photos", lambda: calls.append(1))
+    assert calls == [1]
+
+
+def is_waited_for(file: Path) -> bool:
+    """Whether somebody waits for a lock on the file, as the kernel lists it."""
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f":{file.stat().st_ino} " in line for line in locks)
+
+
+def test_a_process_that_waits_for_a_killed_one_prepares_itself(cache: Path) -> None:
+    datasets._prepare_once("photos", lambda: None)
+    datasets._prepared.popitem()[1].close()
+    (file,) = cache.iterdir()
+    calls: list[int] = []
+    with file.open("r+") as killed:  # it has the lock, and has begun
+        fcntl.flock(killed, fcntl.LOCK_EX)
+        killed.truncate(0)
+        waiter = threading.Thread(target=datasets._prepare_once, args=("photos", lambda: calls.append(1)))
+        waiter.start()
+        deadline = time.monotonic() + 20
+        while not is_waited_for(file):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    waiter.join(20)
+    assert calls == [1]

@@ -1,27 +1,67 @@
-"""What the next call of a user's function in this process may depend on: generators, and what the function
-keeps in attributes, closures and the global variables of its file.
+"""What users' code draws from and keeps between its calls: generators, and what a function has in attributes,
+closures and the global variables of its file.
 
-A batch is shared, and a row is opened once, only if making it has left all of that as it was.
+Code that makes data begins with a seed, wherever it runs. A batch is shared, and a row is opened once, only
+if making it has left all of that as it was.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Self
 
-from cerebro_elastic.data.seeding import generator_states
+import numpy as np
 
 _LARGE = 1 << 20
 """Arrays of more bytes than this count as data, which no function changes."""
 _FIXED_SECONDS, _BYTES_PER_SECOND = 2e-5, 1e9
 """The cost of keeping a value and taking it again: seconds, and bytes per second."""
 _CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within the block the generators of Python, numpy and torch (on the CPU) begin with ``seed``; behind it
+    they go on where they stood. Torch is not imported for it."""
+    python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
+    state = torch.get_rng_state() if torch is not None else None
+    seed_generators(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if torch is not None:
+            torch.set_rng_state(state)
+
+
+def seed_generators(seed: int) -> None:
+    """Let the generators of Python, numpy and torch (on the CPU) begin with ``seed``."""
+    random.seed(seed)
+    np.random.seed(seed)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.manual_seed(seed)
+
+
+def generator_states() -> tuple[object, ...]:
+    """The states of the generators of Python, numpy and torch (on the CPU), to be compared."""
+    numpy: Any = np.random.get_state(legacy=False)
+    torch = sys.modules.get("torch")
+    return (
+        random.getstate(),
+        numpy["state"]["key"].tobytes(),
+        numpy["state"]["pos"],
+        numpy["has_gauss"],
+        torch and torch.default_generator.get_state().numpy().tobytes(),
+    )
 
 
 class Watched:
