@@ -17,8 +17,7 @@ from flax import nnx
 from cerebro_elastic import checkpoint
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import TaskState
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import ROWS, Epoch
+from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 from support.same import assert_same
