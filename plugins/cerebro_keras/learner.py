@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from cerebro_elastic.extending.errors import TaskError, did_you_mean
-from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.recipes import named_class
 from cerebro_elastic.extending.tasks import (
     Learner,
     UnitBatches,
@@ -27,19 +27,15 @@ _NOT_STATE = frozenset({"model", "_model", "params", "validation_data"})
 
 def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list[keras.callbacks.Callback]:
     """Fresh callbacks as the section names them. Raises ``TaskError``."""
-    return [_made({"class": spec} if isinstance(spec, str) else dict(spec), root) for spec in specs]
-
-
-def _made(spec: dict[str, Any], root: Path) -> keras.callbacks.Callback:
-    name, args = spec["class"], spec.get("args", {})
-    known = [name for name in dir(keras.callbacks) if name[0].isupper()]
-    if not is_reference(name) and name not in known:
-        raise TaskError(f"task.callbacks: keras.callbacks has no {name!r}; {did_you_mean(name, known)}")
-    make = import_object(name, root) if is_reference(name) else getattr(keras.callbacks, name)
-    try:
-        return make(**args)
-    except (TypeError, ValueError) as exc:
-        raise TaskError(f"task.callbacks: {name} with {args}: {exc}") from exc
+    known = {name: value for name, value in vars(keras.callbacks).items() if name[0].isupper()}
+    callbacks = []
+    for spec in specs:
+        make, args = named_class(spec, known, root, "task.callbacks", "Keras' callbacks")
+        try:
+            callbacks.append(make(**args))
+        except (TypeError, ValueError) as exc:
+            raise TaskError(f"task.callbacks: {make.__name__} with {args}: {exc}") from exc
+    return callbacks
 
 
 class LoadsAtTest(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types

@@ -87,8 +87,7 @@ class KerasTask(ArrayTask):
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The model's variables, in the model's order."""
         del seed
-        budget = {"epochs": epochs, "steps": epochs * batches}
-        values = select_arguments(self._make, {**self._section.args, **hparams, **budget})
+        values = select_arguments(self._make, self.values_for(hparams, epochs, batches))
         module, _, name = self._section.model_fn.partition(":")
         load = _LOAD.format(backend=self._section.backend, module=module, name=name, values=values)
         weights = {f"{at:05d}": array for at, array in enumerate(state["variables"]["model"].values())}

@@ -204,13 +204,9 @@ class ShardedStrategy(DistributedStrategy):
 
     whole = False
 
-    def __init__(
-        self, device: torch.device, name: str, by: Stepwise, state: TaskState | None, room: int | None = None
-    ) -> None:
-        super().__init__(device, name, by, state, room)
-        self._whole_buffers: list[tuple[str, torch.Size, torch.dtype]] = []
-        self._model_state: Mapping[str, Any] = {}
-        self._optimizer_state: dict[str, Any] = {}
+    _whole_buffers: list[tuple[str, torch.Size, torch.dtype]]
+    _model_state: Mapping[str, Any]
+    _optimizer_state: dict[str, Any]
 
     def setup(self, trainer: pl.Trainer) -> None:
         super().setup(trainer)

@@ -182,17 +182,6 @@ def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Seq
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
 
 
-def validation_loaders(
-    module: Any, job: UnitJob, strategy: DistributedStrategy | None
-) -> list[ValidationLoader] | None:
-    """The data module's validation loaders for a unit, on several ranks by ``strategy``; ``None`` if it has
-    none."""
-    loaders = enumerate(_loaders_of(module, job.seed))
-    if strategy is None:
-        return [ValidationLoader(job, number, loader) for number, loader in loaders] or None
-    return [DividedLoader(job, number, loader, strategy) for number, loader in loaders] or None
-
-
 def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
     """The loaders that ``val_dataloader`` returns; it is called once in a process."""
     if module not in _loaders:
@@ -293,7 +282,13 @@ class UnitLoaders:
         if not is_overridden("validation_step", module):
             return None
         if (of_module := data_module(job)) is not None:
-            return validation_loaders(of_module, job, self._several)
+            several = self._several
+            return [
+                ValidationLoader(job, number, loader)
+                if several is None
+                else DividedLoader(job, number, loader, several)
+                for number, loader in enumerate(_loaders_of(of_module, job.seed))
+            ] or None
         if not job.validation:
             return None
         return EpochLoader(

@@ -1,16 +1,13 @@
 """State of a fit that hops besides a checkpoint of Lightning's: the objects of the module, its callbacks,
-optimizers, schedulers and trainer as a graph; what a checkpoint leaves out; logged sums; masks of pruning."""
+optimizers, schedulers and trainer as a graph, and what a checkpoint leaves out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelPruning
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -47,22 +44,10 @@ from cerebro_elastic.extending.state import (
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning import _lightning_internals
 from cerebro_lightning._lightning_internals import (
-    METADATA_SYNC,
-    PRUNED_LAYERS,
-    RESULT_STATE,
-    ResultCollection,
-    ResultMetadata,
-    ResultMetric,
-    ResultSync,
     average_model_of,
     averages_weights,
-    dtype_after_reset,
     lightning_optimizers_of,
-    pruned_layers_of,
-    pruned_module_of,
-    prunes_for_good,
-    set_dtype_after_reset,
-    set_prunes_for_good,
+    made_in_setup,
 )
 from cerebro_lightning.optimizers import OURS, NamedStateStrategy
 
@@ -75,7 +60,7 @@ def own_attributes(owner: object) -> dict[str, Any]:
     if isinstance(owner, pl.LightningModule):
         ignored = _lightning_internals.MODULE_ATTRIBUTES
     else:
-        ignored = MODULE_ATTRIBUTES if isinstance(owner, nn.Module) else _made_in_setup(owner)
+        ignored = MODULE_ATTRIBUTES if isinstance(owner, nn.Module) else made_in_setup(owner)
     return {
         name: value
         for name, value in vars(owner).items()
@@ -135,58 +120,6 @@ def graph(
     return ObjectGraph(roots, known, files, strategy.marks)
 
 
-def _made_in_setup(owner: object) -> frozenset[str]:
-    """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are
-    built."""
-    return frozenset({PRUNED_LAYERS}) if isinstance(owner, ModelPruning) else frozenset()
-
-
-@contextmanager
-def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
-    """A checkpoint made inside the block has the weights and their masks. By default ``ModelPruning`` would
-    save weights that are pruned for good."""
-    permanent = [callback for callback in _pruning(callbacks) if prunes_for_good(callback)]
-    for callback in permanent:
-        set_prunes_for_good(callback, False)
-    try:
-        yield
-    finally:
-        for callback in permanent:
-            set_prunes_for_good(callback, True)
-
-
-def rewound_parameters(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
-    """For each ``ModelPruning``, the indices of parameters whose stored initial value has become the trained
-    tensor: Lightning rewinds a parameter to its initial value by reference, so that from then on both are
-    one."""
-    return [
-        [number for number, first, own in _first_values(callback) if first.data_ptr() == own.data_ptr()]
-        for callback in _pruning(callbacks)
-    ]
-
-
-def put_rewound(callbacks: Iterable[pl.Callback], numbers: Sequence[Sequence[int]]) -> None:
-    """Apply what ``rewound_parameters`` has returned; called after the parameters' values are loaded."""
-    for callback, trained in zip(_pruning(callbacks), numbers, strict=False):
-        for number, first, own in _first_values(callback):
-            if number in trained:
-                first.data = own.data
-
-
-def _pruning(callbacks: Iterable[pl.Callback]) -> list[ModelPruning]:
-    return [callback for callback in callbacks if isinstance(callback, ModelPruning)]
-
-
-def _first_values(callback: ModelPruning) -> Iterator[tuple[int, Tensor, Tensor]]:
-    for layer in pruned_layers_of(callback):
-        for number, name in layer["names"]:
-            present = parameters_of(pruned_module_of(callback, number))
-            first = parameters_of(layer["data"]).get(name)
-            own = present.get(f"{name}_orig", present.get(name))
-            if first is not None and own is not None:
-                yield number, first, own
-
-
 MISSING, ALTERED = "missing", "altered"
 
 
@@ -243,56 +176,6 @@ def _bits(tensor: Tensor) -> str:
     dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
     flat = dense.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return f"{tensor.dtype}{tuple(tensor.shape)}{checksum(flat.numpy())}"
-
-
-_METADATA = [field.name for field in fields(ResultMetadata) if field.name not in ("reduce_fx", METADATA_SYNC)]
-_REDUCTIONS: dict[str, Callable[..., Any]] = {
-    **{f"torch.{name}": getattr(torch, name) for name in ("mean", "sum", "max", "min")},
-    **{function.__name__: function for function in (sum, max, min)},
-}
-
-
-def results_tree(results: ResultCollection) -> Tree:
-    """The results by key, as plain values."""
-    return {
-        key: {
-            **{name: getattr(result, name) for name in RESULT_STATE if _is_kept(result, name)},
-            "is_tensor": result.is_tensor,
-            "metadata": {name: getattr(result.meta, name) for name in _METADATA},
-            "reduction": next(n for n, function in _REDUCTIONS.items() if function is result.meta.reduce_fx),
-            "rank_zero_only": result.meta.sync.rank_zero_only,
-            "dtype": dtype_after_reset(result),
-        }
-        for key, result in results.items()
-    }
-
-
-def put_results(
-    results: ResultCollection, tree: Mapping[str, Tree], module: pl.LightningModule, trainer: pl.Trainer
-) -> None:
-    """Put the values that ``results_tree`` has returned into ``results``."""
-    for key, saved in tree.items():
-        results[key] = _result(saved, module, trainer)
-
-
-def _is_kept(result: ResultMetric, name: str) -> bool:
-    """Whether the value hops. A logged torchmetrics object is part of the module, where it is found by its
-    name."""
-    return hasattr(result, name) and (result.is_tensor or name != "value")
-
-
-def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> ResultMetric:
-    metadata = ResultMetadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
-    metadata.sync = ResultSync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
-    result = ResultMetric(metadata, tree["is_tensor"])
-    if (dtype := tree.get("dtype")) is not None:
-        set_dtype_after_reset(result, dtype)
-    for name in RESULT_STATE:
-        if name in tree:
-            setattr(result, name, tree[name])
-    if not result.is_tensor and metadata.metric_attribute is not None:
-        result.value = module.get_submodule(metadata.metric_attribute)
-    return result
 
 
 def with_own_attributes(state: TaskState, parent: pl.LightningModule, own: pl.LightningModule) -> TaskState:

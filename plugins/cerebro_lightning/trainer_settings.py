@@ -14,7 +14,7 @@ from lightning.pytorch import callbacks as stock
 from lightning.pytorch.loggers.logger import DummyLogger, Logger
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
-from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_elastic.extending.recipes import named_class
 from cerebro_lightning.optimizers import NamedStateStrategy
 
 TRAINER_SETTINGS = {
@@ -102,14 +102,9 @@ def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list
 
 
 def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callback]:
-    entry: dict[str, Any] = {"class": spec} if isinstance(spec, str) else dict(spec)
-    name, args = entry.pop("class", None), entry.pop("args", {})
-    if not isinstance(name, str) or not isinstance(args, Mapping) or entry:
-        raise TaskError(
-            f"task.callbacks: {spec!r}: expected a name such as EarlyStopping or my_module:MyCallback, "
-            "or a mapping of `class` (such a name) and `args` (a mapping)"
-        )
-    factory = import_object(name, root) if is_reference(name) else _stock_callback(name)
+    known = {name: getattr(stock, name) for name in stock.__all__}
+    name = spec if isinstance(spec, str) else spec["class"]
+    factory, args = named_class(spec, known, root, "task.callbacks", "Lightning's callbacks")
     try:
         result = factory(**args)
     except Exception as exc:
@@ -125,15 +120,6 @@ def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callbac
                 "a list of them; a class from `pytorch_lightning` is not one: import from `lightning`"
             )
     return callbacks
-
-
-def _stock_callback(name: str) -> Any:
-    if name not in stock.__all__:
-        raise TaskError(
-            f"task.callbacks: {name!r} is none of Lightning's callbacks (for your own, give module:name); "
-            f"{did_you_mean(name, stock.__all__)}"
-        )
-    return getattr(stock, name)
 
 
 def make_trainer(

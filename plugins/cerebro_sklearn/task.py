@@ -151,7 +151,7 @@ class SklearnTask(ArrayTask):
     def check(self, hparams: HParams) -> None:
         super().check(hparams)
         with generators.borrowed():
-            estimator = self._new_estimator({**self._section.args, **hparams, "epochs": 1, "steps": 1})
+            estimator = self._new_estimator(self.values_for(hparams, 1, 1))
             check_estimator(estimator, self._section.estimator, self._section.classes)
 
     def set_threads(self, threads: int) -> None:
@@ -176,8 +176,7 @@ class SklearnTask(ArrayTask):
         """The arrays that prediction needs. Objects inside the estimator are left out, and named."""
         del seed
         estimator = self._decoded(state)
-        budget = {"epochs": epochs, "steps": epochs * batches}
-        values = select_arguments(self._make, {**self._section.args, **hparams, **budget})
+        values = select_arguments(self._make, self.values_for(hparams, epochs, batches))
         learned = [
             (at, step, key, value)
             for at, step in enumerate(steps_of(estimator))

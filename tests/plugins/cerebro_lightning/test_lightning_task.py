@@ -212,7 +212,6 @@ def test_wrong_settings_of_the_trainer_are_refused(settings: dict[str, Any], mes
         ("EarlyStoping", "did you mean 'EarlyStopping'"),
         ("EarlyStopping", "missing 1 required positional argument: 'monitor'.*it takes"),
         ("lightning_zoo:Meter", "gives a Meter, expected a lightning Callback"),
-        ({"klass": "EarlyStopping"}, "expected a name such as EarlyStopping"),
         ("lightning_zoo:Nothing", "has no 'Nothing'"),
     ],
 )
