@@ -118,6 +118,13 @@ def hooks_wrapped(wrap_module: Callable[[Any], Any], wrap_callbacks: Callable[[A
 # The trainer's parts
 
 
+def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
+    """The trainer's callbacks, those of the module included once the fit has begun; Lightning declares no
+    type for them."""
+    callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+    return callbacks
+
+
 def dump_checkpoint(trainer: pl.Trainer) -> dict[str, Any]:
     """The checkpoint that the trainer would write to a file."""
     checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
@@ -210,7 +217,7 @@ def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> Resu
     metadata = ResultMetadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
     metadata.sync = _Sync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
     result = ResultMetric(metadata, tree["is_tensor"])
-    if (dtype := tree.get("dtype")) is not None:
+    if (dtype := tree["dtype"]) is not None:
         result._defaults["value"] = torch.as_tensor(result._defaults["value"]).to(dtype)
     for name in RESULT_STATE:
         if name in tree:

@@ -43,6 +43,7 @@ from cerebro_lightning._lightning_internals import (
     MockOptimizer,
     after_closure,
     all_gather_if_distributed,
+    callbacks_of,
     note_device,
     reduce_if_distributed,
 )
@@ -104,7 +105,7 @@ class DistributedStrategy(NamedStateStrategy):
         module = self.module
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
-        refusals.refuse_callbacks(vars(trainer)["callbacks"], self.by, self._name)
+        refusals.refuse_callbacks(callbacks_of(trainer), self.by, self._name)
         refusals.refuse_module(module, self.by, self._name)
         self.setup_optimizers(trainer)
         if any(isinstance(optimizer, MockOptimizer) for optimizer in self.optimizers):
@@ -244,7 +245,7 @@ class ShardedStrategy(DistributedStrategy):
                 f"{type(self.module).__name__} has buffers that got another shape or type during "
                 f"the training, which {self._name} cannot hand on: choose single or ddp"
             )
-        return {} if self._state is None else dict(self._state[OURS].get("structure", {}))
+        return {} if self._state is None else dict(self._state[OURS]["structure"])
 
     def gradients(self) -> dict[str, Tensor]:
         return {

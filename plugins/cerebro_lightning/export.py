@@ -11,7 +11,7 @@ from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, values_equal
 from cerebro_elastic.extending.tasks import GENERATORS, TaskState
-from cerebro_lightning._lightning_internals import dump_checkpoint
+from cerebro_lightning._lightning_internals import callbacks_of, dump_checkpoint
 from cerebro_lightning.loaders import EpochLoader
 from cerebro_lightning.optimizers import OURS
 from cerebro_lightning.state import names_of, own_attributes
@@ -97,7 +97,7 @@ class _Halt(SubEpoch):
     callbacks, from before."""
 
     def enter(self) -> NoReturn:
-        self.owners = (self.module, *vars(self.trainer)["callbacks"])
+        self.owners: tuple[Any, ...] = (self.module, *callbacks_of(self.trainer))
         encoder = Encoder(known_of_model(self.module, self.trainer.optimizers), strict=False)
         self.fresh = [
             encoder.module(owner, own_attributes, name)

@@ -68,7 +68,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         if self._built is None:
             self._built = ModelStructure(self.module, self.real_optimizers())
             if state is not None:
-                changes = state[OURS].get("structure", {})
+                changes = state[OURS]["structure"]
                 named = list(filter(None, state["optimizer_states"]))
                 rebuild(self.module, self.real_optimizers(), self._built, changes, named)
 

@@ -46,6 +46,7 @@ from cerebro_lightning import _lightning_internals
 from cerebro_lightning._lightning_internals import (
     average_model_of,
     averages_weights,
+    callbacks_of,
     lightning_optimizers_of,
     made_in_setup,
 )
@@ -88,7 +89,7 @@ def graph(
 ) -> ObjectGraph:
     """All objects that the roots keep, in the order in which they are reached. ``stock`` are the attributes
     of a new trainer."""
-    callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+    callbacks = callbacks_of(trainer)
     optimizers = strategy.real_optimizers()
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
 
@@ -232,7 +233,7 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
-    if parts := state[OURS].get("structure", {}).get("parts"):
+    if parts := state[OURS]["structure"].get("parts"):
         rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)

@@ -53,6 +53,7 @@ from cerebro_lightning._lightning_internals import (
     SignalFreeEpochLoop,
     TunerExit,
     accumulates,
+    callbacks_of,
     continue_loops,
     dump_checkpoint,
     logger_connector_of,
@@ -191,7 +192,7 @@ class SubEpoch:
     def enter(self) -> None:
         """Called when all set-up hooks are over, before the first batch."""
         trainer = self.trainer
-        callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+        callbacks = callbacks_of(trainer)
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
@@ -242,8 +243,8 @@ class SubEpoch:
             self._take_state(*generators)
 
     def _take_state(self, generators: TaskState, *ranks: TaskState) -> None:
-        trainer = self.trainer
-        with masks_kept(vars(trainer)["callbacks"]):
+        trainer, callbacks = self.trainer, callbacks_of(self.trainer)
+        with masks_kept(callbacks):
             state = dump_checkpoint(trainer)
         for key in _REBUILT:
             state.pop(key, None)
@@ -258,7 +259,7 @@ class SubEpoch:
             "results": results_tree(training_results_of(trainer)),
             "grads": self._grads(),
             "options": self._options,
-            "pruning": rewound_parameters(vars(trainer)["callbacks"]),
+            "pruning": rewound_parameters(callbacks),
             **self._moved.state(),
         }
         if ranks and self.stopped_after is not None:
@@ -266,9 +267,9 @@ class SubEpoch:
         structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
-        attributes = [objects.pop(name, {}) for name in names_of(vars(trainer)["callbacks"])]
+        attributes = [objects.pop(name, {}) for name in names_of(callbacks)]
         if not self._strategy.whole and self.state is not None:  # state of other ranks is passed on unchanged
-            objects = {**self.state[OURS].get("objects", {}), **objects}
+            objects = {**self.state[OURS]["objects"], **objects}
         state[OURS] = {
             **Encoder().tree(ours),
             "structure": structure,
@@ -305,14 +306,15 @@ class SubEpoch:
 
     def _restore_ours(self, ours: Mapping[str, Any]) -> None:
         trainer = self.trainer
-        trees = dict(zip(names_of(vars(trainer)["callbacks"]), ours["attributes"], strict=True))
-        self._graph.restore({**trees, **ours.get("objects", {})}, ours.get("files", {}), self._device)
+        callbacks = callbacks_of(trainer)
+        trees = dict(zip(names_of(callbacks), ours["attributes"], strict=True))
+        self._graph.restore({**trees, **ours["objects"]}, ours["files"], self._device)
         keep_metrics_to_first(self.module)
         decoder = Decoder(ObjectIndex(), self._device)
         carried = {k: decoder.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
         trainer.fit_loop.load_state_dict(carried["loops"])
         continue_loops(trainer)
-        seen = carried.get("validation")
+        seen = carried["validation"]
         if seen is not None and trainer.enable_validation:  # now, not at the epoch's end: it resets the count
             set_up_validation(trainer, seen)
         for name, value in carried["trainer"].items():
@@ -322,7 +324,7 @@ class SubEpoch:
         put_results(training_results_of(trainer), carried["results"], self.module, trainer)
         self._strategy.put_gradients(carried["grads"])
         self._moved.put(carried)
-        put_rewound(vars(trainer)["callbacks"], carried.get("pruning", ()))
+        put_rewound(callbacks, carried["pruning"])
 
     def _grads(self) -> dict[str, Tensor]:
         """Gradients that the next batch adds to. Automatic optimization zeroes the others."""

@@ -24,7 +24,7 @@ from torch import nn
 
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
-from cerebro_lightning._lightning_internals import hooks_wrapped
+from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
 from cerebro_lightning.loaders import EpochLoader, UnitLoaders, attached, data_module
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.state import own_attributes
@@ -70,7 +70,7 @@ def observed(observe: Observe) -> Iterator[None]:
         return answer
 
     def callback_hooks(of_callbacks: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> None:
-        callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+        callbacks = callbacks_of(trainer)
         if name == "on_train_epoch_start":
             observe(BEGINS, _consists_of(trainer, trainer.lightning_module))
             hooks.clear()  # the hooks after the last epoch's end ran in another process
@@ -88,7 +88,7 @@ def _is_own(owner: object, base: type, hook: str) -> bool:
 
 
 def _consists_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
-    callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+    callbacks = callbacks_of(trainer)
     return {
         "counter": {
             "current_epoch": trainer.current_epoch,

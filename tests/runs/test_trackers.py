@@ -307,10 +307,11 @@ def test_rows_that_wandb_has_only_in_memory_are_not_noted(record: Record, tmp_pa
     assert [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"] == [1]
 
 
-def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -> None:
+def test_a_run_is_sent_after_its_end(empty: Path, finished_elsewhere: Path, tmp_path: Path) -> None:
     """Also one whose recipe names no tracker; with an exported model."""
     from mlflow import MlflowClient
 
+    shutil.copy(empty, finished_elsewhere.parent / "mlflow.db")
     result = open_run(finished_elsewhere)
     exported = tmp_path / "exported"
     export(result, exported)
