@@ -23,7 +23,7 @@ from typing import Any
 from cerebro_elastic.core.model.interfaces import ConfigView, Search
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.testing.tryout import Tryout
+from cerebro_elastic.testing.search_contract import Tryout
 
 HERE = Path(__file__).parent
 METHODS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import ModuleType
@@ -245,6 +245,20 @@ def import_object(reference: str, root: Path) -> Any:
             near = did_you_mean(part, [name for name in dir(user_object) if not name.startswith("_")])
             raise TaskError(f"{reference!r}: {module_name} has no {part!r}; {near}") from exc
     return user_object
+
+
+def named_class(
+    entry: str | Mapping[str, Any], known: Mapping[str, Any], root: Path, where: str, kind: str
+) -> tuple[Any, Mapping[str, Any]]:
+    """The class or function that an entry of a recipe names, one of ``known`` or a user's ``module:name``,
+    and its ``args``. Raises ``TaskError``, which says ``where`` the entry is and what ``kind`` is known."""
+    name, args = (entry, {}) if isinstance(entry, str) else (entry["class"], entry.get("args", {}))
+    if is_reference(name):
+        return import_object(name, root), args
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise TaskError(f"{where}: {name!r} is none of {kind} (for your own, give module:name); {near}")
+    return known[name], args
 
 
 def _import_module(reference: str, name: str, root: Path) -> ModuleType:

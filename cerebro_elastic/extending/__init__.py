@@ -2,62 +2,15 @@
 nothing else either.
 
 - ``tasks``: an adapter of a training library (entry-point group ``cerebro.tasks``)
-- ``torch_tasks``: what adapters of torch share
 - ``parallelism``: a way of spreading a unit over ranks (``cerebro.parallel``)
-- ``state``: the state that hops, for both of them
+- ``state``: what both of them share if they use torch, such as the state that hops
 - ``recipes``: the sections of a recipe (``cerebro.tasks.sections``, ``cerebro.parallel.sections``)
-- ``scheduling``: a policy of live runs (``cerebro.schedulers``)
-- ``searching``: a search procedure or a sampler (``cerebro.search``, ``cerebro.samplers``)
+- ``deciding``: a policy of live runs (``cerebro.schedulers``), a search procedure or a sampler
+  (``cerebro.search``, ``cerebro.samplers``)
 - ``logging``: a logger (``cerebro.loggers``)
-- ``launching``: what starts hosts on a cluster (``cerebro.launchers``)
-- ``data``, ``errors``, ``front_ends``: columns and sources (``cerebro.sources``), errors, what shows runs
+- ``running``: what starts hosts on a cluster (``cerebro.launchers``), and what starts runs and shows them
+- ``data``, ``errors``: columns and sources (``cerebro.sources``), errors
 
-The main names are here, too, imported on use: importing torch takes seconds.
+Each name is imported from its module: importing torch takes seconds, and only some of them need it. ``import
+X as X`` marks what a module exports.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from cerebro_elastic.extending.logging import Logger
-    from cerebro_elastic.extending.parallelism import Parallelism
-    from cerebro_elastic.extending.recipes import ParallelismSection, TaskSection
-    from cerebro_elastic.extending.scheduling import Policy, SchedulingContext
-    from cerebro_elastic.extending.searching import Sampler, Search
-    from cerebro_elastic.extending.tasks import Task, UnitJob, UnitResult
-
-__all__ = [
-    "Logger",
-    "Parallelism",
-    "ParallelismSection",
-    "Policy",
-    "Sampler",
-    "SchedulingContext",
-    "Search",
-    "Task",
-    "TaskSection",
-    "UnitJob",
-    "UnitResult",
-]
-
-_HOMES = {
-    "Logger": "logging",
-    "Parallelism": "parallelism",
-    "ParallelismSection": "recipes",
-    "Policy": "scheduling",
-    "Sampler": "searching",
-    "SchedulingContext": "scheduling",
-    "Search": "searching",
-    "Task": "tasks",
-    "TaskSection": "recipes",
-    "UnitJob": "tasks",
-    "UnitResult": "tasks",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

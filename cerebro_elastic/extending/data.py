@@ -1,25 +1,12 @@
 """Columns of data as sources give them and their check, users' datasets, and processes that make batches."""
 
-from __future__ import annotations
-
-from cerebro_elastic.data.preparing.column_checks import check_given
-from cerebro_elastic.data.preparing.growing import GrowingColumn
-from cerebro_elastic.data.preparing.sources import as_column
-from cerebro_elastic.data.ragged import Arrays, Columns
-from cerebro_elastic.data.reading.batches import in_worker_processes, worker_settings
-from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
-from cerebro_elastic.data.reading.datasets import indivisible
-from cerebro_elastic.data.reading.made_once import Batches
-
-__all__ = [
-    "Arrays",
-    "Batches",
-    "Columns",
-    "DatasetFactory",
-    "GrowingColumn",
-    "as_column",
-    "check_given",
-    "in_worker_processes",
-    "indivisible",
-    "worker_settings",
-]
+from cerebro_elastic.data.preparing.column_checks import check_given as check_given
+from cerebro_elastic.data.preparing.growing import GrowingColumn as GrowingColumn
+from cerebro_elastic.data.preparing.sources import as_column as as_column
+from cerebro_elastic.data.ragged import Arrays as Arrays
+from cerebro_elastic.data.ragged import Columns as Columns
+from cerebro_elastic.data.reading.batches import in_worker_processes as in_worker_processes
+from cerebro_elastic.data.reading.batches import worker_settings as worker_settings
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory as DatasetFactory
+from cerebro_elastic.data.reading.datasets import indivisible as indivisible
+from cerebro_elastic.data.reading.made_once import Batches as Batches

@@ -1,29 +1,12 @@
 """Errors of this package. Their messages say what is wrong, what the rule is, and what to do next."""
 
-from __future__ import annotations
-
-from cerebro_elastic.errors import (
-    CerebroError,
-    CheckpointError,
-    DataError,
-    GroupBroken,
-    MissingExtra,
-    RecipeError,
-    RunError,
-    SearchError,
-    TaskError,
-    did_you_mean,
-)
-
-__all__ = [
-    "CerebroError",
-    "CheckpointError",
-    "DataError",
-    "GroupBroken",
-    "MissingExtra",
-    "RecipeError",
-    "RunError",
-    "SearchError",
-    "TaskError",
-    "did_you_mean",
-]
+from cerebro_elastic.errors import CerebroError as CerebroError
+from cerebro_elastic.errors import CheckpointError as CheckpointError
+from cerebro_elastic.errors import DataError as DataError
+from cerebro_elastic.errors import GroupBroken as GroupBroken
+from cerebro_elastic.errors import MissingExtra as MissingExtra
+from cerebro_elastic.errors import RecipeError as RecipeError
+from cerebro_elastic.errors import RunError as RunError
+from cerebro_elastic.errors import SearchError as SearchError
+from cerebro_elastic.errors import TaskError as TaskError
+from cerebro_elastic.errors import did_you_mean as did_you_mean

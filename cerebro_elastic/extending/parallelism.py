@@ -1,61 +1,32 @@
 """A parallelism spreads a unit over ranks: its interface, the ranks' group, and what parallelisms share."""
 
-from __future__ import annotations
+from cerebro_elastic.training.parallel import choose
+from cerebro_elastic.training.parallel import collectives as collectives
+from cerebro_elastic.training.parallel import construct as constructing
+from cerebro_elastic.training.parallel import group as group
+from cerebro_elastic.training.parallel.base import LossOf as LossOf
+from cerebro_elastic.training.parallel.base import Make as Make
+from cerebro_elastic.training.parallel.base import Parallelism as Parallelism
+from cerebro_elastic.training.parallel.base import Parts as Parts
+from cerebro_elastic.training.parallel.base import Portion as Portion
+from cerebro_elastic.training.parallel.base import Sharding as Sharding
+from cerebro_elastic.training.parallel.base import Stepwise as Stepwise
+from cerebro_elastic.training.parallel.collectives import ranks as ranks
+from cerebro_elastic.training.parallel.data_parallel import Buffers as Buffers
+from cerebro_elastic.training.parallel.data_parallel import averaged_gradients as averaged_gradients
+from cerebro_elastic.training.parallel.data_parallel import averaged_step as averaged_step
+from cerebro_elastic.training.parallel.data_parallel import collected as collected
+from cerebro_elastic.training.parallel.data_parallel import portion as portion
+from cerebro_elastic.training.parallel.data_parallel import taken as taken
+from cerebro_elastic.training.parallel.ddp import Ddp as Ddp
+from cerebro_elastic.training.parallel.fsdp import Fsdp as Fsdp
+from cerebro_elastic.training.parallel.group import subgroup as subgroup
+from cerebro_elastic.training.parallel.group import together as together
+from cerebro_elastic.training.parallel.memory_estimate import Spread as Spread
+from cerebro_elastic.training.parallel.memory_estimate import check_room as check_room
+from cerebro_elastic.training.parallel.single import Single as Single
+from cerebro_elastic.training.parallel.wrapping import blocks as blocks
+from cerebro_elastic.training.parallel.wrapping import repeated as repeated
 
-from cerebro_elastic.training.parallel import collectives, group
-from cerebro_elastic.training.parallel.base import (
-    LossOf,
-    Make,
-    Parallelism,
-    Parts,
-    Portion,
-    Sharding,
-    Stepwise,
-)
-from cerebro_elastic.training.parallel.choose import make as make_parallelism
-from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.construct import made as construct
-from cerebro_elastic.training.parallel.data_parallel import (
-    Buffers,
-    averaged_gradients,
-    averaged_step,
-    collected,
-    portion,
-    taken,
-)
-from cerebro_elastic.training.parallel.ddp import Ddp
-from cerebro_elastic.training.parallel.fsdp import Fsdp
-from cerebro_elastic.training.parallel.group import subgroup, together
-from cerebro_elastic.training.parallel.memory_estimate import Spread, check_room
-from cerebro_elastic.training.parallel.single import Single
-from cerebro_elastic.training.parallel.wrapping import blocks, repeated
-
-__all__ = [
-    "Buffers",
-    "Ddp",
-    "Fsdp",
-    "LossOf",
-    "Make",
-    "Parallelism",
-    "Parts",
-    "Portion",
-    "Sharding",
-    "Single",
-    "Spread",
-    "Stepwise",
-    "averaged_gradients",
-    "averaged_step",
-    "blocks",
-    "check_room",
-    "collected",
-    "collectives",
-    "construct",
-    "group",
-    "make_parallelism",
-    "portion",
-    "ranks",
-    "repeated",
-    "subgroup",
-    "taken",
-    "together",
-]
+make_parallelism = choose.make
+construct = constructing.made

@@ -1,26 +1,15 @@
 """The recipe, and the sections that a plugin's own derive from. Imports neither torch nor Lightning."""
 
-from __future__ import annotations
-
-from cerebro_elastic.recipes.data import named_columns
-from cerebro_elastic.recipes.fields import Arguments, Callback, Reference, Section
-from cerebro_elastic.recipes.parallelism import ParallelismSection
-from cerebro_elastic.recipes.schema import Recipe
-from cerebro_elastic.recipes.search import Objective, SearchSection
-from cerebro_elastic.recipes.tasks import TaskSection
-from cerebro_elastic.registry import import_object, is_reference
-
-__all__ = [
-    "Arguments",
-    "Callback",
-    "Objective",
-    "ParallelismSection",
-    "Recipe",
-    "Reference",
-    "SearchSection",
-    "Section",
-    "TaskSection",
-    "import_object",
-    "is_reference",
-    "named_columns",
-]
+from cerebro_elastic.recipes.data import named_columns as named_columns
+from cerebro_elastic.recipes.fields import Arguments as Arguments
+from cerebro_elastic.recipes.fields import Callback as Callback
+from cerebro_elastic.recipes.fields import Reference as Reference
+from cerebro_elastic.recipes.fields import Section as Section
+from cerebro_elastic.recipes.parallelism import ParallelismSection as ParallelismSection
+from cerebro_elastic.recipes.schema import Recipe as Recipe
+from cerebro_elastic.recipes.search import Objective as Objective
+from cerebro_elastic.recipes.search import SearchSection as SearchSection
+from cerebro_elastic.recipes.tasks import TaskSection as TaskSection
+from cerebro_elastic.registry import import_object as import_object
+from cerebro_elastic.registry import is_reference as is_reference
+from cerebro_elastic.registry import named_class as named_class

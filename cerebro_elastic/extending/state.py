@@ -1,74 +1,44 @@
-"""The state that hops: optimizers by names, a model's values and structure, and the graph of objects."""
+"""What tasks of torch share. The state that hops: optimizers by names, a model's values and structure, the
+graph of objects; generators, optimizers' options, and a check that parameters are finite."""
 
-from __future__ import annotations
-
-from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.registry import is_users
-from cerebro_elastic.system.torch_internals import (
-    MODULE_ATTRIBUTES,
-    buffers_of,
-    made_by_compiler,
-    modules_of,
-    non_persistent_buffers_of,
-    parameters_of,
-)
-from cerebro_elastic.training.equality import values_equal
-from cerebro_elastic.training.objects.decoder import Decoder
-from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
-from cerebro_elastic.training.objects.library_kinds import is_generator
-from cerebro_elastic.training.objects.object_graph import (
-    GraphRoot,
-    ObjectGraph,
-    hooks,
-    known_of_model,
-    optimizer_root,
-    tensor_roots,
-)
-from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.opaque import checksum, fingerprint
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.parallel.handover import hand_over, load_values
-from cerebro_elastic.training.parallel.optimizer_state import NamedState, check_groups, take, to_names
-from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
-
-__all__ = [
-    "MODULE_ATTRIBUTES",
-    "Decoder",
-    "Encoder",
-    "GraphRoot",
-    "ModelStructure",
-    "NamedState",
-    "NotSerializable",
-    "ObjectGraph",
-    "ObjectIndex",
-    "Tree",
-    "UserFiles",
-    "buffers_of",
-    "check_groups",
-    "checksum",
-    "cloned",
-    "finalize_lazy_modules",
-    "fingerprint",
-    "flatten",
-    "hand_over",
-    "hooks",
-    "is_generator",
-    "is_users",
-    "known_of_model",
-    "load_values",
-    "made_by_compiler",
-    "modules_of",
-    "non_persistent_buffers_of",
-    "optimizer_root",
-    "parameters_of",
-    "rebuild",
-    "take",
-    "tensor_roots",
-    "to_names",
-    "unflatten",
-    "values_equal",
-    "without_uninitialized",
-]
+from cerebro_elastic.checkpoint.tree import flatten as flatten
+from cerebro_elastic.checkpoint.tree import unflatten as unflatten
+from cerebro_elastic.registry import is_users as is_users
+from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES as MODULE_ATTRIBUTES
+from cerebro_elastic.system.torch_internals import buffers_of as buffers_of
+from cerebro_elastic.system.torch_internals import made_by_compiler as made_by_compiler
+from cerebro_elastic.system.torch_internals import modules_of as modules_of
+from cerebro_elastic.system.torch_internals import non_persistent_buffers_of as non_persistent_buffers_of
+from cerebro_elastic.system.torch_internals import parameters_of as parameters_of
+from cerebro_elastic.training import rng as rng
+from cerebro_elastic.training.equality import values_equal as values_equal
+from cerebro_elastic.training.finite_check import not_finite as not_finite
+from cerebro_elastic.training.objects.decoder import Decoder as Decoder
+from cerebro_elastic.training.objects.encoder import Encoder as Encoder
+from cerebro_elastic.training.objects.kinds import NotSerializable as NotSerializable
+from cerebro_elastic.training.objects.kinds import Tree as Tree
+from cerebro_elastic.training.objects.library_kinds import is_generator as is_generator
+from cerebro_elastic.training.objects.object_graph import GraphRoot as GraphRoot
+from cerebro_elastic.training.objects.object_graph import ObjectGraph as ObjectGraph
+from cerebro_elastic.training.objects.object_graph import hooks as hooks
+from cerebro_elastic.training.objects.object_graph import known_of_model as known_of_model
+from cerebro_elastic.training.objects.object_graph import optimizer_root as optimizer_root
+from cerebro_elastic.training.objects.object_graph import tensor_roots as tensor_roots
+from cerebro_elastic.training.objects.object_index import ObjectIndex as ObjectIndex
+from cerebro_elastic.training.objects.opaque import checksum as checksum
+from cerebro_elastic.training.objects.opaque import fingerprint as fingerprint
+from cerebro_elastic.training.objects.trees import cloned as cloned
+from cerebro_elastic.training.objects.user_files import UserFiles as UserFiles
+from cerebro_elastic.training.optimizer_options import OptimizerOptions as OptimizerOptions
+from cerebro_elastic.training.optimizer_options import constructor_options as constructor_options
+from cerebro_elastic.training.optimizer_options import override_options as override_options
+from cerebro_elastic.training.parallel.handover import hand_over as hand_over
+from cerebro_elastic.training.parallel.handover import load_values as load_values
+from cerebro_elastic.training.parallel.optimizer_state import NamedState as NamedState
+from cerebro_elastic.training.parallel.optimizer_state import check_groups as check_groups
+from cerebro_elastic.training.parallel.optimizer_state import take as take
+from cerebro_elastic.training.parallel.optimizer_state import to_names as to_names
+from cerebro_elastic.training.structure.changes import ModelStructure as ModelStructure
+from cerebro_elastic.training.structure.changes import without_uninitialized as without_uninitialized
+from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules as finalize_lazy_modules
+from cerebro_elastic.training.structure.rebuild import rebuild as rebuild

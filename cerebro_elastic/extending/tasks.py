@@ -1,74 +1,44 @@
 """A task trains units: its interface, what a unit gets and returns, and its batches in the run's order.
 
-Nothing here imports torch; ``torch_tasks`` has what tasks of torch share.
+Nothing here imports torch; ``state`` has what tasks of torch share.
 """
 
-from __future__ import annotations
+from cerebro_elastic.core.model.configs import HParams as HParams
+from cerebro_elastic.core.model.units import Phase as Phase
+from cerebro_elastic.core.model.units import Strategy as Strategy
+from cerebro_elastic.core.model.units import Unit as Unit
+from cerebro_elastic.data.reading.batches import BatchPart as BatchPart
+from cerebro_elastic.data.reading.batches import whole as whole
+from cerebro_elastic.registry import is_users as is_users
+from cerebro_elastic.system import arguments
+from cerebro_elastic.training import generators as generators
+from cerebro_elastic.training import job_batches as job_batches
+from cerebro_elastic.training import process_settings as process_settings
+from cerebro_elastic.training import user_objects
+from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
+from cerebro_elastic.training.array_task import Learner as Learner
+from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
+from cerebro_elastic.training.epoch_means import EpochMeans as EpochMeans
+from cerebro_elastic.training.finite_arrays import not_finite_arrays as not_finite_arrays
+from cerebro_elastic.training.object_trees import ObjectDecoder as ObjectDecoder
+from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
+from cerebro_elastic.training.takers import Taker as Taker
+from cerebro_elastic.training.takers import check_taken as check_taken
+from cerebro_elastic.training.takers import known_names as known_names
+from cerebro_elastic.training.task import GENERATORS as GENERATORS
+from cerebro_elastic.training.task import Exported as Exported
+from cerebro_elastic.training.task import Exports as Exports
+from cerebro_elastic.training.task import Observe as Observe
+from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit
+from cerebro_elastic.training.task import ReadsLength as ReadsLength
+from cerebro_elastic.training.task import SetsThreads as SetsThreads
+from cerebro_elastic.training.task import Stopped as Stopped
+from cerebro_elastic.training.task import SupportsCheck as SupportsCheck
+from cerebro_elastic.training.task import SupportsPrecheck as SupportsPrecheck
+from cerebro_elastic.training.task import Task as Task
+from cerebro_elastic.training.task import TaskState as TaskState
+from cerebro_elastic.training.task import UnitJob as UnitJob
+from cerebro_elastic.training.task import UnitResult as UnitResult
 
-from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.reading.batches import BatchPart, whole
-from cerebro_elastic.registry import is_users
-from cerebro_elastic.system.arguments import select as select_arguments
-from cerebro_elastic.training import generators, job_batches, process_settings
-from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
-from cerebro_elastic.training.epoch_means import EpochMeans
-from cerebro_elastic.training.finite_arrays import not_finite_arrays
-from cerebro_elastic.training.object_trees import ObjectDecoder, ObjectEncoder
-from cerebro_elastic.training.takers import Taker, check_taken, known_names
-from cerebro_elastic.training.task import (
-    GENERATORS,
-    Exported,
-    Exports,
-    Observe,
-    OrdinaryFit,
-    ReadsLength,
-    SetsThreads,
-    Stopped,
-    SupportsCheck,
-    SupportsPrecheck,
-    Task,
-    TaskState,
-    UnitJob,
-    UnitResult,
-)
-from cerebro_elastic.training.user_objects import digest as object_digest
-
-__all__ = [
-    "GENERATORS",
-    "ArrayTask",
-    "BatchPart",
-    "EpochMeans",
-    "Exported",
-    "Exports",
-    "HParams",
-    "Learner",
-    "ObjectDecoder",
-    "ObjectEncoder",
-    "Observe",
-    "OrdinaryFit",
-    "Phase",
-    "ReadsLength",
-    "SetsThreads",
-    "Stopped",
-    "Strategy",
-    "SupportsCheck",
-    "SupportsPrecheck",
-    "Taker",
-    "Task",
-    "TaskState",
-    "Unit",
-    "UnitBatches",
-    "UnitJob",
-    "UnitResult",
-    "check_taken",
-    "generators",
-    "is_users",
-    "job_batches",
-    "known_names",
-    "not_finite_arrays",
-    "object_digest",
-    "process_settings",
-    "select_arguments",
-    "whole",
-]
+select_arguments = arguments.select
+object_digest = user_objects.digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader
 
@@ -24,76 +25,57 @@ _SHOWN = 20
 """How many columns and categories the card lists; the record has all."""
 
 
-def card(
-    *,
-    spec: Spec,
-    objective: Objective,
-    licence: str | None,
-    configs: int,
-    row: ConfigResult,
-    at: Config,
-    ref: CheckpointRef,
-    visits: Sequence[Visit],
-    parameters: int,
-    load: str,
-    files: Sequence[str],
-    lost: Sequence[str],
-    record: RecordHead | None,
-    exactness: str,
-    features: Sequence[str],
-    vocabulary: Mapping[str, Sequence[str | int | bool]],
-) -> str:
-    """Write the card in Markdown.
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What the card says."""
 
-    Args:
-        spec: The run's spec.
-        objective: The metric by which configs are ranked.
-        licence: The licence of the data, if the recipe names it.
-        configs: How many configs the run has.
-        row: The results of the exported config.
-        at: The config at the end of the exported epoch.
-        ref: Its checkpoint.
-        visits: The visits that led to it.
-        parameters: The number of the model's parameters.
-        load: Python code that loads the model from the files.
-        files: The names of the exported files.
-        lost: The parts of the config's state that the files do not contain.
-        record: Where the run's record ended.
-        exactness: What is known of the run's exactness, in a line.
-        features: The columns of the matrix ``features``, if there is one.
-        vocabulary: By encoded column: its categories, in the order of their codes.
-    """
-    environment = Environment(
-        loader=PackageLoader("cerebro_elastic.reporting", "."),
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
-        "number": number,
-        "text": markdown,
-        "code": code,
-        "fence": fence,
-        "yaml": yaml_value,
-    }
-    return environment.get_template("card.md.j2").render(
-        spec=spec,
-        objective=objective,
-        licence=licence,
-        configs=configs,
-        row=row,
-        at=at,
-        ref=ref,
-        visits=visits,
-        parameters=parameters,
-        load=load,
-        files=files,
-        lost=lost,
-        record=record,
-        exactness=exactness,
-        features=features,
-        vocabulary={name: list(categories) for name, categories in vocabulary.items()},
-        shown=_SHOWN,
-        meanings=_MEANINGS,
-    )
+    spec: Spec
+    """The run's spec."""
+    objective: Objective
+    """The metric by which configs are ranked."""
+    licence: str | None
+    """The licence of the data, if the recipe names it."""
+    configs: int
+    """How many configs the run has."""
+    row: ConfigResult
+    """The results of the exported config."""
+    at: Config
+    """The config at the end of the exported epoch."""
+    ref: CheckpointRef
+    """Its checkpoint."""
+    visits: Sequence[Visit]
+    """The visits that led to it."""
+    parameters: int
+    """The number of the model's parameters."""
+    load: str
+    """Python code that loads the model from the files."""
+    files: Sequence[str]
+    """The names of the exported files."""
+    lost: Sequence[str]
+    """The parts of the config's state that the files do not contain."""
+    record: RecordHead | None
+    """Where the run's record ended."""
+    exactness: str
+    """What is known of the run's exactness, in a line."""
+    features: Sequence[str]
+    """The columns of the matrix ``features``, if there is one."""
+    vocabulary: Mapping[str, Sequence[str | int | bool]]
+    """By encoded column: its categories, in the order of their codes."""
+
+    def markdown(self) -> str:
+        """The card in Markdown."""
+        environment = Environment(
+            loader=PackageLoader("cerebro_elastic.reporting", "."),
+            autoescape=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        environment.filters |= {
+            "number": number,
+            "text": markdown,
+            "code": code,
+            "fence": fence,
+            "yaml": yaml_value,
+        }
+        return environment.get_template("card.md.j2").render(**vars(self), shown=_SHOWN, meanings=_MEANINGS)

@@ -21,16 +21,21 @@ from urllib.parse import unquote, urlsplit
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TrackerAway
-from cerebro_elastic.reporting.logged import ConfigEnd, EndStatus, Logged, RunEnd
+from cerebro_elastic.reporting.logged import (
+    TRACKED_AS,
+    ConfigEnd,
+    EndStatus,
+    Logged,
+    RunEnd,
+    config_tags,
+    end_tags,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
-EXPERIMENT = "cerebro-elastic"
-"""The experiment's name, unless the recipe or the environment gives another."""
-_RUN, _IDENTITY, _CONFIG, _PARENT = "cerebro.run", "cerebro.identity", "cerebro.config", "cerebro.parent"
-_STATUS, _REASON, _CHECKPOINT = "cerebro.status", "cerebro.reason", "cerebro.checkpoint"
+_RUN, _IDENTITY, _CONFIG = "cerebro.run", "cerebro.identity", "cerebro.config"
 _BEST, _OBJECTIVE = "cerebro.best", "cerebro.objective"
 _VISITS, _END = "cerebro.visits", "cerebro.end"
 _STATUS_OF: Mapping[EndStatus, str] = {
@@ -89,7 +94,7 @@ class MlflowTracker:
     ) -> None:
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _database(folder)
         self._uri = _without_login(uri)
-        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or TRACKED_AS
         self._tags = {_RUN: run, _IDENTITY: identity}
         self._opened: tuple[MlflowClient, str] | None = None
         self._parent: _Tracked | None = None
@@ -124,8 +129,7 @@ class MlflowTracker:
         child = self._child(end.config, end.hparams, end.parent, at)
         client.set_terminated(child.run_id, _STATUS_OF[end.status], _milliseconds(at))
         child.running = False
-        tags = {_STATUS: end.status, _REASON: end.reason, _CHECKPOINT: end.checkpoint}
-        self._tag(child.run_id, {**tags, _END: str(end.revision)})
+        self._tag(child.run_id, {**end_tags(end), _END: str(end.revision)})
         child.end = end.revision
 
     def end_run(self, end: RunEnd) -> None:
@@ -214,9 +218,8 @@ class MlflowTracker:
         """The child of a config; it has its hyper-parameters."""
         client, experiment = self._client()
         if config not in self._children:
-            tags = {**self._tags, _CONFIG: config, "mlflow.parentRunId": self._parent_run(start).run_id}
-            if parent:
-                tags[_PARENT] = parent
+            tags = {**self._tags, **config_tags(self._tags[_RUN], config, parent)}
+            tags["mlflow.parentRunId"] = self._parent_run(start).run_id
             run = client.create_run(experiment, _milliseconds(start), tags, config)
             self._children[config] = _Tracked(run.info.run_id)
         child = self._children[config]

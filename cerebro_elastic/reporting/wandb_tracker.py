@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.reporting.logged import ConfigEnd, Logged
+from cerebro_elastic.reporting.logged import TRACKED_AS, ConfigEnd, Logged, config_tags, end_tags
 
 if TYPE_CHECKING:
     import wandb
-
-PROJECT = "cerebro-elastic"
-"""The project's name, unless the recipe or the environment gives another."""
 
 
 class WandbTracker:
@@ -48,7 +45,7 @@ class WandbTracker:
         self._run = run
         self._identity = identity
         self._folder = Path(folder)
-        self._project = project or os.environ.get("WANDB_PROJECT") or PROJECT
+        self._project = project or os.environ.get("WANDB_PROJECT") or TRACKED_AS
         self._entity = entity
         self._mode = mode
         self._runs: dict[str, wandb.Run] = {}
@@ -63,8 +60,7 @@ class WandbTracker:
     def end(self, end: ConfigEnd) -> None:
         """Note that a config has ended. W&B calls it failed or finished."""
         run = self._run_of(end.config, end.hparams, end.parent)
-        facts = {"status": end.status, "reason": end.reason, "checkpoint": end.checkpoint}
-        run.summary.update({f"cerebro.{name}": value for name, value in facts.items()})
+        run.summary.update(end_tags(end))
         del self._runs[end.config]
         run.finish(exit_code=int(end.status == "failed"))
 
@@ -93,14 +89,11 @@ class WandbTracker:
 
         if config not in self._runs:
             self._folder.mkdir(parents=True, exist_ok=True)  # or W&B takes another
-            origin = {"cerebro.run": self._run, "cerebro.config": config}
-            if parent:
-                origin["cerebro.parent"] = parent
             self._runs[config] = wandb.init(
                 id=f"{self._identity}-{config}",
                 name=f"{self._run}-{config}",
                 group=self._run,
-                config={**origin, **hparams},
+                config={**config_tags(self._run, config, parent), **hparams},
                 project=self._project,
                 entity=self._entity,
                 mode=self._mode,

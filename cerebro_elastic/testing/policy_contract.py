@@ -4,7 +4,7 @@ Example::
 
     from hypothesis import given
 
-    from cerebro_elastic.extending.scheduling import SchedulingContext
+    from cerebro_elastic.extending.deciding import SchedulingContext
     from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
 
     @given(scheduling_contexts())

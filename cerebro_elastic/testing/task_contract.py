@@ -169,7 +169,7 @@ class TaskContract:
 
     # --- the contract
 
-    def test_a_unit_tells_what_it_has_trained(self) -> None:
+    def test_a_unit_reports_what_it_has_trained(self) -> None:
         for number, result in enumerate(self.trained_units()):
             job = self.job(number, None)
             assert (result.samples, result.whole) == (job.partition.rows, True)

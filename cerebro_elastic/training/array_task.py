@@ -122,8 +122,11 @@ class ArrayTask(ABC):
 
     def values(self, job: UnitJob) -> dict[str, Any]:
         """All that functions may ask for by name, but for their context."""
-        steps = job.epochs * job_batches.epoch_batches(job)
-        return {**self._args, **job.hparams, "epochs": job.epochs, "steps": steps}
+        return self.values_for(job.hparams, job.epochs, job_batches.epoch_batches(job))
+
+    def values_for(self, hparams: HParams, epochs: int, batches: int) -> dict[str, Any]:
+        """The same, for training of ``epochs`` epochs with ``batches`` batches each."""
+        return {**self._args, **hparams, "epochs": epochs, "steps": epochs * batches}
 
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)

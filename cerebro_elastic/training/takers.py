@@ -15,13 +15,18 @@ Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
 
 def known_names(takers: Iterable[Taker]) -> set[str] | None:
     """The hyper-parameters that the functions take, and the loader's; ``None`` if one takes any."""
-    known = {"batch_size"}
+    names = _taken_names(takers)
+    return None if names is None else {"batch_size", *names}
+
+
+def _taken_names(takers: Iterable[Taker]) -> set[str] | None:
+    taken: set[str] = set()
     for function, context in takers:
         names = arguments.accepted(function)
         if names is None:
             return None
-        known |= names - context
-    return known
+        taken |= names - context
+    return taken
 
 
 def check_taken(
@@ -43,11 +48,14 @@ def check_taken(
         raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
     if ours := sorted(given.keys() & reserved):
         raise TaskError(f"{', '.join(ours)}: a name of the system's own; rename the hyper-parameter")
-    known = known_names(takers.values())
+    taken = _taken_names(takers.values())
     for name in given:
-        if known is not None and name not in known:
-            near = did_you_mean(name, known)
-            raise TaskError(f"none of {', '.join(takers)} takes a hyper-parameter {name!r}; {near}")
+        of_loader = name == "batch_size" and name in hparams
+        if taken is not None and name not in taken and not of_loader:
+            near = did_you_mean(name, {"batch_size", *taken})
+            first, *others = takers
+            nobody = f"none of {', '.join(takers)} takes a" if others else f"{first} takes no"
+            raise TaskError(f"{nobody} hyper-parameter {name!r}; {near}")
     for role, (function, context) in takers.items():
         if missing := sorted(arguments.required(function) - context - given.keys()):
             raise TaskError(

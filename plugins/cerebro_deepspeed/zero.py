@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_deepspeed import library
-from cerebro_deepspeed.settings import settings
+from cerebro_deepspeed.section import settings
 from cerebro_deepspeed.state import EngineState
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import (

@@ -1,4 +1,5 @@
-"""The user's functions, compiled once for each shape of a batch and for what is static in a config."""
+"""The tree that JAX trains, and the user's functions, compiled once for each shape of a batch and for what is
+static in a config."""
 
 from __future__ import annotations
 
@@ -7,10 +8,162 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import select_arguments
-from cerebro_jax.trees import Structure
+from cerebro_jax._jax_internals import weak
+
+_WEAK = "weak"
+_CONTAINERS = (dict, list, tuple, type(None))
+
+
+class Structure:
+    """The value that ``init_fn`` has ``made`` for one config, without its arrays: it converts them to a dict
+    by path and back. It is not stored: ``init_fn`` makes it again. Each config has its own, which may hold
+    functions and numbers that depend on hyper-parameters, such as optax' optimizers."""
+
+    _treedef: Any  # JAX has no types
+
+    def __init__(self, made: Any) -> None:
+        self._graphdef, tree = _split(made)
+        paths, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
+        self._kinds = {_name(path): _kind(leaf, _name(path)) for path, leaf in paths}
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether it consists of objects of Flax NNX."""
+        return self._graphdef is not None
+
+    @property
+    def holds_arrays_alone(self) -> bool:
+        """Whether it holds nothing but arrays, in Python's containers."""
+        return not self.has_objects and _is_plain(self._treedef)
+
+    def begin(self, made: Any) -> Any:
+        """The arrays that ``init_fn`` returned, as copies, which may be donated."""
+        leaves = jax.tree_util.tree_leaves(_split(made)[1])
+        return jax.tree_util.tree_unflatten(self._treedef, list(map(jnp.array, leaves)))
+
+    def merged(self, tree: Any) -> Any:
+        """The structure filled with these arrays, as ``init_fn`` would return it."""
+        if not self.has_objects:
+            return tree
+        from flax import nnx
+
+        return nnx.merge(self._graphdef, tree)
+
+    def split(self, merged: Any) -> Any:
+        """The inverse of ``merged``. Raises ``TaskError`` if more than arrays has changed."""
+        graphdef, tree = _split(merged)
+        if graphdef != self._graphdef:
+            raise TaskError(
+                f"step_fn changes {_changed(self._graphdef, graphdef)} of an object of Flax NNX: only arrays "
+                "hop, so keep what training changes in an nnx.Variable, and set the rest in init_fn"
+            )
+        return tree
+
+    def arguments(self, made: Any) -> tuple[Any, ...]:
+        """The arguments for the user's functions: objects one by one, a tree unchanged."""
+        return made if self.has_objects and isinstance(made, tuple) else (made,)
+
+    def dump(self, tree: Any) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+        """The tree's arrays by path, and properties that a NumPy array cannot hold: a weak type, or the
+        random generator of a key."""
+        leaves, treedef = jax.tree_util.tree_flatten(tree)
+        if self._treedef != treedef:
+            raise TaskError(
+                f"step_fn returned a state of another structure than init_fn ({self._difference(tree)}): "
+                "return what it got, with other values"
+            )
+        named = dict(zip(self._kinds, leaves, strict=True))
+        kinds = {path: kind for path, leaf in named.items() if (kind := _kind(leaf, path))}
+        keys = {path for path, kind in kinds.items() if kind != _WEAK}
+        return {
+            path: np.asarray(jax.random.key_data(leaf) if path in keys else leaf)
+            for path, leaf in named.items()
+        }, kinds
+
+    def load(self, arrays: Mapping[str, Any], kinds: Mapping[str, str]) -> Any:
+        """The tree of what ``dump`` has returned. Raises ``TaskError`` if it is of another structure."""
+        if arrays.keys() != self._kinds.keys():
+            differing = ", ".join(sorted(arrays.keys() ^ self._kinds.keys())[:3])
+            raise TaskError(
+                f"the state and what init_fn makes do not have the same arrays ({differing}): "
+                "hyper-parameters that change the structure cannot be changed by a search that goes on "
+                "from a state"
+            )
+        leaves = [_loaded(arrays[path], kinds.get(path)) for path in self._kinds]
+        return jax.tree_util.tree_unflatten(self._treedef, leaves)
+
+    def _difference(self, tree: Any) -> str:
+        paths = {_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
+        differing = sorted(paths ^ self._kinds.keys())[:3]
+        return ", ".join(differing) or "what its nodes hold besides arrays"
+
+
+def _split(made: Any) -> tuple[Any, Any]:
+    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and the tree. Flax is
+    not imported for a plain tree."""
+    leaves = jax.tree_util.tree_leaves(made, is_leaf=_is_object)
+    if not any(map(_is_object, leaves)):
+        return None, made
+    from flax import nnx
+
+    graphdef, state = nnx.split(made)
+    return graphdef, state
+
+
+def _is_object(value: Any) -> bool:
+    return any(kind.__module__.startswith("flax.nnx") for kind in type(value).__mro__)
+
+
+def _is_plain(treedef: Any) -> bool:
+    """Whether a structure consists of Python's containers, named tuples included."""
+    node = treedef.node_data()
+    known = node is None or node[0] in _CONTAINERS or issubclass(node[0], tuple)
+    return known and all(map(_is_plain, treedef.children()))
+
+
+def _changed(before: Any, after: Any) -> str:
+    """The names of the attributes that differ between two structures of Flax NNX."""
+    old, new = before.attributes, after.attributes
+    names = {
+        str(key) for one, other in zip(old, new, strict=False) if one != other for key in (one[0], other[0])
+    }
+    return ", ".join(sorted(names)[:3]) or "the parts"
+
+
+def _kind(leaf: Any, path: str) -> str | None:
+    """The property of a leaf that a NumPy array cannot hold: its weak type, or the random generator of a
+    key."""
+    if isinstance(leaf, str | bytes) or not (np.isscalar(leaf) or hasattr(leaf, "dtype")):
+        raise TaskError(
+            f"{path} of the state is a {type(leaf).__qualname__}, and not an array: keep what is no array in "
+            "hyper-parameters, or in a static field of a class that JAX knows as a node"
+        )
+    if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        generator = jax.random.key_impl(leaf)
+        if not isinstance(generator, str):
+            raise TaskError(
+                f"{path} of the state is a key of {generator}, a generator that JAX does not name"
+            )
+        return generator
+    is_weak = type(leaf) in (int, float, complex) or getattr(leaf, "weak_type", False)
+    return _WEAK if is_weak else None
+
+
+def _loaded(array: Any, kind: str | None) -> Any:
+    values = jnp.array(array)  # a copy, which may be donated
+    if kind is None:
+        return values
+    return weak(values) if kind == _WEAK else jax.random.wrap_key_data(values, impl=kind)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".") or "state"
+
 
 _NEEDS_A_NUMBER = (TypeError, ValueError, LookupError)
 """Errors of a function that needs a Python number and gets a traced argument of a compiled function."""

@@ -31,9 +31,8 @@ from cerebro_elastic.extending.tasks import (
     process_settings,
     select_arguments,
 )
-from cerebro_jax.program import Program, fractions_of, static_of
+from cerebro_jax.program import Program, Structure, fractions_of, static_of
 from cerebro_jax.section import JaxSection
-from cerebro_jax.trees import Structure
 
 _CARRIED = frozenset(
     (

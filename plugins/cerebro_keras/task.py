@@ -49,8 +49,8 @@ class KerasTask(ArrayTask):
             )
         import_module("cerebro_keras._keras_internals").ignore_warnings_of_short_input()
         if section.backend == "torch":  # dropout draws from torch's generator, else from the model's variable
-            self.generators = import_module("cerebro_elastic.extending.torch_tasks").rng
-        self.settings = import_module("cerebro_keras.settings").SETTINGS
+            self.generators = import_module("cerebro_elastic.extending.state").rng
+        self.settings = import_module("cerebro_keras.model").SETTINGS
         self._section = section
         self._root = root
         self._make = import_object(section.model_fn, root)
@@ -87,15 +87,14 @@ class KerasTask(ArrayTask):
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The model's variables, in the model's order."""
         del seed
-        budget = {"epochs": epochs, "steps": epochs * batches}
-        values = select_arguments(self._make, {**self._section.args, **hparams, **budget})
+        values = select_arguments(self._make, self.values_for(hparams, epochs, batches))
         module, _, name = self._section.model_fn.partition(":")
         load = _LOAD.format(backend=self._section.backend, module=module, name=name, values=values)
         weights = {f"{at:05d}": array for at, array in enumerate(state["variables"]["model"].values())}
         return Exported(weights, load, not_carried=["the optimizer's state", "the state of callbacks"])
 
     def _callbacks(self) -> Any:
-        from cerebro_keras.callbacks import make_callbacks
+        from cerebro_keras.learner import make_callbacks
 
         return make_callbacks(self._section.callbacks, self._root)
 

@@ -2,15 +2,16 @@
 and 2.6.6, and torchmetrics 1.9.
 
 ``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names what an upgrade takes away, also of what
-``loops.py`` and ``synced_logging.py`` override in the classes that they take from here.
+``subepoch.py`` and ``synced_logging.py`` override in the classes that they take from here.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -38,11 +39,13 @@ from lightning.pytorch.trainer.connectors.logger_connector.logger_connector impo
 from lightning.pytorch.trainer.connectors.logger_connector.result import _Metadata as ResultMetadata
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection as ResultCollection
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultMetric as ResultMetric
-from lightning.pytorch.trainer.connectors.logger_connector.result import _Sync as ResultSync
+from lightning.pytorch.trainer.connectors.logger_connector.result import _Sync
 from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector as SignalConnector
 from lightning.pytorch.utilities.exceptions import _TunerExitException as TunerExit
-from torch import nn
+from torch import Tensor, nn
 from torchmetrics import Metric
+
+from cerebro_elastic.extending.state import Tree, parameters_of
 
 __all__ = [
     "DataFetcher",
@@ -52,7 +55,6 @@ __all__ = [
     "ResultCollection",
     "ResultMetadata",
     "ResultMetric",
-    "ResultSync",
     "SignalConnector",
     "TunerExit",
     "all_gather_if_distributed",
@@ -116,6 +118,13 @@ def hooks_wrapped(wrap_module: Callable[[Any], Any], wrap_callbacks: Callable[[A
 # The trainer's parts
 
 
+def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
+    """The trainer's callbacks, those of the module included once the fit has begun; Lightning declares no
+    type for them."""
+    callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+    return callbacks
+
+
 def dump_checkpoint(trainer: pl.Trainer) -> dict[str, Any]:
     """The checkpoint that the trainer would write to a file."""
     checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
@@ -169,15 +178,53 @@ def forget_epoch_value(result: ResultMetric) -> None:
     result._computed = None
 
 
-def dtype_after_reset(result: ResultMetric) -> torch.dtype | None:
-    """The dtype in which an epoch is added up; ``None`` for what a torchmetrics object computes."""
-    default = result._defaults.get("value")
-    return default.dtype if isinstance(default, torch.Tensor) else None
+_METADATA = [field.name for field in fields(ResultMetadata) if field.name not in ("reduce_fx", METADATA_SYNC)]
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    **{f"torch.{name}": getattr(torch, name) for name in ("mean", "sum", "max", "min")},
+    **{function.__name__: function for function in (sum, max, min)},
+}
 
 
-def set_dtype_after_reset(result: ResultMetric, dtype: torch.dtype) -> None:
-    """Set the dtype in which an epoch is added up."""
-    result._defaults["value"] = torch.as_tensor(result._defaults["value"]).to(dtype)
+def results_tree(results: ResultCollection) -> Tree:
+    """The sums of ``self.log`` over an epoch so far, by key, as plain values. They hop: an epoch's metrics
+    cover all its units."""
+    return {key: _result_tree(result) for key, result in results.items()}
+
+
+def put_results(
+    results: ResultCollection, tree: Mapping[str, Tree], module: pl.LightningModule, trainer: pl.Trainer
+) -> None:
+    """Put the values that ``results_tree`` has returned into ``results``."""
+    for key, saved in tree.items():
+        results[key] = _result(saved, module, trainer)
+
+
+def _result_tree(result: ResultMetric) -> Tree:
+    """A logged torchmetrics object is part of the module, where it is found by its name."""
+    hops = [name for name in RESULT_STATE if hasattr(result, name) and (result.is_tensor or name != "value")]
+    start = result._defaults.get("value")
+    return {
+        **{name: getattr(result, name) for name in hops},
+        "is_tensor": result.is_tensor,
+        "metadata": {name: getattr(result.meta, name) for name in _METADATA},
+        "reduction": next(n for n, function in _REDUCTIONS.items() if function is result.meta.reduce_fx),
+        "rank_zero_only": result.meta.sync.rank_zero_only,
+        "dtype": start.dtype if isinstance(start, Tensor) else None,
+    }
+
+
+def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> ResultMetric:
+    metadata = ResultMetadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
+    metadata.sync = _Sync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
+    result = ResultMetric(metadata, tree["is_tensor"])
+    if (dtype := tree["dtype"]) is not None:
+        result._defaults["value"] = torch.as_tensor(result._defaults["value"]).to(dtype)
+    for name in RESULT_STATE:
+        if name in tree:
+            setattr(result, name, tree[name])
+    if not result.is_tensor and metadata.metric_attribute is not None:
+        result.value = module.get_submodule(metadata.metric_attribute)
+    return result
 
 
 def after_closure(precision: pl.plugins.Precision, module: pl.LightningModule, optimizer: Any) -> None:
@@ -277,27 +324,58 @@ def average_model_of(callback: Any) -> Any:
     return callback._average_model
 
 
-def prunes_for_good(callback: ModelPruning) -> bool:
-    """Whether a checkpoint made now would hold weights that are pruned for good."""
-    return callback._make_pruning_permanent
+def made_in_setup(owner: object) -> frozenset[str]:
+    """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are
+    built."""
+    return frozenset({PRUNED_LAYERS}) if isinstance(owner, ModelPruning) else frozenset()
 
 
-def set_prunes_for_good(callback: ModelPruning, value: bool) -> None:
-    """Set whether a checkpoint made now would hold weights that are pruned for good."""
-    callback._make_pruning_permanent = value
+@contextmanager
+def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
+    """A checkpoint made inside the block has the weights and their masks. By default ``ModelPruning`` would
+    save weights that are pruned for good."""
+    permanent = [callback for callback in _pruning(callbacks) if callback._make_pruning_permanent]
+    for callback in permanent:
+        callback._make_pruning_permanent = False
+    try:
+        yield
+    finally:
+        for callback in permanent:
+            callback._make_pruning_permanent = True
 
 
-def pruned_layers_of(callback: ModelPruning) -> list[Mapping[str, Any]]:
-    """For each pruned layer its copy as it was built (``data``), and the numbers and names of its pruned
-    parameters (``names``)."""
-    layers: list[Mapping[str, Any]] = list((callback._original_layers or {}).values())
-    return layers
+def rewound_parameters(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
+    """For each ``ModelPruning``, the indices of parameters whose stored initial value has become the trained
+    tensor: Lightning rewinds a parameter to its initial value by reference, so that from then on both are
+    one."""
+    return [
+        [number for number, first, own in _first_values(callback) if first.data_ptr() == own.data_ptr()]
+        for callback in _pruning(callbacks)
+    ]
 
 
-def pruned_module_of(callback: ModelPruning, number: int) -> nn.Module:
-    """The module that has the pruned parameter of this number."""
-    module: nn.Module = callback._parameters_to_prune[number][0]
-    return module
+def put_rewound(callbacks: Iterable[pl.Callback], numbers: Sequence[Sequence[int]]) -> None:
+    """Apply what ``rewound_parameters`` has returned; called after the parameters' values are loaded."""
+    for callback, trained in zip(_pruning(callbacks), numbers, strict=False):
+        for number, first, own in _first_values(callback):
+            if number in trained:
+                first.data = own.data
+
+
+def _pruning(callbacks: Iterable[pl.Callback]) -> list[ModelPruning]:
+    return [callback for callback in callbacks if isinstance(callback, ModelPruning)]
+
+
+def _first_values(callback: ModelPruning) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The pruned parameters by number: their initial values and their own."""
+    layers: Mapping[Any, Mapping[str, Any]] = callback._original_layers or {}
+    for layer in layers.values():
+        for number, name in layer["names"]:
+            present = parameters_of(callback._parameters_to_prune[number][0])
+            first = parameters_of(layer["data"]).get(name)
+            own = present.get(f"{name}_orig", present.get(name))
+            if first is not None and own is not None:
+                yield number, first, own
 
 
 class AppendingWriter(ExperimentWriter):

@@ -8,13 +8,14 @@ batch's rows, so it has to be a mean over rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
@@ -40,12 +41,13 @@ from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning import refusals
 from cerebro_lightning._lightning_internals import (
     MockOptimizer,
+    after_closure,
     all_gather_if_distributed,
+    callbacks_of,
     note_device,
     reduce_if_distributed,
 )
-from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.precision import DistributedPrecision
+from cerebro_lightning.optimizers import OURS, NamedStateStrategy
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
 """Attributes that DeepSpeed adds to modules in the middle of a step."""
@@ -70,7 +72,7 @@ class DistributedStrategy(NamedStateStrategy):
         self._name = name
         self.by = by
         self._state = state
-        self._parts: Parts
+        self.parts: Parts
         self._trained: tuple[Any, ...] = ()
 
     def portion(self, rows: int) -> Portion:
@@ -82,14 +84,14 @@ class DistributedStrategy(NamedStateStrategy):
         portion = self.portion(rows)
         return slice(portion.start, portion.stop)
 
-    def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], DistributedPrecision]:
-        """The trainer's settings for several ranks, and the precision that they name. Raises ``TaskError``
+    def settings_for(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The trainer's settings for several ranks, with the precision that they name. Raises ``TaskError``
         for a setting that cannot be honoured."""
         refusals.refuse_settings(settings, self.by, self._name)
-        precision = DistributedPrecision(refusals.precision_of(settings, self._name), self)
+        precision = _Precision(refusals.precision_of(settings, self._name), self)
         rest = {key: value for key, value in settings.items() if key != "precision"}
         # Parameters that are gathered in inference mode could not be trained afterwards.
-        return {**rest, "inference_mode": False}, precision
+        return {**rest, "inference_mode": False, "plugins": [precision]}
 
     def present(self) -> Portion:
         """This rank's part of the present batch."""
@@ -100,11 +102,10 @@ class DistributedStrategy(NamedStateStrategy):
         return self.global_rank == 0
 
     def setup(self, trainer: pl.Trainer) -> None:
-        module = self.lightning_module
-        assert module is not None
+        module = self.module
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
-        refusals.refuse_callbacks(vars(trainer)["callbacks"], self.by, self._name)
+        refusals.refuse_callbacks(callbacks_of(trainer), self.by, self._name)
         refusals.refuse_module(module, self.by, self._name)
         self.setup_optimizers(trainer)
         if any(isinstance(optimizer, MockOptimizer) for optimizer in self.optimizers):
@@ -117,8 +118,8 @@ class DistributedStrategy(NamedStateStrategy):
         if refusal := self.by.refusal(parts, self.world_size):
             raise TaskError(f"{type(module).__name__} cannot be trained by {self._name}: {refusal}")
         with self._marks_hidden(module):
-            self._parts = self.by.build(lambda: parts, self.root_device, loaded=self._loaded)
-        self.model = self._parts.model
+            self.parts = self.by.build(lambda: parts, self.root_device, loaded=self._loaded)
+        self.model = self.parts.model
         _place(module, self.root_device)
         self._trained = _flags(module)
 
@@ -128,8 +129,7 @@ class DistributedStrategy(NamedStateStrategy):
         return self._state is not None
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        module, model = self.lightning_module, self.model
-        assert module is not None
+        module, model = self.module, self.model
         assert model is not None
         if not module.automatic_optimization:
             # Its backward passes are inside the step, where no wrapper is ready for them.
@@ -153,14 +153,6 @@ class DistributedStrategy(NamedStateStrategy):
         # The mean over ranks of losses that weigh by their rows is the mean over rows.
         return super().backward(closure_loss * (self.now.share * self.world_size), optimizer, *args, **kwargs)
 
-    def backward_through(self, loss: Tensor) -> None:
-        """The precision calls this in place of ``loss.backward()``."""
-        self.by.backward(self._parts, loss)
-
-    def update(self, clip: float | None) -> None:
-        """The precision calls this in place of ``optimizer.step()``."""
-        self.by.update(self._parts, clip)
-
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
         return reduce_if_distributed(tensor, group, reduce_op) if isinstance(tensor, Tensor) else tensor
 
@@ -181,8 +173,7 @@ class DistributedStrategy(NamedStateStrategy):
         return not collectives.any_of(not decision) if all else collectives.any_of(decision)
 
     def gradients(self) -> dict[str, Tensor]:
-        module = self.lightning_module
-        assert module is not None
+        module = self.module
         if not module.automatic_optimization:  # they are averaged only before a step
             averaged_gradients(list(module.parameters()))
         return super().gradients()
@@ -196,7 +187,7 @@ class DistributedStrategy(NamedStateStrategy):
 
     def _take_up(self, module: pl.LightningModule, state: TaskState) -> None:
         """Note the trained parameters, before they are spread."""
-        trained = set(state["cerebro"]["attributes"][0]["trained"])
+        trained = set(state[OURS]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
             parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
 
@@ -214,18 +205,13 @@ class ShardedStrategy(DistributedStrategy):
 
     whole = False
 
-    def __init__(
-        self, device: torch.device, name: str, by: Stepwise, state: TaskState | None, room: int | None = None
-    ) -> None:
-        super().__init__(device, name, by, state, room)
-        self._whole_buffers: list[tuple[str, torch.Size, torch.dtype]] = []
-        self._model_state: Mapping[str, Any] = {}
-        self._optimizer_state: dict[str, Any] = {}
+    _whole_buffers: list[tuple[str, torch.Size, torch.dtype]]
+    _model_state: Mapping[str, Any]
+    _optimizer_state: dict[str, Any]
 
     def setup(self, trainer: pl.Trainer) -> None:
         super().setup(trainer)
-        assert self.lightning_module is not None
-        self._whole_buffers = _buffers(self.lightning_module)
+        self._whole_buffers = _buffers(self.module)
 
     @property
     def _loaded(self) -> bool:
@@ -236,9 +222,9 @@ class ShardedStrategy(DistributedStrategy):
         """Each rank's shards, if the next unit may load just these; otherwise only rank 0's value is of
         use."""
         if isinstance(self.by, Sharding) and self.world_size > 1:
-            model, self._optimizer_state = self.by.export_shards(self._parts)
+            model, self._optimizer_state = self.by.export_shards(self.parts)
         else:
-            model, self._optimizer_state = self.by.export(self._parts)
+            model, self._optimizer_state = self.by.export(self.parts)
         return model
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:  # noqa: ARG002
@@ -249,18 +235,17 @@ class ShardedStrategy(DistributedStrategy):
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         (named,) = checkpoint["optimizer_states"]
-        self.by.load(self._parts, self._model_state, named)
+        self.by.load(self.parts, self._model_state, named)
         self._model_state = {}
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
         """Always None: no caller knows of such options."""
-        assert self.lightning_module is not None
-        if not allowed and _buffers(self.lightning_module) != self._whole_buffers:
+        if not allowed and _buffers(self.module) != self._whole_buffers:
             raise TaskError(
-                f"{type(self.lightning_module).__name__} has buffers that got another shape or type during "
+                f"{type(self.module).__name__} has buffers that got another shape or type during "
                 f"the training, which {self._name} cannot hand on: choose single or ddp"
             )
-        return {} if self._state is None else dict(self._state["cerebro"].get("structure", {}))
+        return {} if self._state is None else dict(self._state[OURS]["structure"])
 
     def gradients(self) -> dict[str, Tensor]:
         return {
@@ -269,13 +254,11 @@ class ShardedStrategy(DistributedStrategy):
         }
 
     def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        assert self.lightning_module is not None
-        trained = [name for name, p in self.lightning_module.named_parameters() if p.requires_grad]
+        trained = [name for name, p in self.module.named_parameters() if p.requires_grad]
         return [(name, nn.Parameter(_rows(state_dict[name]))) for name in trained if name in state_dict]
 
     def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
-        assert self.lightning_module is not None
-        parameters = dict(self.lightning_module.named_parameters())
+        parameters = dict(self.module.named_parameters())
         for name, full in gradients.items():
             like = parameters[name]
             if isinstance(like, DTensor):
@@ -328,3 +311,58 @@ class Root(nn.Module):
         module, precision = self._before_batch
         with precision.forward_context():
             return getattr(module, step)(*args)
+
+
+class _Precision(Precision):
+    """Computes in ``precision``. In Lightning the precision also takes the optimizer's steps: here the
+    strategy's parallelism does that, and computes the gradients."""
+
+    def __init__(self, precision: str, strategy: DistributedStrategy) -> None:
+        self.precision = precision  # type: ignore[assignment]
+        self._strategy = strategy
+        self._clip: float | None = None
+
+    @contextmanager
+    def forward_context(self) -> Iterator[None]:
+        device = self._strategy.root_device.type
+        mixed = self.precision == "bf16-mixed"
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed, cache_enabled=False):
+            yield
+
+    def backward(  # type: ignore[override]
+        self, tensor: Tensor, model: pl.LightningModule, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if model.automatic_optimization:
+            self._strategy.by.backward(self._strategy.parts, tensor)
+        else:
+            super().backward(tensor, model, optimizer, *args, **kwargs)
+
+    def clip_gradients(
+        self,
+        optimizer: Optimizer,
+        clip_val: float = 0.0,
+        gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
+    ) -> None:
+        if not self._strategy.module.automatic_optimization:
+            averaged_gradients(list(self.main_params(optimizer)))
+            super().clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
+        elif clip_val > 0 and gradient_clip_algorithm == GradClipAlgorithmType.NORM:
+            self._clip = float(clip_val)
+        elif clip_val > 0:
+            if all(parameter.grad is None for parameter in self.main_params(optimizer)):
+                raise TaskError("gradients that the parallelism keeps to itself cannot be clipped by value")
+            self.clip_grad_by_value(optimizer, clip_val)
+
+    def optimizer_step(  # type: ignore[override]
+        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
+    ) -> Any:
+        result = closure()
+        if not model.automatic_optimization:
+            averaged_gradients(list(self.main_params(optimizer)))
+            after_closure(self, model, optimizer)
+            optimizer.step(**kwargs)
+            return result
+        self._clip = None
+        after_closure(self, model, optimizer)  # may require clipping
+        self._strategy.by.update(self._strategy.parts, self._clip)
+        return result

@@ -11,10 +11,11 @@ from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, values_equal
 from cerebro_elastic.extending.tasks import GENERATORS, TaskState
-from cerebro_lightning._lightning_internals import dump_checkpoint
-from cerebro_lightning.attributes import names_of, own_attributes
-from cerebro_lightning.batches import EpochLoader
-from cerebro_lightning.subepoch import OURS, SubEpoch
+from cerebro_lightning._lightning_internals import callbacks_of, dump_checkpoint
+from cerebro_lightning.loaders import EpochLoader
+from cerebro_lightning.optimizers import OURS
+from cerebro_lightning.state import names_of, own_attributes
+from cerebro_lightning.subepoch import SubEpoch
 
 _HPARAMS, _NAME = (
     pl.LightningModule.CHECKPOINT_HYPER_PARAMS_KEY,
@@ -37,7 +38,7 @@ def stock_checkpoint(
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
     hyper-parameters or not.
     """
-    unit = _Halt(module, trainer, files=files, state=state, batches=0, first=True, last=False)
+    unit = _Halt(module, trainer, files=files, state=state, batches_left=0, first=True, last=False)
     unit.fit({"train_dataloaders": EpochLoader(batches, lambda: iter(()))})
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:
@@ -96,8 +97,8 @@ class _Halt(SubEpoch):
     callbacks, from before."""
 
     def enter(self) -> NoReturn:
-        self.owners = (self._module, *vars(self._trainer)["callbacks"])
-        encoder = Encoder(known_of_model(self._module, self._trainer.optimizers), strict=False)
+        self.owners: tuple[Any, ...] = (self.module, *callbacks_of(self.trainer))
+        encoder = Encoder(known_of_model(self.module, self.trainer.optimizers), strict=False)
         self.fresh = [
             encoder.module(owner, own_attributes, name)
             if isinstance(owner, nn.Module)
@@ -109,6 +110,6 @@ class _Halt(SubEpoch):
         self.leave()
 
     def _capture(self) -> None:
-        self.checkpoint = dump_checkpoint(self._trainer)
+        self.checkpoint = dump_checkpoint(self.trainer)
         # By number, where our strategy has names.
-        self.checkpoint["optimizer_states"] = [o.state_dict() for o in self._trainer.optimizers]
+        self.checkpoint["optimizer_states"] = [o.state_dict() for o in self.trainer.optimizers]

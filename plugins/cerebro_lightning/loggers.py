@@ -10,10 +10,15 @@ from typing import Any
 from lightning.pytorch import loggers as stock
 from lightning.pytorch.loggers.logger import Logger
 
-from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.logging import ConfigEnd, Logged
-from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_elastic.extending.recipes import named_class
 from cerebro_lightning._lightning_internals import AppendingWriter, set_writer
+
+_KNOWN = {
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb")),  # the package's own, which come here in errors only
+    **{name: getattr(stock, name) for name in stock.__all__ if name != "Logger"},
+}
 
 
 class LightningLoggers:
@@ -29,7 +34,7 @@ class LightningLoggers:
     def __init__(
         self, specs: Sequence[str | Mapping[str, Any]], run: str, root: str | Path, folder: str | Path
     ) -> None:
-        self._factories = [_factory(spec, Path(root)) for spec in specs]
+        self._factories = [named_class(spec, _KNOWN, Path(root), "loggers", "Lightning's") for spec in specs]
         self._run = run
         self._folder = folder
         self._made: dict[str, list[Logger]] = {}
@@ -70,19 +75,6 @@ class LightningLoggers:
         if isinstance(logger, stock.CSVLogger):
             set_writer(logger, AppendingWriter(logger.log_dir))
         return logger
-
-
-def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[str, Any]]:
-    entry: Mapping[str, Any] = {"class": spec} if isinstance(spec, str) else spec
-    name = entry["class"]
-    if is_reference(name):
-        return import_object(name, root), entry.get("args", {})
-    if name not in stock.__all__:
-        raise TaskError(
-            f"loggers: {name!r} is none of Lightning's (for your own, give module:name); "
-            f"{did_you_mean(name, {'tensorboard', 'mlflow', 'wandb', *stock.__all__} - {'Logger'})}"
-        )
-    return getattr(stock, name), entry.get("args", {})
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:

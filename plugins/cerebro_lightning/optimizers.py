@@ -25,6 +25,9 @@ from cerebro_elastic.extending.state import (
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning._lightning_internals import MockOptimizer
 
+OURS = "cerebro"
+"""In a checkpoint laid out as Lightning's: the key of the state that a stock checkpoint does not keep."""
+
 
 class NamedStateStrategy(SingleDeviceStrategy):
     """Trains on one device, with optimizer states by the names of parameters."""
@@ -42,35 +45,39 @@ class NamedStateStrategy(SingleDeviceStrategy):
         self._room = room
         self._built: ModelStructure | None = None
 
+    @property
+    def module(self) -> pl.LightningModule:
+        """The module; the trainer gives it to the strategy when a fit begins."""
+        module = self.lightning_module
+        assert module is not None
+        return module
+
+    def settings_for(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's settings of the trainer, as the trainer takes them with this strategy."""
+        return dict(settings)
+
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         super().setup_optimizers(trainer)
         if self._room is not None and not isinstance(self.optimizers[0], MockOptimizer):
-            assert self.lightning_module is not None
-            parts = Parts(self.lightning_module, self.optimizers[0])
+            parts = Parts(self.module, self.optimizers[0])
             check_room(parts, self.by, self.world_size, self.root_device, self._room)
 
     def build(self, state: TaskState | None) -> None:
         """Give the module and its optimizers the structure that they had when ``state`` was taken. The
         structure from before counts as the one they are built with."""
-        module = self.lightning_module
-        assert module is not None
         if self._built is None:
-            self._built = ModelStructure(module, self.real_optimizers())
+            self._built = ModelStructure(self.module, self.real_optimizers())
             if state is not None:
-                changes, named = (
-                    state["cerebro"].get("structure", {}),
-                    filter(None, state["optimizer_states"]),
-                )
-                rebuild(module, self.real_optimizers(), self._built, changes, list(named))
+                changes = state[OURS]["structure"]
+                named = list(filter(None, state["optimizer_states"]))
+                rebuild(self.module, self.real_optimizers(), self._built, changes, named)
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
         """The changes of structure that training has made. Raises ``TaskError`` for one that cannot be
         rebuilt, unless it is ``allowed``."""
-        module = self.lightning_module
-        assert module is not None
         assert self._built is not None
         try:
-            return self._built.changes(module, self.real_optimizers())
+            return self._built.changes(self.module, self.real_optimizers())
         except TaskError:
             if not allowed:
                 raise
@@ -84,37 +91,30 @@ class NamedStateStrategy(SingleDeviceStrategy):
         return dict(without_uninitialized(super().lightning_module_state_dict()))
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        assert self.lightning_module is not None
-        load_values(self.lightning_module, checkpoint["state_dict"], strict=strict)
+        load_values(self.module, checkpoint["state_dict"], strict=strict)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        assert self.lightning_module is not None
-        return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.lightning_module)
+        return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.module)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        module = self.lightning_module
-        assert module is not None
         for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if named:
-                take(optimizer, module, cloned(named))
+                take(optimizer, self.module, cloned(named))
 
     def gradients(self) -> dict[str, Tensor]:
         """Existing gradients by parameter name. Every rank calls this."""
-        assert self.lightning_module is not None
-        named = self.lightning_module.named_parameters()
+        named = self.module.named_parameters()
         return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
     def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
         """Set the gradients that ``gradients`` has returned."""
-        assert self.lightning_module is not None
         for name, grad in gradients.items():
-            self.lightning_module.get_parameter(name).grad = grad
+            self.module.get_parameter(name).grad = grad
 
     def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
         """This rank's part of the parameters by name, as they are after the unit that ``state_dict`` belongs
         to."""
-        assert self.lightning_module is not None
-        return self.lightning_module.named_parameters()
+        return self.module.named_parameters()
 
     def close(self) -> None:
         """Nothing to release."""

@@ -16,8 +16,8 @@ import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from cerebro_elastic.extending.parallelism import ranks
+from cerebro_elastic.extending.state import rng
 from cerebro_elastic.extending.tasks import process_settings
-from cerebro_elastic.extending.torch_tasks import rng
 
 _VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _rank_zero: Any = rank_zero_only

@@ -17,8 +17,8 @@ from torch.optim import SGD, Optimizer
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import Ddp, Parallelism, Parts, Stepwise
 from cerebro_lightning._lightning_internals import MockOptimizer, averages_weights, configure_optimizers
-from cerebro_lightning.metrics import refuse_metrics
 from cerebro_lightning.process import unit_process
+from cerebro_lightning.synced_logging import refuse_metrics
 
 _PRECISIONS: Mapping[Any, str] = {
     **dict.fromkeys((None, 32, "32", "32-true"), "32-true"),

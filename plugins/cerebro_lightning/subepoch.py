@@ -20,14 +20,13 @@ tests guard what they do.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NoReturn
 
 import lightning
 import lightning.pytorch as pl
-import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
@@ -36,29 +35,36 @@ from cerebro_elastic.extending.parallelism import collectives, ranks
 from cerebro_elastic.extending.state import (
     Decoder,
     Encoder,
-    ModelStructure,
-    NotSerializable,
     ObjectGraph,
     ObjectIndex,
-    Tree,
+    OptimizerOptions,
     UserFiles,
     cloned,
-    finalize_lazy_modules,
-    known_of_model,
-    load_values,
-    rebuild,
+    constructor_options,
+    not_finite,
+    rng,
 )
-from cerebro_elastic.extending.tasks import TaskState, process_settings
-from cerebro_elastic.extending.torch_tasks import OptimizerOptions, constructor_options, not_finite, rng
-from cerebro_lightning import left_out, metrics, pruning
+from cerebro_elastic.extending.tasks import Stopped, TaskState, process_settings
 from cerebro_lightning._lightning_internals import (
     CONNECTOR_STATE,
+    DataFetcher,
+    FitLoop,
+    SignalConnector,
+    SignalFreeEpochLoop,
+    TunerExit,
     accumulates,
+    callbacks_of,
     continue_loops,
     dump_checkpoint,
     logger_connector_of,
     look_once_for_external_callbacks,
+    masks_kept,
+    may_stop_early,
+    put_results,
+    put_rewound,
     restore_stock_checkpoint,
+    results_tree,
+    rewound_parameters,
     seen_validation_batches,
     set_logger_connector,
     set_results,
@@ -66,15 +72,24 @@ from cerebro_lightning._lightning_internals import (
     set_up_validation,
     training_results_of,
 )
-from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.distributed import DistributedStrategy
-from cerebro_lightning.inherit import set_own_options
-from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
-from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.results import put_results, results_tree
-from cerebro_lightning.rows import RowLogger
-from cerebro_lightning.synced_logging import SyncedConnector, SyncedResults
-from cerebro_lightning.trainer_settings import refuse_callbacks
+from cerebro_lightning.optimizers import OURS, NamedStateStrategy
+from cerebro_lightning.state import (
+    LeftOut,
+    graph,
+    names_of,
+    put_left_out,
+    scheduler_state,
+    scheduler_tree,
+    set_own_options,
+)
+from cerebro_lightning.synced_logging import (
+    SyncedConnector,
+    SyncedResults,
+    keep_metrics_to_first,
+    metrics_of_all_ranks,
+)
+from cerebro_lightning.trainer_settings import RowLogger, refuse_callbacks
 
 if not lightning.__version__.startswith(("2.5.", "2.6.")):
     raise MissingExtra(
@@ -83,9 +98,6 @@ if not lightning.__version__.startswith(("2.5.", "2.6.")):
     )
 
 look_once_for_external_callbacks()
-
-OURS = "cerebro"
-"""In a checkpoint laid out as Lightning's: the key of the state that a stock checkpoint does not keep."""
 
 _REBUILT = (
     "loops",
@@ -107,85 +119,54 @@ _TRAINER = ("should_stop", "accumulate_grad_batches", "gradient_clip_val", "chec
 """Attributes of a trainer that callbacks may change while it trains."""
 
 
-def make_trainer(
-    settings: Mapping[str, Any],
-    callbacks: Iterable[pl.Callback],
-    logger: RowLogger,
-    strategy: NamedStateStrategy,
-    epochs: int,
-) -> pl.Trainer:
-    """A trainer for one unit; ``settings`` are the user's own arguments."""
-    device, plugins = strategy.root_device, list[Any]([LightningEnvironment()])
-    if isinstance(strategy, DistributedStrategy):
-        settings, precision = strategy.precision_for(settings)
-        plugins.append(precision)
-    return pl.Trainer(
-        **settings,
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=logger,
-        accelerator=device.type,
-        devices=1 if device.type == "cpu" else [device.index or 0],
-        strategy=strategy,
-        plugins=plugins,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-
-
+@dataclass(eq=False)
 class SubEpoch:
-    """One unit: the next ``batches`` batches of an epoch from ``state`` on. ``first`` and ``last`` say
-    whether they open and close the epoch; ``seed`` is for the generators of ranks other than the first,
-    unless the unit ``resumes`` one that was stopped. It ``inherits`` if the state is another config's. The
-    user's ``files`` are borrowed for it.
+    """One unit: the next batches of an epoch from ``state`` on, which ``fit`` replaces by that at its end."""
 
-    After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says whether the whole
-    config's fit has ended, ``stopped_after`` how many of the partition's batches are trained if the unit was
-    stopped, and ``not_finite`` names a value that is NaN or infinite.
-    """
+    module: pl.LightningModule
+    trainer: pl.Trainer
+    """A fresh one of ``make_trainer``."""
+    _: KW_ONLY
+    files: UserFiles
+    """The user's files, which are borrowed for the unit."""
+    state: TaskState | None
+    batches_left: int
+    """How many batches it has yet to train."""
+    first: bool
+    """Whether it opens its epoch."""
+    last: bool
+    """Whether it closes its epoch."""
+    resumes: bool = False
+    """Whether it goes on with a unit that was stopped."""
+    inherits: bool = False
+    """Whether the state is another config's."""
+    seed: int = 0
+    """For the generators of ranks other than the first, unless it ``resumes``."""
+    metrics: dict[str, float] = field(init=False, default_factory=dict)
+    """The metrics at the unit's end."""
+    ended: bool = field(init=False, default=False)
+    """Whether the whole config's fit has ended."""
+    stopped_after: int | None = field(init=False, default=None)
+    """How many of the partition's batches are trained, if the unit was stopped."""
+    not_finite: str | None = field(init=False, default=None)
+    """The name of a value that is NaN or infinite, if there is one."""
+    taking: Callable[[], AbstractContextManager[None]] = field(init=False, default=nullcontext)
+    """A context: inside it the loops take the iterators of the training batches."""
 
-    def __init__(
-        self,
-        module: pl.LightningModule,
-        trainer: pl.Trainer,
-        *,
-        files: UserFiles,
-        state: TaskState | None,
-        batches: int,
-        first: bool,
-        last: bool,
-        resumes: bool = False,
-        inherits: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.state = state
-        self.metrics: dict[str, float] = {}
-        self.ended = False
-        self.stopped_after: int | None = None
-        self.not_finite: str | None = None
-        self.first, self.last = first, last
-        self.batches_left = batches
-        self._resumes, self._seed = resumes, seed
-        self._inherits = inherits
-        self._module = module
-        self._trainer = trainer
-        assert isinstance(trainer.strategy, NamedStateStrategy)
-        self._strategy = trainer.strategy
-        self._device = trainer.strategy.root_device
-        self._files = files
-        self._stock = frozenset(vars(trainer))
+    def __post_init__(self) -> None:
+        assert isinstance(self.trainer.strategy, NamedStateStrategy)
+        self._strategy = self.trainer.strategy
+        self._device = self._strategy.root_device
+        self._stock = frozenset(vars(self.trainer))
         self._graph: ObjectGraph
         self._moved: process_settings.Moved
-        self.taking: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._left_out: left_out.LeftOut
+        self._left_out: LeftOut
         self._options: list[OptimizerOptions] = []
 
     @property
     def stopped_early(self) -> bool:
         """Whether the module or a callback has ended the config's training."""
-        return self.ended and self._trainer.should_stop
+        return self.ended and self.trainer.should_stop
 
     @property
     def closes_epoch(self) -> bool:
@@ -199,24 +180,24 @@ class SubEpoch:
         ``taking``. Raises ``TaskError`` for a module that cannot be trained exactly."""
         self.taking = taking
         self._mute(self.state is not None)
-        self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
-        set_signal_connector(self._trainer, NoSignals(self._trainer))
+        self.trainer.fit_loop = _UnitFitLoop(self)
+        set_signal_connector(self.trainer, _NoSignals(self.trainer))
         if isinstance(self._strategy, DistributedStrategy):
             self._synchronize_logging(self._strategy)
         self.ended = True
-        self._trainer.fit(self._module, **loaders)
+        self.trainer.fit(self.module, **loaders)
         if self.ended:
             self._capture()
 
     def enter(self) -> None:
         """Called when all set-up hooks are over, before the first batch."""
-        trainer = self._trainer
-        callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+        trainer = self.trainer
+        callbacks = callbacks_of(trainer)
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
-        self._left_out = left_out.LeftOut(self._module, callbacks)
-        self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
+        self._left_out = LeftOut(self.module, callbacks)
+        self._graph = graph(self.module, trainer, self._strategy, self.files, self._stock)
         self._moved = process_settings.Moved()
         if self.state is not None:
             self._restore(self.state)
@@ -230,10 +211,10 @@ class SubEpoch:
         """Called between batches when the config's fit continues in another unit."""
         self.ended = False
         self._capture()
-        raise LeaveUnit
+        raise _LeaveUnit
 
     def _synchronize_logging(self, strategy: DistributedStrategy) -> None:
-        trainer, present = self._trainer, strategy.present
+        trainer, present = self.trainer, strategy.present
         set_results(trainer, SyncedResults(True, present), SyncedResults(False, present))
         set_logger_connector(trainer, SyncedConnector(trainer, present, lambda: self.batches_left == 0))
 
@@ -241,34 +222,34 @@ class SubEpoch:
         """Rank 0 continues with the config's generators; the others seed theirs for each unit, unless it
         resumes one that was stopped."""
         (rank, _), ours = ranks(), self.state[OURS] if self.state is not None else {}
-        generators = [ours.get("rng"), *(ours.get("others", ()) if self._resumes else ())]
+        generators = [ours.get("rng"), *(ours.get("others", ()) if self.resumes else ())]
         if rank and rank >= len(generators):
-            rng.seed_all(self._seed)
+            rng.seed_all(self.seed)
         elif generators[rank] is not None:
             rng.restore(generators[rank], self._device)
 
     def _mute(self, muted: bool) -> None:
-        for logger in self._trainer.loggers:
+        for logger in self.trainer.loggers:
             if isinstance(logger, RowLogger):
                 logger.muted = muted
 
     def _capture(self) -> None:
         generators = [rng.capture(self._device)]  # first: the hooks called below may draw
-        results = training_results_of(self._trainer)
+        results = training_results_of(self.trainer)
         if isinstance(results, SyncedResults):
             results.agree()
             generators = collectives.gathered(generators[0]) or generators
-        with metrics.of_all_ranks(self._module):
+        with metrics_of_all_ranks(self.module):
             self._take_state(*generators)
 
     def _take_state(self, generators: TaskState, *ranks: TaskState) -> None:
-        trainer = self._trainer
-        with pruning.masks_kept(vars(trainer)["callbacks"]):
+        trainer, callbacks = self.trainer, callbacks_of(self.trainer)
+        with masks_kept(callbacks):
             state = dump_checkpoint(trainer)
         for key in _REBUILT:
             state.pop(key, None)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        state["lr_schedulers"] = [_scheduler_tree(scheduler) for scheduler in schedulers]
+        state["lr_schedulers"] = [scheduler_tree(scheduler) for scheduler in schedulers]
         connector = logger_connector_of(trainer)
         ours = {
             "loops": trainer.fit_loop.state_dict(),
@@ -278,7 +259,7 @@ class SubEpoch:
             "results": results_tree(training_results_of(trainer)),
             "grads": self._grads(),
             "options": self._options,
-            "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
+            "pruning": rewound_parameters(callbacks),
             **self._moved.state(),
         }
         if ranks and self.stopped_after is not None:
@@ -286,9 +267,9 @@ class SubEpoch:
         structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
-        attributes = [objects.pop(name, {}) for name in names_of(vars(trainer)["callbacks"])]
+        attributes = [objects.pop(name, {}) for name in names_of(callbacks)]
         if not self._strategy.whole and self.state is not None:  # state of other ranks is passed on unchanged
-            objects = {**self.state[OURS].get("objects", {}), **objects}
+            objects = {**self.state[OURS]["objects"], **objects}
         state[OURS] = {
             **Encoder().tree(ours),
             "structure": structure,
@@ -298,7 +279,7 @@ class SubEpoch:
             "rng": generators,
         }
         weights = state.get("current_model_state", state["state_dict"])  # of averaged ones, the trained
-        if self._strategy.whole and (found := self._left_out.of(self._module, weights)):
+        if self._strategy.whole and (found := self._left_out.of(self.module, weights)):
             state[OURS]["left out"] = found
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -307,82 +288,131 @@ class SubEpoch:
             self.not_finite = next((reason for reason in collectives.gathered(story) if reason), None)
 
     def _restore(self, state: TaskState) -> None:
-        trainer = self._trainer
+        trainer = self.trainer
         saved = {key: cloned(value) for key, value in state.items() if key not in _COPIED}
         ours = saved.pop(OURS)
         saved |= {key: copy.copy(state[key]) for key in _COPIED}
         configs = trainer.lr_scheduler_configs
         saved["lr_schedulers"] = [
-            _scheduler_state(config.scheduler, tree, self._device)
+            scheduler_state(config.scheduler, tree, self._device)
             for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
         ]
         restore_stock_checkpoint(trainer, saved)
         for tensors in ours.get("left out", {}).values():
-            left_out.put(self._module, tensors)
-        if self._inherits:
+            put_left_out(self.module, tensors)
+        if self.inherits:
             set_own_options(trainer, ours["options"], self._options)
         self._restore_ours(ours)
 
     def _restore_ours(self, ours: Mapping[str, Any]) -> None:
-        trainer = self._trainer
-        trees = dict(zip(names_of(vars(trainer)["callbacks"]), ours["attributes"], strict=True))
-        self._graph.restore({**trees, **ours.get("objects", {})}, ours.get("files", {}), self._device)
-        metrics.keep_to_first(self._module)
+        trainer = self.trainer
+        callbacks = callbacks_of(trainer)
+        trees = dict(zip(names_of(callbacks), ours["attributes"], strict=True))
+        self._graph.restore({**trees, **ours["objects"]}, ours["files"], self._device)
+        keep_metrics_to_first(self.module)
         decoder = Decoder(ObjectIndex(), self._device)
         carried = {k: decoder.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
         trainer.fit_loop.load_state_dict(carried["loops"])
         continue_loops(trainer)
-        seen = carried.get("validation")
+        seen = carried["validation"]
         if seen is not None and trainer.enable_validation:  # now, not at the epoch's end: it resets the count
             set_up_validation(trainer, seen)
         for name, value in carried["trainer"].items():
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
             setattr(logger_connector_of(trainer), name, value)
-        put_results(training_results_of(trainer), carried["results"], self._module, trainer)
+        put_results(training_results_of(trainer), carried["results"], self.module, trainer)
         self._strategy.put_gradients(carried["grads"])
         self._moved.put(carried)
-        pruning.go_on(vars(trainer)["callbacks"], carried.get("pruning", ()))
+        put_rewound(callbacks, carried["pruning"])
 
     def _grads(self) -> dict[str, Tensor]:
         """Gradients that the next batch adds to. Automatic optimization zeroes the others."""
-        manual = not self._module.automatic_optimization
-        own_zero = is_overridden("optimizer_zero_grad", self._module)
-        if not (manual or own_zero or accumulates(self._trainer)):
+        manual = not self.module.automatic_optimization
+        own_zero = is_overridden("optimizer_zero_grad", self.module)
+        if not (manual or own_zero or accumulates(self.trainer)):
             return {}
         return self._strategy.gradients()
 
 
-def _scheduler_tree(scheduler: Any) -> Tree:
-    try:
-        return Encoder().tree(dict(scheduler.state_dict()))
-    except NotSerializable as exc:
+class _LeaveUnit(TunerExit):
+    """Ends a fit without ending its training: no ``on_train_end``, no ``on_exception``."""
+
+
+class _UnitFitLoop(FitLoop):
+    """Runs one epoch at most; it opens the epoch only if this is the epoch's first unit."""
+
+    def __init__(self, unit: SubEpoch) -> None:
+        trainer = unit.trainer
+        super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
+        self.epoch_loop = _UnitEpochLoop(unit)
+        self._unit = unit
+
+    def setup_data(self) -> None:
+        with self._unit.taking():
+            super().setup_data()
+
+    def on_run_start(self) -> None:
+        super().on_run_start()
+        self._unit.enter()
+
+    def on_advance_end(self) -> None:
+        super().on_advance_end()
+        # All ranks continue, or none.
+        trainer = self.trainer
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
+
+    def on_advance_start(self) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        if self._unit.first:
+            super().on_advance_start()
+
+
+class _UnitEpochLoop(SignalFreeEpochLoop):
+    """Continues in the middle of an epoch as if it had never stopped."""
+
+    def __init__(self, unit: SubEpoch) -> None:
+        super().__init__(unit.trainer)
+        self._unit = unit
+
+    def reset(self) -> None:
+        if self._unit.first:
+            super().reset()
+
+    def on_run_start(self, data_fetcher: DataFetcher) -> None:
+        with self._unit.taking():
+            super().on_run_start(data_fetcher)
+
+    def advance(self, data_fetcher: DataFetcher) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        self._unit.batches_left -= 1
+        try:
+            super().advance(data_fetcher)
+        except Stopped as stopped:
+            self._unit.stopped_after = stopped.batches
+            self._unit.leave()
+        except StopIteration:
+            if self._unit.closes_epoch:
+                raise
+            self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")
+
+    def on_advance_end(self, data_fetcher: DataFetcher) -> None:
+        stops = self.trainer.should_stop and may_stop_early(self.trainer)
+        if stops and not self._unit.closes_epoch:
+            self._refuse("trainer.should_stop was set")
+        super().on_advance_end(data_fetcher)
+
+    def _refuse(self, what: str) -> NoReturn:
         raise TaskError(
-            f"the state of {type(scheduler).__name__} holds a {exc}, which cannot hop to another node: keep "
-            "plain values in its state_dict"
+            f"{what} at batch {self.batch_idx} of {self.trainer.num_training_batches}, but an epoch visits "
+            "all partitions and ends after its last batch: decide in on_train_epoch_end or in validation"
         ) from None
 
 
-def _scheduler_state(scheduler: Any, tree: Tree, device: torch.device) -> Any:
-    present = Encoder(strict=False)
-    present.tree(dict(scheduler.state_dict()))
-    return Decoder(present.index, device).value(tree)
+class _NoSignals(SignalConnector):
+    """Signals are the rank's business."""
 
-
-def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModule:
-    """Give a freshly built module the weights and attributes of ``state``; the average weights if a
-    ``WeightAveraging`` callback keeps them."""
-    checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
-    if is_overridden("configure_model", module):
-        module.configure_model()
-    if parts := state[OURS].get("structure", {}).get("parts"):
-        rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
-    module.on_load_checkpoint(checkpoint)
-    load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
-    left_out.put(module, state[OURS].get("left out", {}).get(left_out.MISSING, {}))
-    finalize_lazy_modules(module)
-    built = Encoder(known_of_model(module, ()), strict=False)
-    built.module(module, own_attributes, MODULE)
-    decoder = Decoder(built.index, torch.device("cpu"), known_of_model(module, ()))
-    decoder.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)
-    return module
+    def register_signal_handlers(self) -> None:
+        """Installs none."""

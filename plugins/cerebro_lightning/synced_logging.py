@@ -8,23 +8,29 @@ and an epoch's sums are the same on all ranks, so that they can hop.
 
 Means weigh by rows, sums add up, extremes are those over all ranks. Where there are no rows (hooks of an
 epoch's end) all ranks weigh alike. The value of a step of a torchmetrics object is the mean of the ranks'
-values; that of an epoch is computed from all ranks' states, by torchmetrics.
+values; that of an epoch is computed from all ranks' states, by torchmetrics: each rank's state covers its own
+rows, the state that hops covers all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim_zero_sum
 
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import Portion, ranks
-from cerebro_lightning import metrics
+from cerebro_elastic.extending.state import cloned
 from cerebro_lightning._lightning_internals import (
+    METRIC_COUNT,
     RESULT_MEANS,
     LoggerConnector,
     ResultCollection,
@@ -32,9 +38,71 @@ from cerebro_lightning._lightning_internals import (
     active_results_of,
     batches_that_stepped,
     forget_epoch_value,
+    keep_synced,
+    list_states_of,
     logged_step_value,
+    reductions_of,
+    reset_but_count,
     set_logged_step_value,
+    state_names_of,
 )
+
+_WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
+"""Reductions that may be done in steps: over some units, then over some ranks."""
+
+_MetricStates: TypeAlias = list[tuple[Metric, dict[str, Any]]]
+
+
+def refuse_metrics(module: pl.LightningModule) -> None:
+    """Raise ``TaskError`` for a metric whose ranks' states cannot be put together."""
+    for name, metric in _metrics(module):
+        if any(reduction not in _WITHOUT_ORDER for reduction in reductions_of(metric)):
+            raise TaskError(
+                f"{type(module).__name__}.{name} is a {type(metric).__name__}, whose states of several ranks "
+                "do not add up: train with `parallelism: single`, or take another metric"
+            )
+
+
+@contextmanager
+def metrics_of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
+    """Inside the block, every rank's metrics have the states of all ranks. Every rank enters it."""
+    if ranks()[1] == 1:
+        yield
+        return
+    own = _states_of(module)
+    for _, metric in _metrics(module):
+        metric.sync()
+        keep_synced(metric)
+        for state in list_states_of(metric):
+            rows = getattr(metric, state)
+            setattr(metric, state, [rows] if len(rows) else [])
+    yield
+    _restore_states(own)
+
+
+def keep_metrics_to_first(module: pl.LightningModule) -> None:
+    """Keep a state of all ranks on rank 0: the other ranks start from an empty one."""
+    for _, metric in _metrics(module) if ranks()[0] else ():
+        reset_but_count(metric)
+
+
+def _states_of(module: pl.LightningModule) -> _MetricStates:
+    """The metrics' states, for ``_restore_states``."""
+    return [
+        (metric, {name: cloned(vars(metric)[name]) for name in (*state_names_of(metric), *METRIC_COUNT)})
+        for _, metric in _metrics(module)
+    ]
+
+
+def _restore_states(states: _MetricStates) -> None:
+    """Put the metrics back to the states that ``_states_of`` has returned."""
+    for metric, state in states:
+        vars(metric).update(state)
+
+
+def _metrics(module: pl.LightningModule) -> list[tuple[str, Metric]]:
+    return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
+
 
 _ALIKE = Portion(0, 1, 1.0)
 """The portion outside of batches: all ranks weigh alike."""
@@ -152,19 +220,17 @@ class SyncedConnector(LoggerConnector):
         super().__init__(trainer)
         self._portion = portion
         self._ends = ends
-        self._before_batch: metrics.MetricStates | None = None
+        self._before_batch: _MetricStates | None = None
         self.stopping = False
 
     def on_batch_start(self, batch: Any, dataloader_idx: int | None = None) -> None:
         super().on_batch_start(batch, dataloader_idx)
         # A rank without rows takes part with a row that does not count.
-        self._before_batch = (
-            None if self._portion().share else metrics.states_of(self.trainer.lightning_module)
-        )
+        self._before_batch = None if self._portion().share else _states_of(self.trainer.lightning_module)
 
     def on_batch_end(self) -> None:
         if self._before_batch is not None:
-            metrics.restore_states(self._before_batch)
+            _restore_states(self._before_batch)
         if not self.trainer.training or self._ends() or self.should_update_logs:
             self.agree()
         super().on_batch_end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,8 @@ from torch.utils.data import TensorDataset
 import cerebro_elastic
 from cerebro_elastic import Recipe, RunHandle, RunResult, load_recipe
 from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
-from cerebro_elastic.extending.front_ends import (
+from cerebro_elastic.extending.recipes import Objective, named_columns
+from cerebro_elastic.extending.running import (
     Interrupted,
     LiveView,
     OnInterrupt,
@@ -26,9 +28,7 @@ from cerebro_elastic.extending.front_ends import (
     root_of,
     studies,
 )
-from cerebro_elastic.extending.recipes import Objective, named_columns
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
-from cerebro_lightning.data_module import arguments_of, has_loader
 from cerebro_lightning.task import LightningTask
 from cerebro_lightning.trainer_settings import check_trainer_settings
 
@@ -189,7 +189,7 @@ class CerebroTrainer:
                 f"search_space is a {type(search_space).__name__}: map arguments of {module.__name__} to "
                 "lists of values, such as {'lr': [0.1, 0.01]}"
             )
-        if datamodule is None and train_data is None and has_loader(module):
+        if datamodule is None and train_data is None and _has_loader(module):
             datamodule = module
         if (datamodule is None) == (train_data is None):
             raise DataError(
@@ -247,7 +247,7 @@ class CerebroTrainer:
 
     def _of_module(self, datamodule: Any) -> dict[str, Any]:
         kind = datamodule if isinstance(datamodule, type) else type(datamodule)
-        arguments = {} if isinstance(datamodule, type) else arguments_of(datamodule)
+        arguments = {} if isinstance(datamodule, type) else _arguments_of(datamodule)
         return {"datamodule": kind, "args": arguments, **self._data}
 
     def _named(self, data: Any, what: str) -> Any:
@@ -298,3 +298,24 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
     if isinstance(search, Mapping):
         return dict(search)
     return studies.section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
+
+
+def _has_loader(module: type[pl.LightningModule]) -> bool:
+    """Whether a LightningModule brings training data itself."""
+    return module.train_dataloader is not pl.LightningModule.train_dataloader
+
+
+def _arguments_of(module: pl.LightningDataModule) -> dict[str, Any]:
+    """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``.
+
+    Raises ``DataError`` if its constructor takes arguments that it has not saved.
+    """
+    taken = inspect.signature(type(module)).parameters
+    saved = {name: value for name, value in module.hparams.items() if name in taken}
+    if taken and not module.hparams:
+        name = type(module).__name__
+        raise DataError(
+            f"with which arguments was this {name} made? Every node makes its own: call "
+            f"save_hyperparameters() in {name}.__init__, or give the class, {name}, if the defaults will do"
+        )
+    return saved

@@ -1,4 +1,4 @@
-"""The arguments of ``L.Trainer`` and the callbacks that a recipe may use."""
+"""A unit's trainer and its logger; the arguments of ``L.Trainer`` and the callbacks that a recipe may use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import callbacks as stock
+from lightning.pytorch.loggers.logger import DummyLogger, Logger
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
-from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_elastic.extending.recipes import named_class
+from cerebro_lightning.optimizers import NamedStateStrategy
 
 TRAINER_SETTINGS = {
     "accumulate_grad_batches",
@@ -98,14 +102,9 @@ def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list
 
 
 def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callback]:
-    entry: dict[str, Any] = {"class": spec} if isinstance(spec, str) else dict(spec)
-    name, args = entry.pop("class", None), entry.pop("args", {})
-    if not isinstance(name, str) or not isinstance(args, Mapping) or entry:
-        raise TaskError(
-            f"task.callbacks: {spec!r}: expected a name such as EarlyStopping or my_module:MyCallback, "
-            "or a mapping of `class` (such a name) and `args` (a mapping)"
-        )
-    factory = import_object(name, root) if is_reference(name) else _stock_callback(name)
+    known = {name: getattr(stock, name) for name in stock.__all__}
+    name = spec if isinstance(spec, str) else spec["class"]
+    factory, args = named_class(spec, known, root, "task.callbacks", "Lightning's callbacks")
     try:
         result = factory(**args)
     except Exception as exc:
@@ -123,10 +122,69 @@ def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callbac
     return callbacks
 
 
-def _stock_callback(name: str) -> Any:
-    if name not in stock.__all__:
-        raise TaskError(
-            f"task.callbacks: {name!r} is none of Lightning's callbacks (for your own, give module:name); "
-            f"{did_you_mean(name, stock.__all__)}"
-        )
-    return getattr(stock, name)
+def make_trainer(
+    settings: Mapping[str, Any],
+    callbacks: Iterable[pl.Callback],
+    logger: RowLogger,
+    epochs: int,
+    device: torch.device,
+    strategy: NamedStateStrategy | None = None,
+) -> pl.Trainer:
+    """A quiet trainer; ``settings`` are the user's own arguments. It trains by ``strategy``, by default as a
+    script's own would on ``device``."""
+    arguments = dict(settings) if strategy is None else strategy.settings_for(settings)
+    return pl.Trainer(
+        **{**arguments, "plugins": [LightningEnvironment(), *arguments.get("plugins", ())]},
+        strategy="auto" if strategy is None else strategy,
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=logger,
+        accelerator=device.type,
+        devices=1 if device.type == "cpu" else [device.index or 0],
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+class RowLogger(Logger):
+    """The logger of a unit: it keeps the rows that the module logs, as ``CSVLogger`` would have them.
+
+    Rows are ``{"epoch", metrics..., "step"}``. While ``muted``, nothing is kept: the hooks that fire
+    anew for every unit (``on_fit_start``, ``on_train_start``) have logged in the config's first one."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.rows: list[dict[str, float]] = []
+        self.muted = False
+        self._epoch = epoch
+
+    @property
+    def name(self) -> str:
+        return "cerebro"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    @property
+    def save_dir(self) -> str:
+        """The process's working directory, so that ``trainer.log_dir`` exists: a folder on the unit's
+        node."""
+        return str(Path.cwd())
+
+    log_dir = root_dir = save_dir
+
+    @property
+    def experiment(self) -> Any:
+        """Accepts and drops what users log without ``self.log``: images, histograms, graphs."""
+        return DummyLogger().experiment
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        if not self.muted:
+            values = {name: float(value) for name, value in metrics.items()}
+            self.rows.append({"epoch": self._epoch, **values, "step": step or 0})
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Does nothing: the run has the config's hyper-parameters."""

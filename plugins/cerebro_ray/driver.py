@@ -11,7 +11,7 @@ from pathlib import Path
 from ray.exceptions import RayError
 
 from cerebro_elastic.extending.errors import RunError
-from cerebro_elastic.extending.launching import (
+from cerebro_elastic.extending.running import (
     ENDED,
     GRACE,
     NodeRange,

@@ -12,9 +12,7 @@ from zlib import crc32
 from ray import tune
 from ray.tune.search import SEARCH_ALG_IMPORT, Searcher
 
-from cerebro_elastic.extending.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.extending.recipes import Recipe, import_object, is_reference
-from cerebro_elastic.extending.searching import (
+from cerebro_elastic.extending.deciding import (
     ConfigView,
     Criterion,
     HParams,
@@ -27,6 +25,8 @@ from cerebro_elastic.extending.searching import (
     key,
     values,
 )
+from cerebro_elastic.extending.errors import MissingExtra, RecipeError, TaskError, did_you_mean
+from cerebro_elastic.extending.recipes import Recipe, import_object, is_reference
 
 _NAME = "searcher"
 """The option that names the searcher. All others are its arguments."""

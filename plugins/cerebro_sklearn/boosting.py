@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     job_batches,
 )
+from cerebro_sklearn.boosters import Library, library
 from cerebro_sklearn.section import BoostingSection
 
 _OURS = frozenset({"batch_size", "rounds"})
@@ -39,19 +39,6 @@ _SHOWN = 5
 """How many of a library's hundreds of parameters an error names."""
 
 
-class Library(Protocol):
-    """The interface of both libraries."""
-
-    def known(self) -> frozenset[str]:
-        """The parameters that the library knows."""
-
-    def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
-        """Continue the booster ``before`` by ``rounds`` rounds. Boosters are bytes."""
-
-    def losses(self, params: dict[str, Any], booster: Any, x: Any, y: Any) -> dict[str, float]:
-        """The library's own metrics over rows, by name."""
-
-
 class BoostingTask(ArrayTask):
     """Continues a booster with each unit, whose rows are fitted all at once."""
 
@@ -61,7 +48,7 @@ class BoostingTask(ArrayTask):
         self._section = section
         self._threads = 1
         try:
-            self._library: Library = import_module(f"cerebro_sklearn.{section.library}_library").LIBRARY
+            self._library = library(section.library)
         except ImportError as exc:
             raise MissingExtra(
                 f"{section.library} is not installed: pip install 'cerebro-elastic[boosting]'"

@@ -13,7 +13,7 @@ import pytest
 from cerebro_elastic.extending.tasks import HParams, UnitJob, UnitResult, job_batches
 from cerebro_elastic.runs.exactness.compare import check_exactness
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome
-from cerebro_elastic.testing import TaskContract
+from cerebro_elastic.testing.task_contract import TaskContract
 
 SEEN: list[int] = []
 

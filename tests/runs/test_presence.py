@@ -12,7 +12,7 @@ from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.testing.store_contract import SOON
+from support.store_contract import SOON
 
 
 class Leases(MemoryStore):

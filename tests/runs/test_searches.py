@@ -30,11 +30,11 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.testing.search_contract import unexplained
 from support.chaos import recipe as storm_recipe
 from support.cluster import Cluster
 from support.faults import Kind, What, Whom, random_plan
 from support.lead import record_of
+from support.recorded_search import unexplained
 from support.storm import Storm
 
 pytestmark = pytest.mark.cluster

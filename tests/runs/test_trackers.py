@@ -226,22 +226,12 @@ def test_an_experiment_that_is_deleted_meanwhile(
 
 @pytest.fixture
 def nothing_of_wandb_is_left() -> Iterator[None]:
-
     yield
     wandb.teardown()
 
 
-def wait_until_ended(folder: Path) -> None:
-    """W&B's own process writes the files; it may be behind."""
-    deadline = time.monotonic() + 30
-    while not all(any(r.WhichOneof("record_type") == "exit" for r in rs) for _, rs in wandb_records(folder)):
-        assert time.monotonic() < deadline, f"waited 30 s for the end of W&B's files in {folder}"
-        time.sleep(0.05)
-
-
 def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     """The files that W&B's offline mode has written, by name, with their records."""
-
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         data, at, message, found = file.read_bytes(), 7, b"", []
         while at + 7 <= len(data):
@@ -255,6 +245,18 @@ def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
                 found.append(wandb_internal_pb2.Record.FromString(message))
                 message = b""
         yield file.name, found
+
+
+def records_of_ended_runs(folder: Path, count: int) -> list[tuple[str, list[Any]]]:
+    """The files of this many runs with their records. W&B's own process writes them; it may be behind."""
+    deadline = time.monotonic() + 30
+    while True:
+        files = list(wandb_records(folder))
+        ended = [any(r.WhichOneof("record_type") == "exit" for r in records) for _, records in files]
+        if ended == [True] * count:
+            return files
+        assert time.monotonic() < deadline, f"waited 30 s for the end of W&B's files in {folder}"
+        time.sleep(0.05)
 
 
 @pytest.mark.usefixtures("nothing_of_wandb_is_left")
@@ -278,8 +280,7 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
     assert record.said == []
     assert noted == {"wandb/c0000": 1}
     assert set(election.ledger.logged()) == {"wandb/c0000", "wandb/c0000/end"}
-    wait_until_ended(tmp_path)
-    (first, before), (second, after) = wandb_records(tmp_path)
+    (first, before), (second, after) = records_of_ended_runs(tmp_path, 2)
     assert first == second == "run-one-c0000.wandb"
     begun = next(record.run for record in before if record.WhichOneof("record_type") == "run")
     assert (begun.run_group, begun.display_name, begun.project) == ("r", "r-c0000", "mine")
@@ -302,14 +303,15 @@ def test_rows_that_wandb_has_only_in_memory_are_not_noted(record: Record, tmp_pa
     forwarder.send(finish=False)
     assert election.ledger.logged() == {}
     to.end(ConfigEnd("c0000", {}, "failed", "why", None, 9))
-    (_, records), *_ = wandb_records(tmp_path)
+    ((_, records),) = records_of_ended_runs(tmp_path, 1)
     assert [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"] == [1]
 
 
-def test_a_run_is_sent_after_its_end(finished_elsewhere: Path, tmp_path: Path) -> None:
+def test_a_run_is_sent_after_its_end(empty: Path, finished_elsewhere: Path, tmp_path: Path) -> None:
     """Also one whose recipe names no tracker; with an exported model."""
     from mlflow import MlflowClient
 
+    shutil.copy(empty, finished_elsewhere.parent / "mlflow.db")
     result = open_run(finished_elsewhere)
     exported = tmp_path / "exported"
     export(result, exported)

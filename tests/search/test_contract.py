@@ -14,8 +14,7 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.search.criterion import Resource
-from cerebro_elastic.testing.search_contract import check_search, undefined
-from cerebro_elastic.testing.tryout import Tryout
+from cerebro_elastic.testing.search_contract import Tryout, check_search, undefined
 
 SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
 CASES: dict[str, dict[str, Any]] = {

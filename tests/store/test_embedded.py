@@ -18,8 +18,8 @@ from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
-from cerebro_elastic.testing.store_contract import SOON, put
 from support.etcd_cluster import etcd_version
+from support.store_contract import SOON, put
 
 
 def program(path: Path, script: str) -> Path:

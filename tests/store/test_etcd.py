@@ -11,8 +11,8 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.testing.store_contract import StoreContract
 from support.etcd_cluster import compact
+from support.store_contract import StoreContract
 
 
 @pytest.fixture(scope="module")

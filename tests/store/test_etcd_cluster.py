@@ -16,8 +16,8 @@ from cerebro_elastic.store.client.base import Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.versions import may_diverge
-from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
 from support.etcd_cluster import EtcdCluster, compact, etcd_version
+from support.store_contract import SOON, StoreContract, expect
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
 

@@ -21,8 +21,8 @@ from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, T
 from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.testing.store_contract import SOON, expect, put
 from support.etcd_cluster import EtcdCluster, exchange
+from support.store_contract import SOON, expect, put
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]

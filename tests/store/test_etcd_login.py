@@ -18,8 +18,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.wire import Json, range_json
-from cerebro_elastic.testing.store_contract import expect, put
 from support.etcd_cluster import EtcdCluster
+from support.store_contract import expect, put
 
 PASSWORD = "s3cret-pw"
 Connect = Callable[[StoreSettings], EtcdStore]

@@ -20,7 +20,7 @@ from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.system.run_key import RunKey
-from cerebro_elastic.testing.store_contract import expect, put
+from support.store_contract import expect, put
 
 KEY, ANOTHER = RunKey(b"k" * 32), RunKey(b"a" * 32)
 ALARM = json.dumps({"action": "ACTIVATE", "alarm": "NOSPACE"})

@@ -13,8 +13,8 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, Rewound
 from cerebro_elastic.store.client.base import Watch
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.testing.store_contract import SOON, expect, put
 from support.etcd_cluster import EtcdCluster, compact
+from support.store_contract import SOON, expect, put
 
 Connect = Callable[[StoreSettings], EtcdStore]
 

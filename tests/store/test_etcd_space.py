@@ -16,8 +16,8 @@ from cerebro_elastic.errors import StoreFull, TxnUnknown
 from cerebro_elastic.store.client.base import Delete, Put, Store, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.testing.store_contract import SOON, expect, put
 from support.etcd_cluster import EtcdCluster, exchange, make_room
+from support.store_contract import SOON, expect, put
 
 Connect = Callable[[StoreSettings], EtcdStore]
 QUOTA = 2 << 20

@@ -16,7 +16,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.testing.store_contract import expect, put
+from support.store_contract import expect, put
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]

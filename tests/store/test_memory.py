@@ -8,8 +8,8 @@ import pytest
 
 from cerebro_elastic.store.client.base import ChangeBatch, Put, Store, Watch, absent
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.testing.store_contract import StoreContract, expect, put
 from support.clocks import HandClock
+from support.store_contract import StoreContract, expect, put
 
 
 class TestMemoryStore(StoreContract):

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import Task, TaskState
 

@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
 from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
-from cerebro_elastic.reporting.card import card
+from cerebro_elastic.reporting.card import Card
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
@@ -184,7 +184,7 @@ def _write(
         import torch
 
         torch.save(dict(exported.checkpoint), folder / CHECKPOINT)
-    text = card(
+    card = Card(
         spec=result.spec,
         objective=result.recipe.objective,
         licence=result.recipe.data.license,
@@ -202,7 +202,7 @@ def _write(
         features=manifest.features if manifest is not None else (),
         vocabulary=manifest.vocabulary if manifest is not None else {},
     )
-    (folder / CARD).write_text(text, encoding="utf-8")
+    (folder / CARD).write_text(card.markdown(), encoding="utf-8")
 
 
 def _save_weights(weights: Mapping[str, Any], file: Path) -> int:

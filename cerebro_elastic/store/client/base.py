@@ -2,7 +2,7 @@
 
 A *revision* is the store's global logical time: every transaction that changes something
 increases it by one, and all its changes bear it. Everything above the store relies on three
-facts only, which ``cerebro_elastic.testing.store_contract`` checks on every driver:
+facts only, which ``tests/support/store_contract.py`` checks on every driver:
 
 1. a transaction is atomic and its comparisons see one revision;
 2. a watch delivers every change from its start revision on, in revision order, the changes of

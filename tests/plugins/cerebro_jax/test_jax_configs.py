@@ -16,8 +16,7 @@ from flax import nnx, struct
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import hop
+from cerebro_elastic.testing.task_contract import TaskContract, hop
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 

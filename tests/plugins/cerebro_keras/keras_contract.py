@@ -11,8 +11,7 @@ import keras
 import numpy as np
 
 from cerebro_elastic.extending.tasks import TaskState, job_batches
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import ROWS, Epoch
+from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
 from cerebro_keras.section import KerasSection
 from cerebro_keras.task import KerasTask
 

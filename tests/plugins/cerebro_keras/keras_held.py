@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_keras.section import KerasSection
 from cerebro_keras.task import KerasTask
 

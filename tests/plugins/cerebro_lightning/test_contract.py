@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.extending.tasks import Task, TaskState
-from cerebro_elastic.testing import TaskContract
-from cerebro_elastic.testing.task_contract import Epoch
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
 

@@ -124,7 +124,10 @@ def test_evaluate_units_are_refused() -> None:
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
-        ({"lrr": 0.1}, r"Net takes no hyper-parameter 'lrr'; did you mean 'lr'\? choices: lr, width"),
+        (
+            {"lrr": 0.1},
+            r"Net takes no hyper-parameter 'lrr'; did you mean 'lr'\? choices: batch_size, lr, width",
+        ),
         ({"batch_size": 0}, "batch_size is 0: it must be a whole number of at least 1"),
         ({"batch_size": 2.5}, "batch_size is 2.5"),
     ],
@@ -142,7 +145,7 @@ def test_good_hyper_parameters_pass() -> None:
 
 
 def test_missing_hyper_parameters_are_named() -> None:
-    with pytest.raises(TaskError, match=r"Sized needs batch_size: .*its parameters: batch_size, lr"):
+    with pytest.raises(TaskError, match="Sized needs batch_size: search over it, or give it"):
         task("Sized").check({})
 
 
@@ -209,7 +212,6 @@ def test_wrong_settings_of_the_trainer_are_refused(settings: dict[str, Any], mes
         ("EarlyStoping", "did you mean 'EarlyStopping'"),
         ("EarlyStopping", "missing 1 required positional argument: 'monitor'.*it takes"),
         ("lightning_zoo:Meter", "gives a Meter, expected a lightning Callback"),
-        ({"klass": "EarlyStopping"}, "expected a name such as EarlyStopping"),
         ("lightning_zoo:Nothing", "has no 'Nothing'"),
     ],
 )

@@ -50,6 +50,7 @@ search: {space: {lr: [0.1, 0.03, 0.01]}}
 """
 FUNCTIONS = """
 import time
+from pathlib import Path
 
 import numpy as np
 from torch import nn
@@ -63,7 +64,8 @@ def load():
 
 class Slow(nn.Linear):
     def forward(self, x):
-        time.sleep(0.05)
+        if Path(__file__).with_name("slowly").exists():
+            time.sleep(0.05)
         return super().forward(x)
 
 
@@ -227,6 +229,7 @@ def started(cluster: Cluster, folder: Path, log: Path) -> subprocess.Popen[bytes
 def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(RECIPE)
     (tmp_path / "slow_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "slowly").touch()
     log = tmp_path / "log"
     small, large = add(cluster, 1), add(cluster, 2)
     history = tmp_path / "runs" / "job" / "history.jsonl"
@@ -258,6 +261,7 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     assert {row.status for row in result.leaderboard} == {"finished"}
     assert sum(len(row.visits) for row in result.leaderboard) == 3 * 4 * 3
     assert verify(result) == []
+    (tmp_path / "runs" / "job.project" / "slowly").unlink()
     for config in result.configs:
         assert all(visit.same for visit in replay(result, config))
     key = (tmp_path / "runs" / "job.etcd" / "key").read_text().strip()

@@ -279,7 +279,7 @@ class StoreContract:
                 assert expect(watch).revision == revision
             assert watch.next(timeout=0) is None
 
-    def test_a_store_that_is_behind_the_start_is_told(self, store: Store, prefix: str) -> None:
+    def test_a_store_that_is_behind_the_start_is_reported(self, store: Store, prefix: str) -> None:
         """A watch from a later revision than the store's belongs to another history, and is refused."""
         now = put(store, prefix + "x", b"1")
         with store.watch(prefix, now + 2) as watch:
@@ -383,7 +383,7 @@ class StoreContract:
         put(store, prefix + "x")
         assert watch.next(timeout=0.01) is None
 
-    def test_a_compacted_start_is_told(self, store: Store, prefix: str) -> None:
+    def test_a_compacted_start_is_reported(self, store: Store, prefix: str) -> None:
         first = put(store, prefix + "x", b"1")
         for _ in range(3):
             last = put(store, prefix + "x", b"2")

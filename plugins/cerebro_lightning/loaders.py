@@ -1,0 +1,319 @@
+"""The loaders of a unit, as Lightning takes them, and the user's ``LightningDataModule`` behind them.
+
+A data module is set up once in a process, so a unit gets a shallow copy that is not set up again, attached
+to the trainer for its hooks. Its validation loaders serve one rank unchanged; several ranks divide their
+batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch.utils.data import DataLoader
+
+from cerebro_elastic.extending.data import (
+    Batches,
+    DatasetFactory,
+    in_worker_processes,
+    indivisible,
+    worker_settings,
+)
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
+from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
+from cerebro_lightning.distributed import DistributedStrategy
+from cerebro_lightning.optimizers import NamedStateStrategy
+
+
+def data_module(job: UnitJob) -> Any:
+    """The data module whose rows the job trains on; ``None`` if they come from elsewhere."""
+    return job.loader.dataset.make().module if job.loader.dataset is not None else None
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_MOST_ITEMS = 5000
+"""Containers with more items are taken for rows, and not searched."""
+
+
+@contextmanager
+def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, Any]]:
+    """The arguments of ``Trainer.fit`` for the loaders of a unit, and for the data ``module`` behind them.
+
+    Raises ``TaskError`` if the unit has changed the data module, where the next unit would not see it.
+    """
+    if module is None or isinstance(module, pl.LightningModule):
+        yield {"train_dataloaders": training, "val_dataloaders": validation}
+        return
+    present = copy.copy(module)
+    vars(present).update(
+        dict.fromkeys(("prepare_data", "setup", "teardown"), _nothing), train_dataloader=lambda: training
+    )
+    if validation is not None:
+        vars(present)["val_dataloader"] = lambda: validation
+    before = dict(vars(present))
+    inside = {name: _inside(value) for name, value in before.items()}
+    yield {"datamodule": present}
+    own = {
+        name: value for name, value in vars(present).items() if not name.startswith("_") and name != "trainer"
+    }
+    changed = [
+        name
+        for name, value in own.items()
+        if not values_equal(before.get(name, _nothing), value) or _inside(value) != inside.get(name)
+    ]
+    if changed and not is_overridden("state_dict", module):
+        raise TaskError(
+            f"{type(module).__name__} changed its {', '.join(changed)} while it trained, and the next unit "
+            "may run on another node: carry it in its state_dict and load_state_dict, or do not change it"
+        )
+
+
+def _nothing(stage: str | None = None) -> None:
+    """Replaces a hook that has already run, when the data module was set up."""
+
+
+def _inside(value: Any) -> Any:
+    """The contents of a container, or the state of a random generator. Other objects, such as datasets, are
+    not searched: what they cache changes no row."""
+    if is_generator(value):
+        return fingerprint(value, {})
+    return _copied(value, iter(range(_MOST_ITEMS)))
+
+
+def _copied(value: Any, left: Iterator[int]) -> Any:
+    if isinstance(value, Mapping):
+        return [
+            (_copied(key, left), _copied(item, left))
+            for (key, item), _ in zip(value.items(), left, strict=False)
+        ]
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return [_copied(item, left) for item, _ in zip(value, left, strict=False)]
+    return value if isinstance(value, _PLAIN) else id(value)
+
+
+_loaders: WeakKeyDictionary[Any, Sequence[Any]] = WeakKeyDictionary()
+"""The validation loaders of each data module of this process."""
+
+
+class ValidationLoader:
+    """One of a data module's validation loaders. Each batch is a sign of progress."""
+
+    def __init__(self, job: UnitJob, number: int, loader: Any) -> None:
+        self.dataset = getattr(loader, "dataset", None)
+        self.batch_size = getattr(loader, "batch_size", None)
+        self._job = job
+        self._number = number
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches():
+            self._job.beat()
+            yield batch
+
+    def _batches(self) -> Iterator[Any]:
+        loader = self._loader
+        if self._job.loader.workers and isinstance(loader, DataLoader) and loader.batch_sampler is not None:
+            return self._of_rows(self._rows())
+        return iter(loader)
+
+    def _rows(self) -> list[Sequence[Any]]:
+        """The rows of each batch."""
+        torch.empty((), dtype=torch.int64).random_()  # as a DataLoader does for each of its iterators
+        return list(self._loader.batch_sampler)
+
+    def _of_rows(self, rows_of_batches: Sequence[Sequence[Any]]) -> Iterator[Any]:
+        """The batches of these rows: made by the worker processes for training, if any, and shared with the
+        host's other ranks."""
+        job = self._job
+        factory, settings = job.loader.dataset, worker_settings(job.loader)
+        assert factory is not None
+        make = partial(_validation_batch, factory, job.seed, self._number)
+        if not settings.workers:
+            yield from map(make, rows_of_batches)
+            return
+        seed = (job.seed, self._number)
+        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, settings)
+        key = ("validation loader", *seed, job.loader.data_args, list(map(list, rows_of_batches)))
+        shared = nullcontext() if job.made is None else job.made.shared(key, len(rows_of_batches))
+        with shared as in_use:
+            batches = Batches(range(len(rows_of_batches)), in_processes, in_use, job.data_use)
+            yield from job.data_use.timed(iter(batches))
+
+
+class DividedLoader(ValidationLoader):
+    """On several ranks: this rank's rows of each batch, as for a training batch. ``strategy`` learns its
+    part.
+
+    Raises ``TaskError`` if the loader's batches are not lists of rows.
+    """
+
+    def __init__(self, job: UnitJob, number: int, loader: Any, strategy: DistributedStrategy) -> None:
+        if why := indivisible(loader):
+            raise TaskError(f"the data module's validation loader {number} {why}")
+        super().__init__(job, number, loader)
+        self._strategy = strategy
+
+    def _batches(self) -> Iterator[Any]:
+        # Each rank has drawn an order of its own: the first one's counts.
+        batches: list[Sequence[Any]] = self._strategy.broadcast(self._rows())
+        mine = [rows[self._strategy.part(len(rows))] for rows in batches]
+        for rows, batch in zip(batches, self._of_rows(mine), strict=True):
+            self._strategy.now = self._strategy.portion(len(rows))
+            yield batch
+
+
+def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
+    """Runs in a worker process, which has a data module of its own."""
+    loader = _loaders_of(factory.make().module, seed)[number]
+    several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
+    return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
+
+
+def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
+    """The loaders that ``val_dataloader`` returns; it is called once in a process."""
+    if module not in _loaders:
+        with rng.borrowed():
+            rng.seed_all(seed)
+            returned = module.val_dataloader() if is_overridden("val_dataloader", module) else []
+        if isinstance(returned, Mapping):
+            returned = list(returned.values())
+        loaders = list(returned) if isinstance(returned, list | tuple) else [returned]
+        for loader in loaders:
+            if isinstance(loader, DataLoader):  # its processes would be forks of this one, with its threads
+                loader.num_workers, loader.timeout = 0, 0
+        _loaders[module] = loaders
+    return _loaders[module]
+
+
+class Rows:
+    """Stands for a loader's dataset: it has a length, for losses that weigh by it."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+
+class EpochLoader:
+    """As long as a whole epoch; yields a part of it."""
+
+    def __init__(
+        self,
+        length: int,
+        batches: Callable[[], Iterator[Any]],
+        *,
+        rows: int = 0,
+        batch_size: int | None = None,
+    ) -> None:
+        """``rows`` are those of the whole epoch."""
+        self.batch_size = batch_size
+        self.dataset = Rows(rows)
+        self._length = length
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches()
+
+
+class UnitLoader(EpochLoader):
+    """Yields the unit's part of the epoch, to the training loop alone."""
+
+    _open = False
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, the training loop takes its iterator."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._open:
+            raise TaskError(
+                "the module or a callback walks through the training batches itself "
+                "(trainer.train_dataloader), but a unit has those of one partition, not of the epoch: add "
+                "up in training_step what it needs, or compute it before the run and give it in task.args"
+            )
+        return super().__iter__()
+
+
+class UnitLoaders:
+    """The loaders of ``job``; with several ranks, this rank's share of each batch; ``strategy`` learns its
+    size."""
+
+    def __init__(self, job: UnitJob, strategy: NamedStateStrategy) -> None:
+        self._job = job
+        self._several = strategy if isinstance(strategy, DistributedStrategy) else None
+
+    def training(self) -> UnitLoader:
+        """As long as the epoch. A profile ends before it."""
+        profile = self._job.unit.phase is Phase.PROFILE
+        return UnitLoader(
+            job_batches.epoch_batches(self._job) + profile,
+            self._training,
+            rows=sum(self._job.rows),
+            batch_size=job_batches.loader_settings(self._job).batch_size,
+        )
+
+    def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
+        """The data module's own loaders, or all validation partitions in their natural order; none if the
+        module does not validate. Units in the middle of an epoch have them, too, for code that reads their
+        length; they read no batch."""
+        job = self._job
+        if not is_overridden("validation_step", module):
+            return None
+        if (of_module := data_module(job)) is not None:
+            several = self._several
+            return [
+                ValidationLoader(job, number, loader)
+                if several is None
+                else DividedLoader(job, number, loader, several)
+                for number, loader in enumerate(_loaders_of(of_module, job.seed))
+            ] or None
+        if not job.validation:
+            return None
+        return EpochLoader(
+            job_batches.validation_batches(job, job.validation),
+            self._validation,
+            rows=sum(part.rows for part in job.validation),
+            batch_size=job_batches.validation_settings(job).batch_size,
+        )
+
+    def _training(self) -> Iterator[Any]:
+        job = self._job
+        rows = islice(job_batches.training_rows(job), job.skip, None)
+        return self._weighed(partial(job_batches.training_batches, job), rows)
+
+    def _validation(self) -> Iterator[Any]:
+        job = self._job
+        batches = partial(job_batches.natural_batches, job, job.validation)
+        return self._weighed(batches, job_batches.validation_rows(job, job.validation))
+
+    def _weighed(self, batches: Callable[[BatchPart], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
+        several = self._several
+        if several is None:
+            yield from batches(whole)
+            return
+        counts = iter(rows)
+        for batch in batches(several.part):
+            several.now = several.portion(next(counts))
+            yield batch

@@ -1,0 +1,231 @@
+"""Fits that ``cerebro check`` and ``cerebro extend`` watch: what a fit consists of after each batch and at
+the ends of epochs, the ordinary fit with which units are compared, and which code depends on the number of
+epochs.
+
+Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped meanwhile, so that
+module and trainer look unchanged from within; with one more callback they would not. In the same way the
+trainer's properties that follow from ``max_epochs`` record which code reads them, if that is the user's or a
+callback's: Lightning's own loops read them all the time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+
+from cerebro_elastic.extending.state import rng, to_names
+from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
+from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
+from cerebro_lightning.loaders import EpochLoader, UnitLoaders, attached, data_module
+from cerebro_lightning.optimizers import NamedStateStrategy
+from cerebro_lightning.state import own_attributes
+from cerebro_lightning.trainer_settings import RowLogger, make_trainer
+
+BEGINS = "at the epoch's beginning, before"
+ENDS = "at the training's end, after"
+_MOMENTS = {
+    "on_train_batch_end": "after",
+    "on_train_epoch_end": "at the epoch's end, after",
+    "on_train_end": ENDS,
+}
+"""The moment that follows each hook of the module."""
+
+_ANEW = (
+    "configure_",
+    "on_exception",
+    "on_fit_start",
+    "on_load_checkpoint",
+    "on_sanity_check",
+    "on_save_checkpoint",
+    "on_train_start",
+    "prepare_data",
+    "setup",
+    "teardown",
+)
+"""The hooks that every unit calls anew (docs/design/exactness.md)."""
+
+
+@contextmanager
+def observed(observe: Observe) -> Iterator[None]:
+    """Pass the contents of all fits inside the block to ``observe``."""
+    hooks: list[str] = []
+
+    def module_hook(of_module: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
+        module = kwargs.get("pl_module") or trainer.lightning_module
+        if _is_own(module, pl.LightningModule, name):
+            hooks.append(name)
+        answer = of_module(trainer, name, *args, **kwargs)
+        if (moment := _MOMENTS.get(name)) is not None:
+            observe(moment, {**_consists_of(trainer, module), "hooks": ", ".join(hooks)})
+            hooks.clear()
+        return answer
+
+    def callback_hooks(of_callbacks: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> None:
+        callbacks = callbacks_of(trainer)
+        if name == "on_train_epoch_start":
+            observe(BEGINS, _consists_of(trainer, trainer.lightning_module))
+            hooks.clear()  # the hooks after the last epoch's end ran in another process
+        hooks.extend(f"{type(c).__name__}.{name}" for c in callbacks if _is_own(c, pl.Callback, name))
+        of_callbacks(trainer, name, *args, **kwargs)
+
+    with hooks_wrapped(partial(partial, module_hook), partial(partial, callback_hooks)):
+        yield
+
+
+def _is_own(owner: object, base: type, hook: str) -> bool:
+    """Whether the user has written the hook, and it fires as in one ordinary fit."""
+    written = getattr(type(owner), hook, None) is not getattr(base, hook, None)
+    return written and not hook.startswith(_ANEW)
+
+
+def _consists_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
+    callbacks = callbacks_of(trainer)
+    return {
+        "counter": {
+            "current_epoch": trainer.current_epoch,
+            "global_step": trainer.global_step,
+            "batch_idx": trainer.fit_loop.epoch_loop.batch_idx,
+        },
+        "attribute": _attributes(module),
+        "callback": {f"{type(c).__name__}[{at}]": own_attributes(c) for at, c in enumerate(callbacks)},
+        "optimizer": {str(at): _optimizer(module, own) for at, own in enumerate(trainer.optimizers)},
+        "scheduler": {
+            str(at): config.scheduler.state_dict() for at, config in enumerate(trainer.lr_scheduler_configs)
+        },
+        "generator": rng.capture(trainer.strategy.root_device),
+        "buffer": dict(module.named_buffers()),
+        "weight": dict(module.named_parameters()),
+    }
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    trained = {f"{name}.requires_grad": p.requires_grad for name, p in module.named_parameters()}
+    return trained | {
+        f"{path}.{name}".lstrip("."): value
+        for path, part in module.named_modules()
+        for name, value in own_attributes(part).items()
+    }
+
+
+def _optimizer(module: nn.Module, optimizer: Any) -> dict[str, Any]:
+    attributes = {
+        name: value
+        for name, value in vars(optimizer).items()
+        if name not in ("state", "param_groups", "defaults") and not name.startswith("_")
+    }
+    return {**to_names(optimizer, module), **attributes}
+
+
+def ordinary_fit(
+    module: pl.LightningModule,
+    settings: Mapping[str, Any],
+    callbacks: Iterable[pl.Callback],
+    jobs: Sequence[UnitJob],
+    observe: Observe,
+) -> OrdinaryFit:
+    """As a script without us would do it: a stock trainer, a loader of all partitions in their order."""
+    device = torch.device(jobs[0].device)
+    rows, metrics = _Rows(), list[Mapping[str, float]]()
+    rows.trainer = trainer = make_trainer(settings, callbacks, rows, jobs[0].epochs, device)
+
+    def look(moment: str, values: Mapping[str, Any]) -> None:
+        observe(moment, values)
+        if (moment == BEGINS and trainer.current_epoch) or moment == ENDS:  # all of the epoch before is over
+            metrics.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+
+    def epoch() -> Iterator[Any]:
+        present = trainer.current_epoch
+        return chain.from_iterable(
+            job_batches.training_batches(job) for job in jobs if job.unit.epoch == present
+        )
+
+    validation = UnitLoaders(next(job for job in jobs if job.last), NamedStateStrategy(device)).validation(
+        module
+    )
+    training = EpochLoader(job_batches.epoch_batches(jobs[0]), epoch)
+    with observed(look), attached(data_module(jobs[0]), training, validation) as loaders:
+        trainer.fit(module, **loaders)
+    return OrdinaryFit(rows.rows, metrics)
+
+
+class _Rows(RowLogger):
+    """Keeps the rows of all epochs."""
+
+    trainer: pl.Trainer
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self._epoch = self.trainer.current_epoch
+        super().log_metrics(metrics, step)
+
+
+_PROPERTIES = ("max_epochs", "max_steps", "estimated_stepping_batches")
+_FRAMEWORK = ("lightning", "cerebro_lightning", "cerebro_elastic", "torch")
+_CALLBACKS = "lightning.pytorch.callbacks."
+_SHOWS = ("progress", "model_summary", "timer", "model_checkpoint", "throughput_monitor")
+"""Lightning's callbacks that do not change a config's state by what they read, nor by what they do at the
+end."""
+_AT_END = ("on_train_end", "on_fit_end", "teardown")
+"""Hooks that are called at the end of a config's last epoch, before its state is saved."""
+
+
+@contextmanager
+def readers(epochs: int, longer: int) -> Iterator[list[str]]:
+    """Record which code reads the training's length inside this block; an extension will change it from
+    ``epochs`` to ``longer``."""
+    noted: list[str] = []
+    plain = {name: vars(pl.Trainer)[name] for name in _PROPERTIES}
+
+    def watched(name: str) -> property:
+        def read(trainer: pl.Trainer) -> Any:
+            reader = _reader(inspect.stack(0)[1].frame)
+            values = f" ({epochs}, it would be {longer})" if name == "max_epochs" else ""
+            text = f"{reader} reads trainer.{name}{values}"
+            if reader and text not in noted:
+                noted.append(text)
+            return plain[name].fget(trainer)
+
+        return property(read)
+
+    for name in _PROPERTIES:
+        setattr(pl.Trainer, name, watched(name))
+    try:
+        yield noted
+    finally:
+        for name, value in plain.items():
+            setattr(pl.Trainer, name, value)
+
+
+def acts_at_end(module: pl.LightningModule, callbacks: Iterable[pl.Callback], epochs: int) -> Iterator[str]:
+    """The hooks that have acted on the state when the training ended."""
+    for owner, base in [(module, pl.LightningModule), *((callback, pl.Callback) for callback in callbacks)]:
+        for hook in _AT_END:
+            written = getattr(type(owner), hook) is not getattr(base, hook)
+            if written and not _only_shows(type(owner).__module__):
+                yield (
+                    f"{type(owner).__name__}.{hook} has acted at the end of epoch {epochs}, which would not "
+                    "have been the last one"
+                )
+
+
+def _reader(frame: FrameType) -> str | None:
+    """The user's function, or Lightning's callback, that reads; ``None`` if it is the framework itself."""
+    module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
+    if module.startswith(_CALLBACKS):
+        return None if _only_shows(module) else name
+    return None if module.partition(".")[0] in _FRAMEWORK else f"{module}:{name}"
+
+
+def _only_shows(module: str) -> bool:
+    return module.startswith(tuple(_CALLBACKS + name for name in _SHOWS))
