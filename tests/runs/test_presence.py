@@ -9,10 +9,10 @@ import pytest
 from cerebro_elastic.runs.start import etcd_server, presence
 from cerebro_elastic.runs.start.presence import PRESENT_SECONDS, present
 from cerebro_elastic.store.client.base import Put
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.testing.store_contract import SOON
+from support.memory_store import MemoryStore
 
 
 class Leases(MemoryStore):

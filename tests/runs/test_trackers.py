@@ -32,7 +32,7 @@ from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.logging.track import track
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.result import open_run
-from cerebro_elastic.store.client.memory import MemoryStore
+from support.memory_store import MemoryStore
 
 
 @pytest.fixture(scope="module")

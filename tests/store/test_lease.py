@@ -12,8 +12,8 @@ from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.testing.store_contract import SOON, put
+from support.memory_store import MemoryStore
 
 
 class FaultyStore(MemoryStore):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from cerebro_elastic.store.client.base import ChangeBatch, Put, Store, Watch, absent
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.testing.store_contract import StoreContract, expect, put
 from support.clocks import HandClock
+from support.memory_store import MemoryStore
 
 
 class TestMemoryStore(StoreContract):

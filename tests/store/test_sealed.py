@@ -20,10 +20,10 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import KeyValue, Put, Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Leader, Ledger
+from support.memory_store import MemoryStore
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
 RUN = "r"

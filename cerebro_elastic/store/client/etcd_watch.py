@@ -6,11 +6,10 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from cerebro_elastic.errors import Compacted, Rewound
-from cerebro_elastic.store.client.base import ChangeBatch
+from cerebro_elastic.store.client.base import ChangeBatch, Watch
 from cerebro_elastic.store.client.cluster import Cluster
 from cerebro_elastic.store.client.endpoint import Stream
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NotSent
@@ -24,7 +23,7 @@ class _Cancelled(NoAnswer):
     """etcd ended the watch, and answers reads of its keys."""
 
 
-class EtcdWatch:
+class EtcdWatch(Watch):
     """A ``Watch``: a thread reads the stream, and opens it again at the last revision + 1 when it ends.
 
     A stream that was silent for half the patience is opened anew, because that is the only way to
@@ -78,14 +77,6 @@ class EtcdWatch:
                 self._stream.cut()
         # Not for long: the thread may be connecting to a host that does not answer.
         self._thread.join(timeout=1.0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from cerebro_elastic.errors import LeaseLost, StoreError, StoreUnavailable
@@ -80,9 +79,7 @@ class LeaseKeeper:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A lease that cannot be revoked ends by its own time.
         with contextlib.suppress(StoreUnavailable):
             self.revoke()
