@@ -79,6 +79,9 @@ class StoreSettings:
         if not self.patience > 0:
             raise StoreError(f"patience is {self.patience!r} seconds: it must be more than 0")
 
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.endpoints)}"
+
     def _check_file(self, name: str) -> None:
         path = getattr(self, name)
         if path is None:

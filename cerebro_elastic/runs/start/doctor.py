@@ -45,7 +45,7 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
     yield _tried("torch", _torch)
     yield _tried("etcd", _etcd)
     if store is not None:
-        yield _tried(f"etcd at {', '.join(store.endpoints)}", lambda: f"version {EtcdStore(store).version()}")
+        yield _tried(str(store), lambda: f"version {EtcdStore(store).version()}")
     for extra, distributions in _extras().items():
         yield _extra(extra, distributions)
     yield _tried("loopback ports", _port)

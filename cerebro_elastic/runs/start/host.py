@@ -34,7 +34,7 @@ from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lock import lock
+from cerebro_elastic.store.client.lease import lock
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record

@@ -21,10 +21,9 @@ from urllib3.exceptions import HTTPError
 
 from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
-from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
-from cerebro_elastic.store.client.listen import Listen
-from cerebro_elastic.store.client.unix_socket import UnixSocketPool, folder_for_sockets
-from cerebro_elastic.store.client.versions import check_version
+from cerebro_elastic.store.client.etcd_program import check_version, find_etcd, launch, perhaps_packaged, stop
+from cerebro_elastic.store.client.gateway import UnixSocketPool
+from cerebro_elastic.store.client.listen import Listen, folder_for_sockets
 from cerebro_elastic.system.files import as_its_folder, private_folder
 from cerebro_elastic.system.run_key import RunKey
 

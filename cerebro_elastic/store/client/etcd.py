@@ -11,9 +11,9 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import LeaseLost
 from cerebro_elastic.store.client.base import Compare, KeyValue, Op, Snapshot, TxnResult, check_txn
 from cerebro_elastic.store.client.cluster import Cluster
+from cerebro_elastic.store.client.endpoint import item_from, key_json, range_json, revision_of, txn_json
 from cerebro_elastic.store.client.etcd_errors import NOT_FOUND, OUT_OF_RANGE, Refused
 from cerebro_elastic.store.client.etcd_watch import EtcdWatch
-from cerebro_elastic.store.client.wire import item_from, key_json, range_json, revision_of, txn_json
 from cerebro_elastic.system.clock import Clock, SystemClock
 
 _PAGE = 1000

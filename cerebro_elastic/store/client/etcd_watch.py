@@ -11,9 +11,8 @@ from typing import NoReturn
 from cerebro_elastic.errors import Compacted, Rewound
 from cerebro_elastic.store.client.base import ChangeBatch, Watch
 from cerebro_elastic.store.client.cluster import Cluster
-from cerebro_elastic.store.client.endpoint import Stream
+from cerebro_elastic.store.client.endpoint import Json, Stream, batches_from, range_json, revision_of
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NotSent
-from cerebro_elastic.store.client.wire import Json, batches_from, range_json, revision_of
 from cerebro_elastic.system.clock import Clock
 
 _REOPEN_SECONDS = 0.05
