@@ -6,8 +6,7 @@ from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.errors import RunError
-from cerebro_elastic.system.solver_process import SolverFailed, solve
+from cerebro_elastic.system.subprocess_call import call
 
 SOLVING_SECONDS = 10.0
 """How long the solver takes, on the virtual clock."""
@@ -29,8 +28,5 @@ class SimulatedSolver:
         question = self._policy.question(left, self._seed)
         if question is None:
             return None
-        try:
-            answer = solve(self._policy.solver, question)
-        except SolverFailed as error:
-            raise RunError(str(error)) from error
-        return self._policy.order(left, question, answer)
+        answer = call(self._policy.solver, f"the solver {self._policy.solver}", question)
+        return self._policy.order(left, question, answer["answer"])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.runs.subprocess_call import call, serve
+from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.ui.places import RunPlace
 
 

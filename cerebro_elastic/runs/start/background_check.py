@@ -23,8 +23,8 @@ from cerebro_elastic.runs.exactness.outcome import (
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
-from cerebro_elastic.runs.subprocess_call import SubprocessCall
 from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.subprocess_call import SubprocessCall
 from cerebro_elastic.system.words import option
 
 VARIABLE = "CEREBRO_CHECK"

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError, RunError
-from cerebro_elastic.runs.subprocess_call import call, serve
+from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted
 
 _BATCHES = 2

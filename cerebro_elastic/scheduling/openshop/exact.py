@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.errors import RunError, ScheduleError
 from cerebro_elastic.scheduling.openshop.instances import Instance
 from cerebro_elastic.scheduling.openshop.left_shift import left_shifted
 from cerebro_elastic.scheduling.openshop.state import ScheduledUnit
-from cerebro_elastic.system.solver_process import SolverFailed, solve
+from cerebro_elastic.system.subprocess_call import call
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is this many of them. Durations are rounded up."""
@@ -26,8 +26,6 @@ UNITS = 2000
 """More are refused: the model would not get anywhere."""
 SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"
 """The module that solves."""
-MISSING_ORTOOLS = 3
-"""The exit code of ``SOLVER`` where ortools is not installed."""
 
 
 def exact(
@@ -92,10 +90,6 @@ def _in_seconds(problem: Instance, order: Sequence[tuple[ScheduledUnit, int]]) -
 def ask(question: Mapping[str, Any]) -> Any:
     """What CP-SAT answers (see ``cp_sat``)."""
     try:
-        return solve(SOLVER, question)
-    except SolverFailed as error:
-        if error.status == MISSING_ORTOOLS:
-            raise MissingExtra(
-                "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
-            ) from error
+        return call(SOLVER, f"the solver {SOLVER}", question)["answer"]
+    except RunError as error:
         raise ScheduleError(str(error)) from error
