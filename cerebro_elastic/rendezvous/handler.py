@@ -43,8 +43,7 @@ from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.listening import listening_address, node_address
-from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, end_marked, watch_parent
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, Scratch, end_marked, watch_parent
 from cerebro_elastic.system.version import __version__
 
 LEASE_SECONDS = 5.0

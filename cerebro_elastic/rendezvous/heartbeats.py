@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.rendezvous.rank_failure import RankFailure, take_rank_failure
 from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.process import children, environment_of, state_and_parent
 
 START_SECONDS = 300.0
 """Seconds without a heartbeat for ranks that are not ready: imports from a cold disk hold the interpreter's
@@ -210,7 +210,7 @@ class RankMonitor:
 
     def _state(self, number: int) -> str:
         pid = self._pid(number)
-        stat = _stat(pid) if pid is not None else None
+        stat = state_and_parent(pid) if pid is not None else None
         if stat is None:
             return "its process is not to be seen"
         return _STATES.get(stat[0], "it runs, but not its Python threads")
@@ -219,31 +219,14 @@ class RankMonitor:
         """The rank's process, by the file that it has written, else by its environment."""
         with suppress(FileNotFoundError, ValueError):
             pid, parent, *_ = map(int, (self._folder / f"{number}.pid").read_text().split())
-            stat = _stat(pid)
+            stat = state_and_parent(pid)
             return pid if stat is None or stat[1] == parent else None
-        return next((pid for pid in _children() if _local_rank(pid) == number), None)
-
-
-def _stat(pid: int) -> tuple[str, int] | None:
-    """A process's state and parent; ``None`` if they cannot be read."""
-    try:
-        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return state, int(parent)
-
-
-def _children() -> Iterator[int]:
-    if sys.platform == "linux":
-        for file in Path("/proc/self/task").glob("*/children"):
-            with suppress(OSError):
-                yield from map(int, file.read_text().split())
+        return next((pid for pid in children() if _local_rank(pid) == number), None)
 
 
 def _local_rank(pid: int) -> int | None:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == b"LOCAL_RANK":
-                return int(value)
+    for entry in environment_of(pid):
+        name, _, value = entry.partition(b"=")
+        if name == b"LOCAL_RANK":
+            return int(value)
     return None

@@ -18,8 +18,7 @@ from cerebro_elastic.runs.versions import installed
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd
-from cerebro_elastic.system.process import PYTHON
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import PYTHON, Scratch
 
 _DEVELOPERS = ("dev", "docs")
 """Extras that no run needs."""

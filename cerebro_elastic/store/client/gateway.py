@@ -31,7 +31,7 @@ from urllib3.exceptions import (
 )
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
-from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.errors import StoreRefused, causes
 from cerebro_elastic.store.client.endpoint import Endpoint, Json
 from cerebro_elastic.store.client.etcd_errors import (
     CONNECT_SECONDS,
@@ -245,25 +245,19 @@ def from_exception(
     exc: HTTPError, address: str, settings: StoreSettings
 ) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
-    causes = list(_causes(exc))
-    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    chain = list(causes(exc))
+    tls = next((cause for cause in chain if isinstance(cause, ssl.SSLError)), None)
     # An end of file inside TLS is a lost connection, as it is without.
     if tls is not None and not isinstance(tls, ssl.SSLEOFError):
         return tls_refused(f"etcd at {address}", settings, str(tls))
     if isinstance(exc, NewConnectionError | ConnectTimeoutError | ClosedPoolError):
-        problem = next((cause for cause in causes if isinstance(cause, OSError)), exc)
+        problem = next((cause for cause in chain if isinstance(cause, OSError)), exc)
         return NotSent(unreachable(address, problem))
     if isinstance(exc, ReadTimeoutError):
         return NoAnswer("what listens there is silent")
-    if any(isinstance(cause, RemoteDisconnected) for cause in causes):
+    if any(isinstance(cause, RemoteDisconnected) for cause in chain):
         return NoAnswer("what listens there ended the connection without an answer")
     return NoAnswer(_ITSELF.sub("", str(exc)))
-
-
-def _causes(exc: BaseException | None) -> Iterator[BaseException]:
-    while exc is not None:
-        yield exc
-        exc = exc.__cause__ or exc.__context__
 
 
 def _text(path: Path | None) -> str | None:
