@@ -8,8 +8,8 @@ from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.runs.folder import RunFolder, check_id, default_home, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.etcd_server import end_of, keep_record, store_for_hosts
 from cerebro_elastic.runs.start.host import ENDED
-from cerebro_elastic.runs.start.hosts_store import end_of, keep_record, store_for_hosts
 from cerebro_elastic.system.departure import interrupts_at_rest
 
 __all__ = [

@@ -21,13 +21,11 @@ from cerebro_elastic.recipes.loggers import (
     tracker_arguments,
 )
 from cerebro_elastic.registry import load, missing
-from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.reporting.logged import Logger, RunEnd
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
-from cerebro_elastic.runs.results.report import write_report
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, make_folder
@@ -167,9 +165,7 @@ def forwarder(
 
 def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
     """The result of a run that has ended; its report is written for it."""
-    result = RunResult(folder)
-    write_curves(result.leaderboard, folder.curves)
-    write_report(result)
+    result = write_results(folder)
     best = result.leaderboard[0] if result.leaderboard else None
     value = None if best is None else best.best
     name = best.config if best is not None and value is not None else ""

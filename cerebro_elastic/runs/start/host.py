@@ -28,9 +28,9 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
+from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
-from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -155,9 +155,10 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
             key = RunKey.read(file)
         with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
             report = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
-            etcd.txn(
-                [], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, report, etcd.grant(_REPORT_SECONDS))]
-            )
+            lease = etcd.grant(_REPORT_SECONDS)
+            etcd.txn([], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, report, lease)])
+            if not ended:  # this host takes no part: the etcd need not wait for it
+                etcd.revoke(lease)
 
 
 class _WaitingLog(EventLog):
