@@ -145,6 +145,12 @@ class StoreSettings:
             patience=_seconds(variables.get("patience", "10")),
         )
 
+    @classmethod
+    def at(cls, endpoints: str) -> StoreSettings:
+        """Settings of the etcd at these ``endpoints`` (comma-separated); all else comes from the
+        environment."""
+        return cls.from_env({**os.environ, f"{_ENV}ENDPOINTS": endpoints})
+
     def to_env(self) -> dict[str, str]:
         """The variables from which ``from_env`` makes these settings again. Holds secrets: for the
         environment of a child process only."""

@@ -156,7 +156,7 @@ def test_an_event_that_is_not_signed_has_not_happened(run: Opened) -> None:
 
 def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     """It bears the registration and the config's revision that it was signed for."""
-    from cerebro_elastic.worker.rank_assignment import RankIdentity, stale
+    from cerebro_elastic.worker.group_rendezvous import RankIdentity, stale
 
     again = _raw(run, run.assign)
     assert run.ledger.give_up(run.attempt)

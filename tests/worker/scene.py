@@ -22,8 +22,8 @@ from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog

@@ -15,7 +15,7 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse, RunError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.attach import known_spec, store_at
+from cerebro_elastic.runs.attach import known_spec
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
@@ -128,7 +128,7 @@ def store_for_hosts(
     folder = etcd_folder(run, home)
     private_folder(folder)
     if etcd is not None:
-        settings = store_at(etcd)
+        settings = StoreSettings.at(etcd)
         if settings.run_key is None and not settings.trusted:
             settings = replace(settings, run_key=RunKey.given_or_kept(folder / "key"))
         yield settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.attach import store_at, with_key
+from cerebro_elastic.runs.attach import with_key
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.control.extension import Wish, extended
 from cerebro_elastic.runs.live import Watcher
@@ -76,7 +76,7 @@ def extend(
     result = open_run(run, home=home, store=store)
     wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
     named = result.spec.load_recipe().etcd
-    shared = store or (store_at(named) if named is not None else None)
+    shared = store or (StoreSettings.at(named) if named is not None else None)
     after = planned(result, wish)
     watcher.say(_text(after.extensions[-1]))
     if shared is not None:

@@ -22,7 +22,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
-from cerebro_elastic.runs.attach import known_spec, store_at, with_key
+from cerebro_elastic.runs.attach import known_spec, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
@@ -88,7 +88,7 @@ def host(
     # At once: the recipe's gangs may need as many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
     if store is None:
-        store = store_at(_etcd_of(checked))
+        store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
     if os.path.lexists(folder.path):

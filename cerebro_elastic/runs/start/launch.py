@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.attach import store_at, with_key
+from cerebro_elastic.runs.attach import with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
@@ -90,7 +90,7 @@ class Launch:
         checked = load_recipe(recipe, **values)
         check_installed(checked)
         if store is None and checked.etcd is not None:
-            store = store_at(checked.etcd)
+            store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
         return cls(checked, folder, store, fresh, grace, callbacks, study)
 
