@@ -154,17 +154,11 @@ class StoreSettings:
     def to_env(self) -> dict[str, str]:
         """The variables from which ``from_env`` makes these settings again. Holds secrets: for the
         environment of a child process only."""
-        values = {
-            "ENDPOINTS": ",".join(self.endpoints),
-            "DRIVER": self.driver,
-            "CA": self.ca,
-            "CERT": self.cert,
-            "KEY": self.key,
-            "USER": self.user,
-            "PASSWORD": self.password,
-            "PATIENCE": self.patience,
-        }
-        ours = {_ENV + name: str(value) for name, value in values.items() if value is not None}
+        given = {"endpoints": ",".join(self.endpoints)}
+        for name in ("driver", "ca", "cert", "key", "user", "password", "patience"):
+            if (value := getattr(self, name)) is not None:
+                given[name] = str(value)
+        ours = {_ENV + name.upper(): value for name, value in given.items()}
         return {**ours, **(self.run_key.to_env() if self.run_key else {})}
 
 

@@ -20,7 +20,7 @@ from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.host import check_same
+from cerebro_elastic.runs.start.host import check_hosts_recipe
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -155,7 +155,7 @@ def keep_record(folder: RunFolder, settings: StoreSettings, recipe: Recipe) -> R
             record = Record(store, folder.run, settings.run_key)
             spec = known_spec(record, settings)
             record.check_signed(settings.trusted)
-            check_same(spec, recipe)
+            check_hosts_recipe(spec, recipe)
             write_spec(folder, spec)
             if settings.run_key is not None:
                 settings.run_key.kept_in(folder.key)

@@ -31,7 +31,7 @@ from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
-from cerebro_elastic.runs.start.warm_start import changes
+from cerebro_elastic.runs.start.warm_start import check_same
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import lock
@@ -114,7 +114,7 @@ def host(
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
-        check_same(known_spec(record, store), checked)
+        check_hosts_recipe(known_spec(record, store), checked)
         if record.ended():
             watcher.say(ENDED.format(run=folder.run))
             return RunResult(folder, store)
@@ -135,7 +135,7 @@ def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
     """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can go on with
     it."""
     if ended:
-        check_same(folder.read_spec(), recipe)
+        check_hosts_recipe(folder.read_spec(), recipe)
     elif folder.etcd.exists():
         raise RunError(
             f"{folder.path} holds a run {folder.run!r} that `cerebro run` began with an etcd of its own, and "
@@ -218,10 +218,7 @@ def _check_new(folder: RunFolder) -> None:
         )
 
 
-def check_same(spec: Spec, recipe: Recipe) -> None:
+def check_hosts_recipe(spec: Spec, recipe: Recipe) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run."""
-    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
-        raise RunError(
-            f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
-            f"give all hosts the same, or {_ANOTHER}"
-        )
+    opened = f"run {spec.plan.run!r} was opened with"
+    check_same(spec, recipe, opened, f"give all hosts the same, or {_ANOTHER}")

@@ -25,7 +25,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
-from cerebro_elastic.runs.start.warm_start import changes, resolve_warm_start
+from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
@@ -51,12 +51,13 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
-    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
-        raise RunError(
-            f"run {folder.run!r} exists with another recipe:\n{changed}\n"
-            f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
-            f"{option('fresh', 'fresh=True')}"
-        )
+    check_same(
+        spec,
+        recipe,
+        f"run {folder.run!r} exists with",
+        f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
+        f"{option('fresh', 'fresh=True')}",
+    )
     return spec
 
 

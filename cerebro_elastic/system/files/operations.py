@@ -26,10 +26,8 @@ from cerebro_elastic.system.files.place import (
     Place,
     attempt,
     current_file_system,
-    fault_of,
     faults_raised,
     is_s3,
-    storage_error,
 )
 from cerebro_elastic.system.ownership import as_its_folder, make_folder
 
@@ -104,22 +102,10 @@ def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
         raise
 
 
-@contextmanager
-def _local_faults_raised(path: Path) -> Iterator[None]:
-    """Raise a fault of this machine's storage as ``StorageError`` or ``DiskFull``. The message names the file
-    that the error names, else ``path``."""
-    try:
-        yield
-    except OSError as exc:
-        if (fault := fault_of(exc)) is None:
-            raise
-        raise storage_error(exc, fault, exc.filename or path) from exc
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a small local file, or replace it: whole, or not at all."""
     with (
-        _local_faults_raised(path),
+        faults_raised(path),
         replacing(str(path)) as temporary,
         open(temporary, "x", encoding="utf-8", newline="", opener=as_its_folder) as file,
     ):
@@ -131,7 +117,7 @@ def append(path: Path, data: bytes, at: int) -> int:
 
     All or nothing: what stood there was torn, and is cut off. So is what a full disk lets through.
     """
-    with _local_faults_raised(path):
+    with faults_raised(path):
         file = as_its_folder(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
         try:
             before = os.fstat(file).st_size

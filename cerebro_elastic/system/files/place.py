@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
@@ -119,15 +120,18 @@ def _retried(operation: Callable[[FileSystem], T], fs: FileSystem) -> T:
 
 
 @contextmanager
-def faults_raised(place: Place) -> Iterator[None]:
-    """Raise a fault of the place's storage as ``StorageError`` or ``DiskFull``."""
+def faults_raised(place: Place | Path) -> Iterator[None]:
+    """Raise a fault of the storage as ``StorageError`` or ``DiskFull``. The message names the ``place``; for
+    a path of this machine, the file that the error names."""
     try:
         yield
     except Exception as exc:
-        fault = _fault_of(exc, place.fs)
+        fs = place.fs if isinstance(place, Place) else None
+        fault = _fault_of(exc, fs)
         if fault is None:
             raise
-        raise storage_error(exc, fault, place, _clock_ahead(exc, place.fs)) from presentable(exc)
+        where = place if fs is not None else getattr(exc, "filename", None) or place
+        raise storage_error(exc, fault, where, _clock_ahead(exc, fs)) from presentable(exc)
 
 
 def _fault_of(error: Exception, fs: FileSystem) -> StorageFault | None:
@@ -148,8 +152,8 @@ def _clock_ahead(error: Exception, fs: FileSystem) -> float | None:
 
 
 def is_s3(fs: FileSystem) -> bool:
-    """Whether the file system is s3fs."""
-    return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))
+    """Whether the file system is s3fs; ``None`` stands for this machine's."""
+    return fs is not None and "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))
 
 
 def current_file_system(fs: FileSystem) -> FileSystem:
