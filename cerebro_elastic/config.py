@@ -79,6 +79,9 @@ class StoreSettings:
         if not self.patience > 0:
             raise StoreError(f"patience is {self.patience!r} seconds: it must be more than 0")
 
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.endpoints)}"
+
     def _check_file(self, name: str) -> None:
         path = getattr(self, name)
         if path is None:
@@ -142,20 +145,20 @@ class StoreSettings:
             patience=_seconds(variables.get("patience", "10")),
         )
 
+    @classmethod
+    def at(cls, endpoints: str) -> StoreSettings:
+        """Settings of the etcd at these ``endpoints`` (comma-separated); all else comes from the
+        environment."""
+        return cls.from_env({**os.environ, f"{_ENV}ENDPOINTS": endpoints})
+
     def to_env(self) -> dict[str, str]:
         """The variables from which ``from_env`` makes these settings again. Holds secrets: for the
         environment of a child process only."""
-        values = {
-            "ENDPOINTS": ",".join(self.endpoints),
-            "DRIVER": self.driver,
-            "CA": self.ca,
-            "CERT": self.cert,
-            "KEY": self.key,
-            "USER": self.user,
-            "PASSWORD": self.password,
-            "PATIENCE": self.patience,
-        }
-        ours = {_ENV + name: str(value) for name, value in values.items() if value is not None}
+        given = {"endpoints": ",".join(self.endpoints)}
+        for name in ("driver", "ca", "cert", "key", "user", "password", "patience"):
+            if (value := getattr(self, name)) is not None:
+                given[name] = str(value)
+        ours = {_ENV + name.upper(): value for name, value in given.items()}
         return {**ours, **(self.run_key.to_env() if self.run_key else {})}
 
 

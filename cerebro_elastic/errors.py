@@ -8,7 +8,7 @@ CLI prints ``str(error)`` and exits with ``error.exit_code``, never with a trace
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class CerebroError(Exception):
@@ -214,6 +214,13 @@ class ScheduleError(CerebroError):
 
 class IllegalEvent(CerebroError):
     """An event is not possible in the machine's present state. Nothing was changed."""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and those that led to it, the last first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def brief(text: str, most: int = 100) -> str:

@@ -13,7 +13,7 @@ from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig, latest, why_unlogged, why_untrainable
 from cerebro_elastic.runs.from_recipe import strategies
-from cerebro_elastic.runs.start.check import check as begin
+from cerebro_elastic.runs.start.background_check import check as begin
 from cerebro_elastic.system.words import counted
 
 

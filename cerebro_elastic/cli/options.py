@@ -60,9 +60,8 @@ def overrides(**given: Any) -> dict[str, Any]:
 
 def store_of(etcd: str | None) -> StoreSettings | None:
     """The settings of the external etcd, if one is named."""
-    from cerebro_elastic.runs.attach import store_at
 
-    return store_at(etcd) if etcd else None
+    return StoreSettings.at(etcd) if etcd else None
 
 
 def echo(text: str, *, err: bool = False) -> None:

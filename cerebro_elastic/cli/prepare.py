@@ -27,7 +27,7 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.files import exists, locate, redacted, translated, write
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2

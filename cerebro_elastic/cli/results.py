@@ -85,7 +85,7 @@ def track(
 
     Example: cerebro track digits --to mlflow
     """
-    from cerebro_elastic.runs.logging.track import track as send
+    from cerebro_elastic.runs.logging.loggers import track as send
 
     send(run, to, home=home, models=model or (), say=echo)
     echo(f"{to} has all of run {run}")

@@ -6,6 +6,7 @@ So it needs no memory of its own, and a controller that takes over decides as th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,9 +22,9 @@ from cerebro_elastic.core.model.events import Event, LeaderChanged, Ordered, Uni
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, RecordHead
-from cerebro_elastic.errors import RunError, TxnUnknown
+from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
-from cerebro_elastic.system.solver_process import SolverFailed, SolverProcess
+from cerebro_elastic.system.subprocess_call import SubprocessCall
 
 NICENESS = 10
 """By how much the solver's priority is lowered."""
@@ -167,13 +168,14 @@ class Solving:
 
     def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
         self._solver, self._questions, self._say = policy.solver, Questions(policy, seed), say
-        self._process: SolverProcess | None = None
+        self._process: SubprocessCall | None = None
         self._failed = False
 
     def step(self, state: State) -> Order | None:
         """The answer, if it has come by now; else ask, if that is due."""
         if self._process is not None:
-            return self._order(self._process) if self._process.ended else None
+            come = self._process.has_answer(wait=False) or self._process.ended
+            return self._order(self._process) if come else None
         question = None if self._failed else self._questions.due(state)
         if question is not None:
             self._ask(question)
@@ -182,20 +184,24 @@ class Solving:
     def close(self) -> None:
         """End the solver: its answer is of no use any more."""
         if self._process is not None:
-            self._process.close()
+            self._process.end()
             self._process = None
 
     def _ask(self, question: Mapping[str, Any]) -> None:
+        name = f"the solver {self._solver}"
         try:
-            self._process = SolverProcess(self._solver, question, NICENESS)
+            self._process = SubprocessCall(self._solver, name, question)
         except OSError as error:
-            self._give_up(f"cannot be asked ({error})")
+            self._give_up(f"{name} cannot be asked ({error})")
+            return
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, self._process.process.pid, NICENESS)
 
-    def _order(self, process: SolverProcess) -> Order | None:
+    def _order(self, process: SubprocessCall) -> Order | None:
         try:
-            answer = process.answer()
-        except SolverFailed as error:
-            self._give_up(error.reason)
+            answer = process.answer()["answer"]
+        except CerebroError as error:
+            self._give_up(str(error))
             return None
         finally:
             self.close()
@@ -203,4 +209,4 @@ class Solving:
 
     def _give_up(self, reason: str) -> None:
         self._failed = True
-        self._say(f"the solver {self._solver} {reason}: going on without it")
+        self._say(f"{reason}: going on without it")

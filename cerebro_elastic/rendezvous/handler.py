@@ -43,8 +43,7 @@ from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.listening import listening_address, node_address
-from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, end_marked, watch_parent
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, Scratch, end_marked, watch_parent
 from cerebro_elastic.system.version import __version__
 
 LEASE_SECONDS = 5.0
@@ -92,12 +91,11 @@ class NodeRendezvous(RendezvousHandler):
     def from_parameters(cls, params: RendezvousParameters) -> NodeRendezvous:
         """From torchrun's own options; TLS and login come from the environment (``StoreSettings``)."""
         logs.start()
-        env = {**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint}
         name = params.get("node") or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         try:
-            settings = StoreSettings.from_env(env)
-            patience = seconds_from(env, "CEREBRO_PATIENCE")
-            seconds_from(env, "CEREBRO_GRACE")  # for the ranks, whose errors are harder to see
+            settings = StoreSettings.at(params.endpoint)
+            patience = seconds_from(os.environ, "CEREBRO_PATIENCE")
+            seconds_from(os.environ, "CEREBRO_GRACE")  # for the ranks, whose errors are harder to see
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
         address = _address(params.local_addr, settings)

@@ -1,4 +1,5 @@
-"""Heartbeats of a node's ranks: written by each rank, read by their agent.
+"""Heartbeats of a node's ranks: written by each rank, read by their agent. And why ranks died, by the dumps
+that their watchdogs have left.
 
 A rank cannot end itself while it is stopped (SIGSTOP), waits in the kernel for a driver or a disk, or holds
 the interpreter's lock: the thread of its watchdog may stand still, too. So each rank writes a heartbeat into
@@ -11,17 +12,20 @@ A line of the file holds, in this order:
 - whether the rank is ready (1);
 - the seconds without a heartbeat after which it is to be killed;
 - what it does (``RankActivity``): the attempt's token, the seconds since its last progress, and the seconds
-that
-  it may take without progress; zeros if it is idle.
+  that it may take without progress; zeros if it is idle.
+
+A dump begins with a line ``main 0x...`` with the main thread's id. Lines ``watched 0x... ATTEMPT SECONDS``
+follow: the last of them names the thread whose time ran out first. The rest is what Python's ``faulthandler``
+writes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +33,8 @@ from typing import NamedTuple
 
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.nodes import Stall
-from cerebro_elastic.rendezvous.rank_failure import RankFailure, take_rank_failure
 from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.process import children, environment_of, state_and_parent
 
 START_SECONDS = 300.0
 """Seconds without a heartbeat for ranks that are not ready: imports from a cold disk hold the interpreter's
@@ -210,7 +214,7 @@ class RankMonitor:
 
     def _state(self, number: int) -> str:
         pid = self._pid(number)
-        stat = _stat(pid) if pid is not None else None
+        stat = state_and_parent(pid) if pid is not None else None
         if stat is None:
             return "its process is not to be seen"
         return _STATES.get(stat[0], "it runs, but not its Python threads")
@@ -219,31 +223,80 @@ class RankMonitor:
         """The rank's process, by the file that it has written, else by its environment."""
         with suppress(FileNotFoundError, ValueError):
             pid, parent, *_ = map(int, (self._folder / f"{number}.pid").read_text().split())
-            stat = _stat(pid)
+            stat = state_and_parent(pid)
             return pid if stat is None or stat[1] == parent else None
-        return next((pid for pid in _children() if _local_rank(pid) == number), None)
-
-
-def _stat(pid: int) -> tuple[str, int] | None:
-    """A process's state and parent; ``None`` if they cannot be read."""
-    try:
-        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return state, int(parent)
-
-
-def _children() -> Iterator[int]:
-    if sys.platform == "linux":
-        for file in Path("/proc/self/task").glob("*/children"):
-            with suppress(OSError):
-                yield from map(int, file.read_text().split())
+        return next((pid for pid in children() if _local_rank(pid) == number), None)
 
 
 def _local_rank(pid: int) -> int | None:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == b"LOCAL_RANK":
-                return int(value)
+    for entry in environment_of(pid):
+        name, _, value = entry.partition(b"=")
+        if name == b"LOCAL_RANK":
+            return int(value)
     return None
+
+
+_FRAMES = 6
+_HANG = re.compile(r"^Timeout \((?:(\d+) days?, )?(\d+):(\d+):(\d+)", re.MULTILINE)
+_CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_MAIN = re.compile(r"^main (0x[0-9a-f]+)$", re.MULTILINE)
+_WATCHED = re.compile(r"^watched (0x[0-9a-f]+) (\d+) (\S+)$", re.MULTILINE)
+_BEGUN = re.compile(r"^begun (\d+)$", re.MULTILINE)
+_STACK = re.compile(r"^(Current thread|Thread) (0x[0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+|\?+) in (.+)$', re.MULTILINE)
+
+_SILENT = (
+    "the rank ended without a word: killed from outside, perhaps by the kernel's out-of-memory killer (see "
+    "dmesg), or by an exit in native code; see the node's log"
+)
+
+
+class RankFailure(NamedTuple):
+    """Why a node's ranks died."""
+
+    kind: FailureKind
+    """The kind of failure that the attempt gets."""
+    story: str
+    """The explanation for users."""
+    attempt: int | None = None
+    """The token of the attempt in which they died, if it is known."""
+
+
+def take_rank_failure(folder: Path) -> RankFailure:
+    """Why a node's ranks died, by the dumps in ``folder``, which are removed."""
+    dumps = []
+    for file in sorted(folder.iterdir()):
+        dumps.append(file.read_text(errors="replace"))
+        file.unlink()
+    begun = next((int(tokens[-1]) for dump in dumps if (tokens := _BEGUN.findall(dump))), None)
+    unknown = RankFailure(FailureKind.CRASH, _SILENT, begun)
+    return next((failure for dump in dumps if (failure := parse_dump(dump))), unknown)
+
+
+def parse_dump(dump: str) -> RankFailure | None:
+    """The failure that a dump shows; ``None`` if it shows none."""
+    main = _MAIN.search(dump)
+    if crash := _CRASH.search(dump):
+        where = _where(dump, main[1] if main else "")
+        begun = _BEGUN.findall(dump)
+        attempt = int(begun[-1]) if begun else None
+        return RankFailure(FailureKind.CRASH, f"the rank crashed: {crash[1]} (at {where})", attempt)
+    if hang := _HANG.search(dump):
+        days, hours, minutes, seconds = (int(part or 0) for part in hang.groups())
+        silence: float = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        thread, attempt = main[1] if main else "", None
+        if watched := _WATCHED.findall(dump):
+            thread, attempt, silence = watched[-1][0], int(watched[-1][1]), float(watched[-1][2])
+        where = f"no progress for {silence:g} s (at {_where(dump, thread)})"
+        story = f"{where}; if it was only slow, raise limits.hang_seconds"
+        return RankFailure(FailureKind.HANG, story, attempt)
+    return None
+
+
+def _where(dump: str, thread: str) -> str:
+    """The innermost frames of the thread that crashed, else of ``thread``."""
+    stacks = {thread: frames for _, thread, frames in _STACK.findall(dump)}
+    crashed = [frames for kind, _, frames in _STACK.findall(dump) if kind == "Current thread"]
+    stack = crashed[0] if crashed else stacks.get(thread, "")
+    frames = [f"{file}:{line} in {name}" for file, line, name in _FRAME.findall(stack)]
+    return " <- ".join(frames[:_FRAMES]) or "an unknown place"

@@ -10,8 +10,7 @@ from dataclasses import replace
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
-from cerebro_elastic.rendezvous.heartbeats import RankMonitor
-from cerebro_elastic.rendezvous.rank_failure import RankFailure
+from cerebro_elastic.rendezvous.heartbeats import RankFailure, RankMonitor
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
@@ -135,15 +134,7 @@ class Registration:
         if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
             config = self._record.config(attempt.unit.config)
             if config is not None:
-                failed = Failure(
-                    attempt.unit,
-                    self.node.name,
-                    attempt.token,
-                    failure.kind,
-                    failure.story,
-                    strategy=attempt.strategy,
-                    hardware=attempt.hardware,
-                )
+                failed = Failure.of(attempt, self.node.name, failure.kind, failure.story)
                 WorkerLedger(self._record).fail(attempt, config, failed)
         self._record.store.revoke(self._lease)
 

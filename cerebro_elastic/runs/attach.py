@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,12 +18,6 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own
 from cerebro_elastic.system.words import for_reader, option
-
-
-def store_at(endpoints: str) -> StoreSettings:
-    """The settings of the etcd at ``endpoints`` (HOST:PORT, several separated by commas); login, TLS and
-    patience come from the environment (``CEREBRO_ETCD_*``)."""
-    return StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": endpoints})
 
 
 def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSettings:
@@ -55,7 +48,7 @@ def store_of(folder: RunFolder) -> StoreSettings:
     """The store of the live run that has this folder. Raises ``RunError`` if others can have made it: they
     would get this user's login, and commands signed with a key of theirs."""
     check_own(folder.path)
-    return with_key(store_at(folder.endpoint.read_text()), folder.run, folder.path.parent)
+    return with_key(StoreSettings.at(folder.endpoint.read_text()), folder.run, folder.path.parent)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cerebro_elastic.core.model.configs import HParams, Parent
-from cerebro_elastic.core.model.interfaces import Search
+from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.manifest import Manifest
@@ -91,6 +91,13 @@ def start_of(recipe: Recipe) -> Parent | None:
         return None
     ref = CheckpointRef(start.checkpoint, start.digest, start.bytes or 0)
     return Parent("", ref, start.epoch or 0, "", hparams=start.hparams or {})
+
+
+def first_hparams(recipe: Recipe) -> list[HParams]:
+    """The hyper-parameters of the configs with which the recipe's search begins."""
+    data, nodes = recipe.data, recipe.nodes.min
+    first = SearchContext(partitions=data.partitions, epochs=recipe.epochs, nodes=nodes)
+    return [proposal.hparams for proposal in make_search(recipe).propose(first)]
 
 
 def make_search(recipe: Recipe) -> Search:

@@ -41,10 +41,10 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
-from cerebro_elastic.errors import IllegalEvent, RunError
+from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.metrics import Logged, MetricSource
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
-from cerebro_elastic.system.solver_process import SolverFailed, solve
+from cerebro_elastic.system.subprocess_call import call
 
 LEASE_SECONDS = 5.0
 """The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
@@ -205,10 +205,8 @@ class Engine:
         question = self._questions.due(self.state)
         if question is None:
             return None
-        try:
-            return self._questions.order(solve(self.policy.solver, question))
-        except SolverFailed as error:
-            raise RunError(str(error)) from error
+        answer = call(self.policy.solver, f"the solver {self.policy.solver}", question)
+        return self._questions.order(answer["answer"])
 
     def _solved(self, order: Order) -> None:
         """The solver answers."""

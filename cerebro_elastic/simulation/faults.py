@@ -198,15 +198,7 @@ def _crash(engine: Engine, name: str) -> None:
     attempt = engine.state.attempts.get(name) or engine.state.saving.get(name)
     if attempt is None or not engine.reports(attempt):
         return
-    failure = Failure(
-        attempt.unit,
-        name,
-        attempt.token,
-        FailureKind.CRASH,
-        "simulated",
-        strategy=attempt.strategy,
-        hardware=attempt.hardware,
-    )
+    failure = Failure.of(attempt, name, FailureKind.CRASH, "simulated")
     engine.record(UnitFailed(engine.revision, failure))
     engine.join(engine.state.nodes[name])
     engine.over(attempt)

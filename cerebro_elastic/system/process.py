@@ -1,16 +1,22 @@
-"""Process trees that end together: no orphan survives its parent, however the parent died."""
+"""Process trees that end together, and folders that end with their process: no orphan survives its parent,
+however the parent died."""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import shutil
 import signal
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, Self
 
 MARK = "CEREBRO_MARK"
 """The environment variable that marks all descendants of one of our processes; they must not outlive it."""
@@ -73,7 +79,7 @@ def end_marked(variable: str, value: str) -> None:
     """
     mark = f"{variable}={value}".encode()
     for _ in range(_ROUNDS):  # one may have forked while others were looked at
-        pids = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+        pids = [pid for pid in _pids() if pid != os.getpid() and mark in environment_of(pid)]
         if not pids:
             return
         for pid in pids:
@@ -82,13 +88,30 @@ def end_marked(variable: str, value: str) -> None:
         time.sleep(_PAUSE)
 
 
+def children() -> list[int]:
+    """This process's children."""
+    own = os.getpid()
+    return [pid for pid in _pids() if (known := state_and_parent(pid)) is not None and known[1] == own]
+
+
+def state_and_parent(pid: int) -> tuple[str, int] | None:
+    """The letter of a process's state, and the id of its parent; ``None`` if they cannot be read."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the command may hold anything.
+            state, parent, *_ = file.read().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return state.decode(), int(parent)
+
+
 def _pids() -> list[int]:
     with suppress(FileNotFoundError):
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     return []
 
 
-def _environment(pid: int) -> list[bytes]:
+def environment_of(pid: int) -> list[bytes]:
     """The environment with which a process was started; empty if it has ended or is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -117,3 +140,64 @@ def stop_printing(file: IO[str]) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
+
+
+SCRATCH = "CEREBRO_SCRATCH"
+"""The variable with the place of such folders. A run's agents get one in the run's folder."""
+
+_LOCK = "lock"
+
+
+class Scratch:
+    """An empty folder ``path``, removed by ``close``, at the end of a ``with``, or of the process.
+
+    If that is killed the next process that asks for a folder of this ``kind`` in the same place removes it.
+    It is known by its lock, which nobody holds any more.
+    """
+
+    def __init__(self, kind: str) -> None:
+        parent = Path(os.environ.get(SCRATCH) or tempfile.gettempdir())
+        parent.mkdir(parents=True, exist_ok=True)
+        prefix = f"cerebro-{kind}-"
+        for folder in parent.glob(f"{prefix}*"):
+            _remove_if_left(folder)
+        self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+        self.path = Path(self._folder.name, "files")
+        self.path.mkdir()
+        self._lock = _locked(Path(self._folder.name))
+
+    def __repr__(self) -> str:
+        return f"<Scratch {self.path}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove it."""
+        self._folder.cleanup()
+        self._lock.close()
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Lock the folder. The lock file gets its name only once it is locked, so that no process takes the
+    folder for one that a killed process left."""
+    lock = (folder / f".{_LOCK}").open("w")
+    # Where files cannot be locked the folder is left if this process is killed.
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(lock.name, folder / _LOCK)
+    return lock
+
+
+def _remove_if_left(folder: Path) -> None:
+    # One without a lock is just being made, or removed.
+    with suppress(OSError):
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return  # another user's; its lock may be a pipe, which would never open
+        with open(os.open(folder / _LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -59,6 +59,11 @@ class RunKey:
         """The key in ``file``; a new one if there is no such file."""
         return cls.read(file) if file.exists() else cls(secrets.token_bytes(_BYTES)).kept_in(file)
 
+    @classmethod
+    def given_or_kept(cls, file: Path) -> Self:
+        """The key in this process's environment, else the one in ``file``, which may be new."""
+        return cls.from_env(os.environ) or cls.kept(file)
+
     def kept_in(self, file: Path) -> Self:
         """Write this key to ``file``, which only this user can read. An existing file is read instead."""
         if not file.exists():

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.runs.subprocess_call import call, serve
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.ui.places import RunPlace
 
 
@@ -27,12 +28,11 @@ def export_model(place: RunPlace, config: str) -> str:
 
 
 def _export_here(request: Mapping[str, Any]) -> dict[str, Any]:
-    from cerebro_elastic.runs.attach import store_at
     from cerebro_elastic.runs.folder import run_folder
     from cerebro_elastic.runs.results.export import export
     from cerebro_elastic.runs.results.result import result_of
 
-    store = store_at(request["etcd"]) if request["etcd"] else None
+    store = StoreSettings.at(request["etcd"]) if request["etcd"] else None
     result = result_of(request["run"], home=request["home"], store=store)
     name = result.config(request["config"]).config
     folder = _free(run_folder(request["run"], request["home"]).path / "exports" / name)

@@ -46,16 +46,7 @@ def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = P
             "a process that makes batches (`workers`) died, perhaps for want of memory: use fewer `workers`, "
             f"or a smaller `prefetch` or batch_size\n{story}"
         )
-    return Failure(
-        attempt.unit,
-        node,
-        attempt.token,
-        _kind(error),
-        story,
-        strategy=attempt.strategy,
-        hardware=attempt.hardware,
-        place=_place(error),
-    )
+    return Failure.of(attempt, node, _kind(error), story, _place(error))
 
 
 def _kind(error: BaseException) -> FailureKind:

@@ -20,7 +20,7 @@ from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
-from cerebro_elastic.worker.rank_assignment import RankAssignment
+from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
 
 _BATCHES = 6
@@ -53,30 +53,20 @@ def profile_attempt(
         The result on the rank that leads, and on each that finds the strategy infeasible; ``None`` on the
         others.
     """
+    runner, beat = context.unit_runner, context.watchdog.beat
+    limit = context.memory_limit_bytes
     try:
-        return _profile_attempt(context, attempt, config, rank_assignment, hang_seconds)
+        wait = context.rendezvous.waiting(attempt, rank_assignment, beat)
+        state = context.state_fetcher.load(attempt.input, wait=wait)
+        meter = memory.Meter(runner.device)
+        job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
+        with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
+            profiled = profile(runner, job, context.clock, meter, limit)
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         reason = refusal_of(attempt, error)
         if reason is None:
             raise
         return _result(attempt, refusal=reason)
-
-
-def _profile_attempt(
-    context: RankContext,
-    attempt: Attempt,
-    config: Config,
-    rank_assignment: RankAssignment,
-    hang_seconds: float,
-) -> ProfileResult | None:
-    runner, beat = context.unit_runner, context.watchdog.beat
-    limit = context.memory_limit_bytes
-    wait = context.rendezvous.waiting(attempt, rank_assignment, beat)
-    state = context.state_fetcher.load(attempt.input, wait=wait)
-    meter = memory.Meter(runner.device)
-    job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
-    with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
-        profiled = profile(runner, job, context.clock, meter, limit)
     if not rank_assignment.leads:
         return None
     if reason := over_limit(profiled.peak_bytes, limit):

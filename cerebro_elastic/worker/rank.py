@@ -30,11 +30,10 @@ from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
-from cerebro_elastic.worker.group_rendezvous import needs_group
+from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.memory import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
-from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog

@@ -20,10 +20,15 @@ from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
-from cerebro_elastic.worker.group_rendezvous import Withdrawn, needs_group
+from cerebro_elastic.worker.group_rendezvous import (
+    RankAssignment,
+    Withdrawn,
+    needs_group,
+    rank_assignment_of,
+    stale,
+)
 from cerebro_elastic.worker.metrics import Outcome
 from cerebro_elastic.worker.profiler import profile_attempt
-from cerebro_elastic.worker.rank_assignment import RankAssignment, rank_assignment_of, stale
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, train_attempt
 

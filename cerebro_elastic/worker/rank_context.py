@@ -18,11 +18,10 @@ from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
-from cerebro_elastic.worker.group_rendezvous import GroupRendezvous
+from cerebro_elastic.worker.group_rendezvous import GroupRendezvous, RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.metrics import NodeMetrics
 from cerebro_elastic.worker.offline.repair import CheckpointRepair
-from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.saving import QUICK_SECONDS, BackgroundCleaner, BackgroundWriter
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from cerebro_elastic.worker.watchdog import Watchdog

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -27,15 +26,40 @@ QUICK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 
 
-class BackgroundWriter:
+class _BackgroundThread:
+    """A thread that does one task at a time. ``alarm`` takes what a task raises."""
+
+    def __init__(self, name: str, alarm: Callable[[BaseException], None]) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._alarm = alarm
+        self._last: Future[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task goes on."""
+        return self._last is not None and not self._last.done()
+
+    def close(self) -> None:
+        """Wait for the last task, and end the thread. ``alarm`` has had its error."""
+        self._thread.shutdown()
+
+    def _submit(self, task: Callable[[], None]) -> None:
+        self._last = self._thread.submit(task)
+        self._last.add_done_callback(self._check)
+
+    def _check(self, task: Future[None]) -> None:
+        error = task.exception()
+        if error is not None:
+            self._alarm(error)
+
+
+class BackgroundWriter(_BackgroundThread):
     """A thread that saves one state at a time. An error of a save belongs to its unit; ``alarm`` takes any
     other that the thread raises."""
 
     def __init__(self, alarm: Callable[[BaseException], None]) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="writer")
-        self._alarm = alarm
-        self._behind: Future[None] | None = None
-        self._behind_bytes = 0
+        super().__init__("writer", alarm)
+        self._last_bytes = 0
         self.last_save_seconds = 0.0
         """Seconds of the last save; 0 before the first."""
 
@@ -46,68 +70,38 @@ class BackgroundWriter:
 
     def go_on(self, finish: Callable[[], None], state_bytes: int) -> None:
         """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` behind it."""
-        self._behind_bytes = state_bytes
-        self._behind = self._thread.submit(finish)
-        self._behind.add_done_callback(self._check)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a save goes on in the background."""
-        return self._behind is not None and not self._behind.done()
+        self._last_bytes = state_bytes
+        self._submit(finish)
 
     @property
     def saving_bytes(self) -> int:
         """Bytes of the state that is being saved in the background; 0 if none is."""
-        return self._behind_bytes if self.busy else 0
+        return self._last_bytes if self.busy else 0
 
     def wait(self, beat: Callable[[], None]) -> None:
         """Wait for the save in the background; raises what ``finish`` has raised."""
-        while self._behind is not None and not wait([self._behind], _BEAT_SECONDS).done:
+        while self._last is not None and not wait([self._last], _BEAT_SECONDS).done:
             beat()
-        if self._behind is not None:
-            behind, self._behind = self._behind, None
-            behind.result()
-
-    def close(self) -> None:
-        """Wait for the save in the background. ``alarm`` has had its error."""
-        with suppress(BaseException):
-            self.wait(lambda: None)
-        self._thread.shutdown()
-
-    def _check(self, behind: Future[None]) -> None:
-        error = behind.exception()
-        if error is not None:
-            self._alarm(error)
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.result()
 
 
-class BackgroundCleaner:
-    """A thread for what is left to do when a visit is committed; one task at a time. ``alarm`` takes what a
-    task raises."""
+class BackgroundCleaner(_BackgroundThread):
+    """A thread for what is left to do when a visit is committed."""
 
     def __init__(self, alarm: Callable[[BaseException], None]) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
-        self._alarm = alarm
-        self._last: Future[None] | None = None
+        super().__init__("cleaner", alarm)
 
     def begin(self, task: Callable[[], None]) -> None:
         """Leave a task to the thread. Wait for the last one, so that they do not pile up."""
         self.wait()
-        self._last = self._thread.submit(task)
-        self._last.add_done_callback(self._check)
+        self._submit(task)
 
     def wait(self) -> None:
         """Wait for the last task."""
         if self._last is not None:
             wait([self._last])
-
-    def close(self) -> None:
-        """Wait for the last task, and end the thread."""
-        self._thread.shutdown()
-
-    def _check(self, task: Future[None]) -> None:
-        error = task.exception()
-        if error is not None:
-            self._alarm(error)
 
 
 def part_of(strategy: Strategy, rank: int) -> Part | None:

@@ -22,7 +22,7 @@ from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.worker.checkpoint_collector import name_of
 from cerebro_elastic.worker.failure import NotFinite
-from cerebro_elastic.worker.rank_assignment import RankAssignment
+from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.saving import part_of, save_part, staged
 

@@ -4,8 +4,8 @@ It may watch two threads: one that trains, and one that saves what was trained b
 one whose time is over first, and the dump says which one that is.
 
 Python's ``faulthandler`` does both in a thread of its own that needs no interpreter: also a rank that hangs
-in native code, or holds the interpreter's lock, is ended. ``rendezvous/rank_failure.py`` reads what is
-written here. A rank that is stopped cannot even do that: its agent sees that (``rendezvous/heartbeats.py``).
+in native code, or holds the interpreter's lock, is ended. ``rendezvous/heartbeats.py`` reads what is
+written here, and sees a rank that is stopped and cannot even do that.
 """
 
 from __future__ import annotations

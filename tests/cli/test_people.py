@@ -14,6 +14,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import __version__
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt, Visit
@@ -22,7 +23,6 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
-from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -132,7 +132,7 @@ def test_a_clone_of_what_has_done_nothing_begins_anew(
 
 
 def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
-    store = store_at(at_etcd[1])
+    store = StoreSettings.at(at_etcd[1])
     name = run.keys.run
     assert cerebro_elastic.stop(name, "c0000", store=store).status is Status.STOPPED
     new = cerebro_elastic.clone(name, "c0000", {"lr": 1}, start="best", store=store)

@@ -32,10 +32,10 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from support.clocks import HandClock
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 from support.world import World
 
 UNITS = 8

@@ -28,10 +28,10 @@ from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.clock import Clock
 from support.faults import Lost, losing
+from support.memory_store import MemoryStore
 from support.world import World
 
 

@@ -14,8 +14,8 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Delete, Op, Put
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
+from support.memory_store import MemoryStore
 from support.world import World
 
 

@@ -26,10 +26,10 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Delete, Op, Put
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 from support.world import World
 
 DEEP = "[" * 5000 + "]" * 5000

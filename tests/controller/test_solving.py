@@ -23,7 +23,7 @@ from support.world import World
 
 ORDER: Order = (("a", "c0001", 0, 1),)
 MODULES = {
-    "answering": "import sys; print(sys.stdin.read())",
+    "answering": "import json, sys; print(json.dumps({'answer': json.load(sys.stdin)}))",
     "failing": "raise SystemExit('out of luck')",
     "babbling": "print('let me see')",
     "thinking": "import time; time.sleep(600)",
@@ -111,8 +111,8 @@ def test_the_answer_is_written_down() -> None:
 @pytest.mark.parametrize(
     ("solver", "story"),
     [
-        ("failing", "failing ended with 1 (out of luck)"),
-        ("babbling", "babbling gave an answer that is no JSON"),
+        ("failing", "failing died with status 1:\nout of luck"),
+        ("babbling", "babbling died with status 0"),
         ("unasked", "unasked cannot be asked ([Errno 28] no space left"),
     ],
 )

@@ -20,9 +20,9 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system.clock import Clock
 from support.hashing import BATCHES, digest
+from support.memory_store import MemoryStore
 from support.world import World
 
 VERBS = ("get", "range", "txn", "grant", "keep", "revoke", "watch")

@@ -15,10 +15,15 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
-from cerebro_elastic.rendezvous.checked_state import CheckedStateBackend, checked_state
-from cerebro_elastic.rendezvous.dynamic import EtcdBackend, LeasedWrites, create
+from cerebro_elastic.rendezvous.dynamic import (
+    CheckedStateBackend,
+    EtcdBackend,
+    LeasedWrites,
+    checked_state,
+    create,
+)
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.memory import MemoryStore
+from support.memory_store import MemoryStore
 
 MODULE = _RendezvousState.__module__
 

@@ -24,9 +24,9 @@ from cerebro_elastic.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, Leas
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from support.clocks import HandClock
 from support.etcd_cluster import EtcdCluster
+from support.memory_store import MemoryStore
 
 SOON = 30.0
 

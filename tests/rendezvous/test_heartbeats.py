@@ -22,10 +22,10 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.rendezvous.heartbeats import START_SECONDS, RankMonitor
 from cerebro_elastic.rendezvous.registration import Registration
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 
 SOON = 20.0
 LIMIT = 60.0

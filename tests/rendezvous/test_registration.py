@@ -16,12 +16,12 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
-from cerebro_elastic.rendezvous.rank_failure import RankFailure
+from cerebro_elastic.rendezvous.heartbeats import RankFailure
 from cerebro_elastic.rendezvous.registration import Registration
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.ledger import Leader, Ledger
+from support.memory_store import MemoryStore
 
 SOON = 10.0
 GONE = RankFailure(FailureKind.CRASH, "gone")

@@ -20,17 +20,17 @@ from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 from support.prepared import prepare
 
 MODEL = """

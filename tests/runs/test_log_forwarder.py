@@ -22,7 +22,7 @@ from cerebro_elastic.reporting.tensorboard import TensorBoard
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
 from cerebro_elastic.store.client.base import KeyValue
-from cerebro_elastic.store.client.memory import MemoryStore
+from support.memory_store import MemoryStore
 
 
 class Kept:

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from cerebro_elastic.runs.start import etcd_server, presence
-from cerebro_elastic.runs.start.presence import PRESENT_SECONDS, present
+from cerebro_elastic.runs.start import etcd_server, participate
+from cerebro_elastic.runs.start.participate import PRESENT_SECONDS, present
 from cerebro_elastic.store.client.base import Put
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.record import Record
+from support.memory_store import MemoryStore
 from support.store_contract import SOON
 
 
@@ -46,7 +46,7 @@ def test_a_machine_that_leaves_is_gone_at_once() -> None:
 
 
 def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(participate, "_LOOK_SECONDS", 0.01)
     store = Leases()
     record = Record(store, "r")
     with present(record, seconds=0.3):

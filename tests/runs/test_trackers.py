@@ -27,12 +27,11 @@ from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
 from cerebro_elastic.reporting.mlflow_tracker import MlflowTracker
 from cerebro_elastic.reporting.wandb_tracker import WandbTracker
 from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
-from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition
+from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition, track
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
-from cerebro_elastic.runs.logging.track import track
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.result import open_run
-from cerebro_elastic.store.client.memory import MemoryStore
+from support.memory_store import MemoryStore
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ import pytest
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.endpoint import open_endpoints
+from cerebro_elastic.store.client.endpoint import open_endpoints, range_json
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_errors import NoAnswer
-from cerebro_elastic.store.client.wire import range_json
 
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
 DRIVER = "cerebro_elastic.store.client.channel"

@@ -14,8 +14,8 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Rewound, TxnUnknown
 from cerebro_elastic.store.client.base import Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd_program import may_diverge
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.client.versions import may_diverge
 from support.etcd_cluster import EtcdCluster, compact, etcd_version
 from support.store_contract import SOON, StoreContract, expect
 

@@ -13,9 +13,9 @@ from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.start.prepare_run import extend_in_store
 from cerebro_elastic.store.client.base import Delete
-from cerebro_elastic.store.client.memory import MemoryStore
 from support.faults import Lost, losing
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 
 SPEC = Spec(Plan("r", 1, 1), {"epochs": 1}, "d1", "", "", "", {"a.py": "1"}, "", "")
 

@@ -12,7 +12,7 @@ from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper
-from cerebro_elastic.store.client.memory import MemoryStore
+from support.memory_store import MemoryStore
 from support.store_contract import SOON, put
 
 

@@ -45,10 +45,10 @@ from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from support.clocks import HandClock
 from support.faults import Lost, losing
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 
 GANG = Strategy("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))

@@ -10,8 +10,8 @@ import pytest
 
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Op, TxnResult
-from cerebro_elastic.store.client.lock import lock
-from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.client.lease import lock
+from support.memory_store import MemoryStore
 
 KEY = "/a/turn"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from cerebro_elastic.store.client.base import ChangeBatch, Put, Store, Watch, absent
-from cerebro_elastic.store.client.memory import MemoryStore
 from support.clocks import HandClock
+from support.memory_store import MemoryStore
 from support.store_contract import StoreContract, expect, put
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult, Watch
-from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
+from support.memory_store import MemoryStore, MemoryWatch
 
 SOON = 10.0
 LONG = 600.0

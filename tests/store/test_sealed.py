@@ -20,10 +20,10 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import KeyValue, Put, Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Leader, Ledger
+from support.memory_store import MemoryStore
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
 RUN = "r"
@@ -156,7 +156,7 @@ def test_an_event_that_is_not_signed_has_not_happened(run: Opened) -> None:
 
 def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     """It bears the registration and the config's revision that it was signed for."""
-    from cerebro_elastic.worker.rank_assignment import RankIdentity, stale
+    from cerebro_elastic.worker.group_rendezvous import RankIdentity, stale
 
     again = _raw(run, run.assign)
     assert run.ledger.give_up(run.attempt)

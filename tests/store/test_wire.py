@@ -13,9 +13,9 @@ from urllib3.exceptions import SSLError
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.store.client.endpoint import batches_from, range_json
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused, from_error
 from cerebro_elastic.store.client.gateway import from_exception, from_response
-from cerebro_elastic.store.client.wire import batches_from, range_json
 
 
 def event(key: str, revision: int) -> dict[str, Any]:

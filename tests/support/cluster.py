@@ -19,9 +19,8 @@ from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.start.prepare_run import new_spec
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system import forkserver
-from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.process import PYTHON, SCRATCH
 from cerebro_elastic.system.run_key import RunKey
-from cerebro_elastic.system.scratch import SCRATCH
 from support.etcd_cluster import EtcdCluster
 from support.faults.inject import FOLDER, FaultFolder
 from support.ledger import Ledger

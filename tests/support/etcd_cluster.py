@@ -18,9 +18,8 @@ from urllib3 import HTTPConnectionPool
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.store.client.endpoint import open_endpoints
-from cerebro_elastic.store.client.etcd_program import find_etcd, launch, stop
-from cerebro_elastic.store.client.unix_socket import UnixSocketPool
-from cerebro_elastic.store.client.versions import may_diverge
+from cerebro_elastic.store.client.etcd_program import find_etcd, launch, may_diverge, stop
+from cerebro_elastic.store.client.gateway import UnixSocketPool
 
 # A leader is missed after half a second, and still not each time when a machine is busy.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "500"]

@@ -34,12 +34,12 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, Phase, RecordHead
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system.clock import Clock
 from support import hashing
 from support.clocks import HandClock
 from support.hashing import BATCHES, Worker
 from support.ledger import Leader, Ledger
+from support.memory_store import MemoryStore
 
 TTL = 10.0
 FETCH = 2.0

@@ -16,10 +16,10 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.departure import interrupts_at_rest, leave_within, seconds_to_leave, stay
 from cerebro_elastic.system.logs import EventLog
+from support.memory_store import MemoryStore
 
 NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.system.scratch import SCRATCH, Scratch
+from cerebro_elastic.system.process import SCRATCH, Scratch
 from support.owners import ONLY_ROOT, OTHER
 
 HOLD = (
     "import sys\n"
-    "from cerebro_elastic.system.scratch import Scratch\n"
+    "from cerebro_elastic.system.process import Scratch\n"
     "scratch = Scratch(sys.argv[1])\n"
     "(scratch.path / 'file').touch()\n"
     "print(scratch.path, flush=True)\n"

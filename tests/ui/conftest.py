@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Browser
 
 from cerebro_elastic import __version__
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -58,4 +58,4 @@ def run(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[LiveRun]:
 
 @pytest.fixture
 def places(etcd: EmbeddedEtcd, tmp_path: Path) -> Places:
-    return Places(tmp_path, store_at(etcd.settings.endpoints[0]))
+    return Places(tmp_path, StoreSettings.at(etcd.settings.endpoints[0]))

@@ -19,16 +19,16 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 from support.prepared import prepare
 
 FUNCTIONS = """

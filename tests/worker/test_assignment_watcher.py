@@ -16,13 +16,13 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot
-from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.leaving import Leaving
 from support.ledger import Ledger
+from support.memory_store import MemoryStore, MemoryWatch
 
 BOOT = "boot"
 

@@ -9,7 +9,7 @@ import pytest
 from cerebro_elastic.core.model.attempts import Attempt, Member
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Strategy, Unit
-from cerebro_elastic.worker.rank_assignment import RankAssignment, RankIdentity, rank_assignment_of, stale
+from cerebro_elastic.worker.group_rendezvous import RankAssignment, RankIdentity, rank_assignment_of, stale
 
 NODES = {
     "a": Node("a", "host", ranks=2, boot="a's", registration=3),

@@ -227,6 +227,12 @@ class Failure:
     place: str = ""
     """The exception's type and line, by which equal errors are recognized; "" if it has none."""
 
+    @classmethod
+    def of(cls, attempt: Attempt, node: str, kind: FailureKind, story: str, place: str = "") -> Failure:
+        """The failure of ``attempt`` on ``node``."""
+        unit, strategy, hardware = attempt.unit, attempt.strategy, attempt.hardware
+        return cls(unit, node, attempt.token, kind, story, strategy, hardware, place)
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:

@@ -99,9 +99,9 @@ class Policy(Protocol):
 class Planner(Protocol):
     """A policy with a solver: a process that looks for an ``Order`` while units run.
 
-    ``solver`` is a Python module. It reads a question as JSON from its standard input and writes the answer
-    as JSON to its standard output. The order in the answer becomes an event (``Ordered``), so that decisions
-    still depend on the state alone.
+    ``solver`` is a Python module. It reads a question as JSON from its standard input, and writes
+    ``{"answer": ...}`` as JSON, on one line, to its standard output. The order in the answer becomes an event
+    (``Ordered``), so that decisions still depend on the state alone.
     """
 
     solver: str

@@ -19,9 +19,9 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
-from cerebro_elastic.runs.subprocess_call import call, serve
 from cerebro_elastic.system.files import in_a_hurry
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.training.strategy_cost import StrategyCost
 

@@ -1,17 +1,19 @@
-"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise."""
+"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise. ``cerebro track``
+sends a run's record to a tracker after the run."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.controller.candidate import Candidate
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.loggers import (
     TENSORBOARD,
@@ -21,13 +23,13 @@ from cerebro_elastic.recipes.loggers import (
     tracker_arguments,
 )
 from cerebro_elastic.registry import load, missing
-from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.reporting.logged import Logger, RunEnd
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
-from cerebro_elastic.runs.results.report import write_report
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.export import RECORD
+from cerebro_elastic.runs.results.report import write_results
+from cerebro_elastic.runs.results.result import RunResult, open_run
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, make_folder
@@ -167,9 +169,7 @@ def forwarder(
 
 def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
     """The result of a run that has ended; its report is written for it."""
-    result = RunResult(folder)
-    write_curves(result.leaderboard, folder.curves)
-    write_report(result)
+    result = write_results(folder)
     best = result.leaderboard[0] if result.leaderboard else None
     value = None if best is None else best.best
     name = best.config if best is not None and value is not None else ""
@@ -191,3 +191,69 @@ def _identity(spec: Spec, folder: RunFolder) -> str:
 def _log(folder: RunFolder) -> Path:
     make_folder(folder.logs)
     return folder.logs / "loggers.log"
+
+
+class _FromTheBeginning:
+    """The position of a tracker that gets all."""
+
+    def ours(self) -> bool:
+        return True
+
+    def read(self) -> Mapping[str, int]:
+        return {}
+
+    def write(self, _name: str, _number: int) -> None:
+        """Does nothing: no later leader reads the position."""
+
+
+def track(
+    run: str | Path,
+    to: str,
+    *,
+    home: str | Path | None = None,
+    models: Sequence[str | Path] = (),
+    say: Callable[[str], None] = print,
+) -> None:
+    """Send the record of a run to a tracker: MLflow gets what it lacks, W&B gets all.
+
+    Args:
+        run: The run's id, or its folder.
+        to: ``mlflow`` or ``wandb``, with the arguments that the run's recipe gives it.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        models: Folders that ``export`` has written. MLflow stores them with their configs.
+        say: Gets a sentence about rows that cannot be read.
+
+    Raises:
+        RunError: There is no such run here, or it goes on; or there is no such tracker.
+        MissingExtra: The tracker's package is not installed.
+        TrackerAway: The tracker cannot be reached, or refuses.
+    """
+    if to not in TRACKERS:
+        raise RunError(f"there is no tracker {to!r}; {did_you_mean(to, TRACKERS)}")
+    if models and to != "mlflow":
+        raise RunError(f"{to} takes no exported models: give them to mlflow")
+    if remedy := missing("cerebro.loggers", to):
+        raise MissingExtra(f"{to} is not installed: {remedy}")
+    result = open_run(run, home=home)
+    if result.folder.is_locked():
+        raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
+    arguments = tracker_arguments(result.recipe.loggers).get(to, {})
+    by_config = _models(result, models)
+    with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:
+        forwarder(result.folder, to, tracker, _FromTheBeginning(), say, by_config).send(finish=True)
+
+
+def _models(result: RunResult, folders: Sequence[str | Path]) -> dict[str, str]:
+    """By config: the folder of its exported model."""
+    return {_config_of(result, Path(folder)): str(Path(folder).resolve()) for folder in folders}
+
+
+def _config_of(result: RunResult, folder: Path) -> str:
+    try:
+        record = json.loads((folder / RECORD).read_text())
+        run, config = record["run"], record["config"]
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise RunError(f"{folder} is no exported model: give a folder that `cerebro export` wrote") from exc
+    if run != result.run or config not in result.configs:
+        raise RunError(f"{folder} has a model of run {run!r}, not of {result.run!r}")
+    return str(config)

@@ -21,9 +21,8 @@ from typing import Any, TextIO
 from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
-from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.files import as_its_folder, redacted
-from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.subprocess_call import AnsweringProcess, answers_alone
 
 _END_SECONDS = 30.0
 _NICENESS = 10
@@ -55,7 +54,7 @@ class RemoteLogger:
 
     def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None and not process.end():
+        if process is not None and not process.close():
             raise self.error(f"its process did not end in time (what it printed is in {self._log})")
 
     def _call(self, method: str, argument: Any = None) -> Any:
@@ -66,8 +65,7 @@ class RemoteLogger:
         return self._ask(self._process, {"method": method, "argument": value})
 
     def _ask(self, process: _Process, request: Mapping[str, Any]) -> Any:
-        answer = process.ask(json.dumps(request))
-        values = json.loads(answer) if answer else {"error": f"its process ended ({process.wait()})"}
+        values = process.ask(request) or {"error": f"its process ended ({process.process.wait()})"}
         if "error" in values:
             raise self.error(f"{values['error']} (what it printed is in {self._log})")
         return values["value"]
@@ -88,45 +86,31 @@ class RemoteTracker(RemoteLogger):
         self._call("end_run", end)
 
 
-class _Process:
-    """This module as a program, in a session of its own: Ctrl-C is for the run, which then ends it."""
+class _Process(AnsweringProcess):
+    """This module as a program."""
 
     def __init__(self, log: Path, env: Mapping[str, str]) -> None:
         read_request, request_to = os.pipe()
-        read_answer, answer_to = os.pipe()
-        with (
-            open(log, "ab", opener=as_its_folder) as errors,
-            os.fdopen(read_request) as stdin,
-            os.fdopen(answer_to, "w") as stdout,
-        ):
-            self._process = forkserver.start(
-                [*PYTHON, "-m", __name__],
-                env,
-                stdin=stdin.fileno(),
-                stdout=stdout.fileno(),
-                stderr=errors.fileno(),
-            )
-        self._requests, self._answers = os.fdopen(request_to, "w"), os.fdopen(read_answer)
+        self._requests = os.fdopen(request_to, "w")
+        with open(log, "ab", opener=as_its_folder) as errors, os.fdopen(read_request) as stdin:
+            super().__init__(__name__, env, stdin=stdin.fileno(), stderr=errors.fileno())
 
-    def ask(self, line: str) -> str:
-        """The answer to a line; nothing if the process has ended."""
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer to a request; ``None`` if the process has ended."""
         with suppress(BrokenPipeError):
-            print(line, file=self._requests, flush=True)
-        return self._answers.readline()
+            print(json.dumps(request), file=self._requests, flush=True)
+        return self.next_answer()
 
-    def wait(self) -> int:
-        return self._process.wait()
-
-    def end(self) -> bool:
+    def close(self) -> bool:
         """Let it close the loggers; kill it if that takes too long. Returns whether it has ended itself."""
-        with suppress(BrokenPipeError), self._answers:
+        with suppress(BrokenPipeError):
             self._requests.close()
         try:
-            self._process.wait(_END_SECONDS)
+            self.process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
             return False
+        finally:
+            self.end()
         return True
 
 
@@ -148,9 +132,7 @@ class _Redacted(io.TextIOBase):
 
 
 def _main() -> None:
-    # Loggers may print; the answers alone go to the real stdout.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    answers = answers_alone()
     sys.stdout, sys.stderr = _Redacted(sys.stdout), _Redacted(sys.stderr)
     os.nice(_NICENESS)
     mode = os.fstat(2).st_mode  # the run's folder decides who may read: what they write, too

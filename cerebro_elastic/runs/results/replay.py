@@ -22,7 +22,7 @@ from cerebro_elastic.reporting.results import ConfigResult, config_result
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.system.files import locate, read
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import Scratch
 
 if TYPE_CHECKING:
     from cerebro_elastic.worker.offline.visit_replayer import ReplayResult, VisitReplayer

@@ -13,13 +13,23 @@ from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
 from cerebro_elastic.reporting.picture import picture
 from cerebro_elastic.reporting.timeline import timeline
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.versions import training
 from cerebro_elastic.system.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.system.version import __version__
+
+
+def write_results(folder: RunFolder) -> RunResult:
+    """The result of the run in this folder, where its curves and its report are written."""
+    result = RunResult(folder)
+    write_curves(result.leaderboard, folder.curves)
+    write_report(result)
+    return result
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:

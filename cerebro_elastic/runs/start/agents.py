@@ -30,8 +30,7 @@ from cerebro_elastic.runs.start.imports import AGENTS
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.departure import seconds_to_leave
 from cerebro_elastic.system.files import as_its_folder, make_folder
-from cerebro_elastic.system.process import MARK, PYTHON, end_marked
-from cerebro_elastic.system.scratch import SCRATCH
+from cerebro_elastic.system.process import MARK, PYTHON, SCRATCH, end_marked
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, torchrun leaves a folder among the temporary files each time."""

@@ -1,14 +1,16 @@
-"""Checks in the background of a run's start whether units equal one ordinary fit. The check runs at low
-priority, and the run learns its problems early."""
+"""Checks whether units equal one ordinary fit: in the background of a run's start, at low priority, so that
+the run learns its problems early; and by itself (``cerebro check``)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.recipes import Recipe
@@ -19,7 +21,8 @@ from cerebro_elastic.runs.exactness.outcome import (
     why_unlogged,
     why_untrainable,
 )
-from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.folder import RunFolder, default_home
+from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import (
     PreflightResult,
@@ -27,13 +30,14 @@ from cerebro_elastic.runs.start.preflight import (
     preflight,
     preflight_and_check,
 )
-from cerebro_elastic.runs.subprocess_call import SubprocessCall
+from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.subprocess_call import SubprocessCall
 from cerebro_elastic.system.words import option
 
-_BATCHES = 2
-_CONFIGS = 3
-_SECONDS = 300.0
+_EXTENT_BESIDE = {"batches": 2, "most": 3, "seconds": 300.0, "beside": True}
+_EXTENT_ALONE = {"batches": 3, "most": 6, "seconds": 600.0}
+"""How much is checked: arguments of ``check_configs.Extent``."""
 
 
 class BackgroundCheck:
@@ -71,13 +75,7 @@ class BackgroundCheck:
         if check_policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
-        extent = {
-            "batches": _BATCHES,
-            "most": _CONFIGS,
-            "seconds": _SECONDS,
-            "folder": states,
-            "beside": True,
-        }
+        extent = {**_EXTENT_BESIDE, "folder": states}
         result, process = preflight_and_check(
             recipe, hparams, data, prepare=prepare, extent=extent, env=self._env
         )
@@ -134,3 +132,30 @@ class BackgroundCheck:
         if reason and not any(config.epoch or config.visited for config in configs):
             return reason
         return why_unlogged(recipe, self._checked, {name for config in configs for name in config.metrics})
+
+
+@contextmanager
+def check(
+    recipe: Recipe, home: Path | None = None
+) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
+    """Check a recipe and its data, as a run does before it starts, and then some of its configs.
+
+    Yields:
+        The first configs of the recipe, and an iterator over the results of those that stand for all.
+
+    Raises:
+        CerebroError: The recipe, the task or the data are wrong.
+    """
+    recipe = resolve_warm_start(recipe, home or default_home())
+    points = first_hparams(recipe)
+    url = recipe.data.url
+    with TemporaryDirectory(prefix="cerebro-check-") as folder:
+        _, process = preflight_and_check(
+            recipe,
+            points,
+            f"{folder}/data" if url is None else recipe.rooted(url),
+            prepare=url is None,
+            extent={**_EXTENT_ALONE, "folder": folder},
+        )
+        with process:
+            yield points, map(CheckedConfig.of_json, process.answers(wait=True))

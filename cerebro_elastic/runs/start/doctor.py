@@ -18,8 +18,7 @@ from cerebro_elastic.runs.versions import installed
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd
-from cerebro_elastic.system.process import PYTHON
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import PYTHON, Scratch
 
 _DEVELOPERS = ("dev", "docs")
 """Extras that no run needs."""
@@ -45,7 +44,7 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
     yield _tried("torch", _torch)
     yield _tried("etcd", _etcd)
     if store is not None:
-        yield _tried(f"etcd at {', '.join(store.endpoints)}", lambda: f"version {EtcdStore(store).version()}")
+        yield _tried(str(store), lambda: f"version {EtcdStore(store).version()}")
     for extra, distributions in _extras().items():
         yield _extra(extra, distributions)
     yield _tried("loopback ports", _port)

@@ -6,7 +6,6 @@ import atexit
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from rich.console import Group, RenderableType
@@ -116,9 +115,7 @@ class RunHandle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
         if kind is None and self._error is not None and not self._interrupted and not self._raised:
             self.wait()

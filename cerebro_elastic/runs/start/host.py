@@ -22,19 +22,19 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
-from cerebro_elastic.runs.attach import known_spec, store_at, with_key
+from cerebro_elastic.runs.attach import known_spec, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
+from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
-from cerebro_elastic.runs.start.presence import present
-from cerebro_elastic.runs.start.warm_start import changes
+from cerebro_elastic.runs.start.warm_start import check_same
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lock import lock
+from cerebro_elastic.store.client.lease import lock
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
@@ -88,7 +88,7 @@ def host(
     # At once: the recipe's gangs may need as many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
     if store is None:
-        store = store_at(_etcd_of(checked))
+        store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
     if os.path.lexists(folder.path):
@@ -114,7 +114,7 @@ def host(
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
-        check_same(known_spec(record, store), checked)
+        check_hosts_recipe(known_spec(record, store), checked)
         if record.ended():
             watcher.say(ENDED.format(run=folder.run))
             return RunResult(folder, store)
@@ -135,7 +135,7 @@ def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
     """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can go on with
     it."""
     if ended:
-        check_same(folder.read_spec(), recipe)
+        check_hosts_recipe(folder.read_spec(), recipe)
     elif folder.etcd.exists():
         raise RunError(
             f"{folder.path} holds a run {folder.run!r} that `cerebro run` began with an etcd of its own, and "
@@ -155,9 +155,10 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
             key = RunKey.read(file)
         with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
             report = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
-            etcd.txn(
-                [], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, report, etcd.grant(_REPORT_SECONDS))]
-            )
+            lease = etcd.grant(_REPORT_SECONDS)
+            etcd.txn([], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, report, lease)])
+            if not ended:  # this host takes no part: the etcd need not wait for it
+                etcd.revoke(lease)
 
 
 class _WaitingLog(EventLog):
@@ -217,10 +218,7 @@ def _check_new(folder: RunFolder) -> None:
         )
 
 
-def check_same(spec: Spec, recipe: Recipe) -> None:
+def check_hosts_recipe(spec: Spec, recipe: Recipe) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run."""
-    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
-        raise RunError(
-            f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
-            f"give all hosts the same, or {_ANOTHER}"
-        )
+    opened = f"run {spec.plan.run!r} was opened with"
+    check_same(spec, recipe, opened, f"give all hosts the same, or {_ANOTHER}")

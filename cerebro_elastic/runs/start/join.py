@@ -18,18 +18,15 @@ from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
-from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.logging.loggers import Loggers
-from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
@@ -112,37 +109,35 @@ def join_as(
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
-        recipe = spec.load_recipe()
-        env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
-        agents = LocalAgents(
-            spec.plan.run,
-            folder,
-            settings,
-            names,
-            ranks=recipe.node.ranks,
-            grace=grace,
-            since=record.now(),
-            say=watcher.say,
-            env=env,
-        )
+        env = stack.enter_context(imports or SharedImports()).load(spec.load_recipe(), folder, watcher.say)
 
-        def stop_condition(_events: list[Event], _state: State) -> None:
-            if agents.left:
-                raise NodesLeft
-            if agents.gone and not agents.saw_the_end:
-                raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
+        def stop_condition_of(agents: LocalAgents) -> StopCondition:
+            def stop_condition(_events: list[Event], _state: State) -> None:
+                if agents.left:
+                    raise NodesLeft
+                if agents.gone and not agents.saw_the_end:
+                    raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
+
+            return stop_condition
 
         nodes_text = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (its imports take a few seconds)")
-        loggers = Loggers(recipe, spec, folder, env)
         try:
-            take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
+            take_part(
+                record,
+                spec,
+                folder,
+                settings,
+                names,
+                stop_condition_of,
+                journal=Journal(folder.history),
+                grace=grace,
+                watcher=watcher,
+                env=env,
+            )
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")
-        result = RunResult(folder)
-        write_curves(result.leaderboard, folder.curves)
-        write_report(result)
-    return result
+        return write_results(folder)
 
 
 def _check(record: Record, spec: Spec, node: str) -> None:

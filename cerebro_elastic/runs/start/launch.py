@@ -17,18 +17,17 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.runs.attach import store_at, with_key
+from cerebro_elastic.runs.attach import with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.logging.loggers import Loggers, check_installed
-from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.logging.loggers import check_installed
+from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck, visible_devices
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_store,
     ended_in,
@@ -40,7 +39,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     recheck,
     write_spec,
 )
-from cerebro_elastic.runs.start.presence import present
 from cerebro_elastic.runs.start.room import check_room
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -93,7 +91,7 @@ class Launch:
         checked = load_recipe(recipe, **values)
         check_installed(checked)
         if store is None and checked.etcd is not None:
-            store = store_at(checked.etcd)
+            store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
         return cls(checked, folder, store, fresh, grace, callbacks, study)
 
@@ -103,9 +101,7 @@ class Launch:
         try:
             with folder.locked():
                 caller = self._run(watcher, imports)
-                result = RunResult(folder)
-                write_curves(result.leaderboard, folder.curves)
-                write_report(result)
+                result = write_results(folder)
             caller.end(result)
         except CallbackFailed as failed:
             raise failed.error from None
@@ -168,7 +164,7 @@ class Launch:
     ) -> None:
         """Open the run in its store, unless it is open, and take part in it to its end."""
         folder, key = self.folder, settings.run_key
-        recipe = load_recipe(spec.recipe, root=self.recipe.root)
+        recipe = spec.load_recipe()
         with ExitStack() as stack:
             stack.enter_context(publish_endpoint(folder, settings))
             record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
@@ -186,25 +182,28 @@ class Launch:
                 watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
-            agents = LocalAgents(
-                folder.run,
+
+            def stop_condition_of(agents: LocalAgents) -> StopCondition:
+                nodes_work = NodeHealthCheck(agents)
+
+                def stop_condition(events: list[Event], state: State) -> None:
+                    check.poll(state)
+                    nodes_work(events, state)
+
+                return stop_condition
+
+            take_part(
+                record,
+                spec,
                 folder,
                 settings,
                 [f"node-{i}" for i in range(recipe.nodes.min)],
-                ranks=recipe.node.ranks,
+                stop_condition_of,
+                journal=journal,
                 grace=self.grace,
-                since=record.now(),
-                say=watcher.say,
+                watcher=watcher,
                 env=env,
             )
-            nodes_work = NodeHealthCheck(agents)
-
-            def stop_condition(events: list[Event], state: State) -> None:
-                check.poll(state)
-                nodes_work(events, state)
-
-            loggers = Loggers(recipe, spec, folder, env)
-            take_part(record, recipe, journal, agents, loggers, watcher, stop_condition)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None) -> RunKey | None:

@@ -1,17 +1,23 @@
-"""Lets a machine take part in a live run: with nodes, and as a candidate for the lead."""
+"""Lets a machine take part in a live run: with nodes, and as a candidate for the lead. An etcd that serves
+one run ends when no machine is present."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.errors import CerebroError, StoreError
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
@@ -19,6 +25,9 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.departure import interrupts_at_rest
@@ -28,22 +37,43 @@ _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""
 
 
+StopCondition: TypeAlias = Callable[[list[Event], State], None]
+
+
 def take_part(
     record: Record,
-    recipe: Recipe,
+    spec: Spec,
+    folder: RunFolder,
+    settings: StoreSettings,
+    names: Sequence[str],
+    stop_condition_of: Callable[[LocalAgents], StopCondition],
+    *,
     journal: Journal,
-    agents: LocalAgents,
-    loggers: Loggers,
+    grace: float,
     watcher: Watcher,
-    stop_condition: Callable[[list[Event], State], None],
+    env: Mapping[str, str],
 ) -> None:
-    """Take part until the run has ended: keep this machine's nodes working, and lead whenever elected.
+    """Take part until the run has ended: with nodes of these ``names``, which are kept working, and as its
+    leader whenever elected.
 
-    ``stop_condition`` is called after each event and about twice a second; this machine stops taking part
+    The stop condition is called after each event and about twice a second; this machine stops taking part
     when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records what the nodes do while they are
-    stopped.
+    stopped. The nodes have ``grace`` seconds to leave, and ``env`` in their environment.
     """
-    with interrupts_at_rest(agents.grace) as look:
+    recipe = spec.load_recipe()
+    agents = LocalAgents(
+        spec.plan.run,
+        folder,
+        settings,
+        names,
+        ranks=recipe.node.ranks,
+        grace=grace,
+        since=record.now(),
+        say=watcher.say,
+        env=env,
+    )
+    stop_condition, loggers = stop_condition_of(agents), Loggers(recipe, spec, folder, env)
+    with interrupts_at_rest(grace) as look:
 
         def observe(events: list[Event], state: State) -> None:
             agents.observe(events)
@@ -85,3 +115,37 @@ def publish_endpoint(folder: RunFolder, settings: StoreSettings) -> Iterator[Non
         yield
     finally:
         folder.endpoint.unlink(missing_ok=True)
+
+
+PRESENT_SECONDS = 1.5 * PATIENCE
+"""How long a machine counts as present that has fallen silent. One that leaves says so. Presence is renewed
+each third of this: so it outlasts any outage for which machines wait for etcd."""
+_LOOK_SECONDS, _LEAVE_SECONDS = 1.0, 2.0
+
+
+@contextmanager
+def present(record: Record, seconds: float = PRESENT_SECONDS) -> Iterator[None]:
+    """Register this machine for the block as one that takes part in the run; again, if that is lost."""
+    key, host = record.keys.hosts + uuid.uuid4().hex, json.dumps({"host": socket.gethostname()}).encode()
+    left = threading.Event()
+
+    def register() -> LeaseKeeper:
+        keeper = LeaseKeeper(record.store, seconds)
+        record.store.txn([], [Put(key, host, keeper.lease)])
+        return keeper
+
+    def stay(keeper: LeaseKeeper) -> None:
+        while not left.wait(_LOOK_SECONDS):
+            if keeper.lost.is_set():
+                with suppress(StoreError):
+                    keeper = register()
+        with suppress(StoreError):
+            keeper.revoke()
+
+    thread = threading.Thread(target=stay, args=(register(),), name="presence", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join(_LEAVE_SECONDS)  # without etcd it takes longer, and is of no use

@@ -29,9 +29,9 @@ from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
-from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 from cerebro_elastic.system.version import __version__
 
 if TYPE_CHECKING:

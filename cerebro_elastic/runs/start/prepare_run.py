@@ -15,17 +15,16 @@ from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
-from cerebro_elastic.runs.start.warm_start import changes, resolve_warm_start
+from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
@@ -51,12 +50,13 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
-    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
-        raise RunError(
-            f"run {folder.run!r} exists with another recipe:\n{changed}\n"
-            f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
-            f"{option('fresh', 'fresh=True')}"
-        )
+    check_same(
+        spec,
+        recipe,
+        f"run {folder.run!r} exists with",
+        f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
+        f"{option('fresh', 'fresh=True')}",
+    )
     return spec
 
 
@@ -123,8 +123,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
-    first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
-    hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
+    hparams = first_hparams(recipe)
     data = str(folder.data) if url is None else recipe.rooted(url)
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=url is None)

@@ -36,13 +36,16 @@ def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
     return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
 
 
-def changes(spec: Spec, recipe: Recipe) -> list[str]:
-    """How ``recipe`` differs from the one of the run ``spec``, apart from what a warm start has replaced. The
-    recipe from before an extension is the run's, too."""
+def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
+    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
+    replaced. The recipe from before an extension is the run's, too. The message begins with ``what``, and
+    ends with the ``advice``."""
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
-        return []
+        return
     lines = differences(spec.recipe, recipe.resolved())
-    return [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
+    own = [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
+    if changed := "\n".join(f"  {line}" for line in own):
+        raise RunError(f"{what} another recipe:\n{changed}\n{advice}")
 
 
 def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:

@@ -1,14 +1,13 @@
-"""The program that solves a schedule with CP-SAT (see ``exact``): it reads a
-question from its standard input, and writes the answer to its standard output, as JSON."""
+"""The program that solves a schedule with CP-SAT (see ``exact``)."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Mapping
 from typing import Any
 
-from cerebro_elastic.scheduling.openshop.exact import MISSING_ORTOOLS
+from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.scheduling.openshop.state import left_shifted
+from cerebro_elastic.system.subprocess_call import serve
 
 
 def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:
@@ -170,12 +169,17 @@ def _by_start(solver: Any, options: list[tuple[Any, int, Any, tuple[int, int, in
     return [(*unit, start) for start, _, unit in sorted(units)]
 
 
-if __name__ == "__main__":
+def _solve(question: Mapping[str, Any]) -> dict[str, Any]:
     try:
         import ortools  # noqa: F401
-    except ImportError:
-        sys.exit(MISSING_ORTOOLS)
-    received = json.load(sys.stdin)
-    for unit in received.get("units", ()):
+    except ImportError as exc:
+        raise MissingExtra(
+            "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
+        ) from exc
+    for unit in question.get("units", ()):
         unit[2] = {int(n): ticks for n, ticks in unit[2].items()}  # JSON's keys are strings
-    json.dump({"open shop": open_shop, "joint": joint}[received["problem"]](received), sys.stdout)
+    return {"answer": {"open shop": open_shop, "joint": joint}[question["problem"]](dict(question))}
+
+
+if __name__ == "__main__":
+    serve(_solve)

@@ -41,11 +41,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.errors import RunError, ScheduleError
 from cerebro_elastic.scheduling.openshop.checks import Array
 from cerebro_elastic.scheduling.openshop.instances import Instance
 from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
-from cerebro_elastic.system.solver_process import SolverFailed, solve
+from cerebro_elastic.system.subprocess_call import call
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is this many of them. Durations are rounded up."""
@@ -53,8 +53,6 @@ UNITS = 2000
 """More are refused: the model would not get anywhere."""
 SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"
 """The module that solves."""
-MISSING_ORTOOLS = 3
-"""The exit code of ``SOLVER`` where ortools is not installed."""
 
 JointUnit = tuple[int, int, int, float]
 """Config, node, width, start."""
@@ -156,10 +154,6 @@ def exact_joint(
 def ask(question: Mapping[str, Any]) -> Any:
     """What CP-SAT answers (see ``cp_sat``)."""
     try:
-        return solve(SOLVER, question)
-    except SolverFailed as error:
-        if error.status == MISSING_ORTOOLS:
-            raise MissingExtra(
-                "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
-            ) from error
+        return call(SOLVER, f"the solver {SOLVER}", question)["answer"]
+    except RunError as error:
         raise ScheduleError(str(error)) from error

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
 
 MAX_OPS = 128
@@ -121,11 +120,11 @@ class Watch(Protocol):
     def close(self) -> None:
         """End the stream and its threads; a blocked ``next`` returns ``None``."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Store(Protocol):

@@ -17,11 +17,17 @@ import grpc
 from etcd3 import etcdrpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.client.etcd_errors import NoAnswer, NotSent, Problem, from_status, tls_refused
-from cerebro_elastic.store.client.first_contact import explain_silence, key_for_tls
-from cerebro_elastic.store.client.wire import Json
+from cerebro_elastic.store.client.endpoint import Endpoint, Json
+from cerebro_elastic.store.client.etcd_errors import (
+    NoAnswer,
+    NotSent,
+    Problem,
+    explain_silence,
+    from_status,
+    key_for_tls,
+    tls_refused,
+)
 
 _CALLS = {
     "auth/authenticate": ("Auth", "Authenticate"),
@@ -53,30 +59,20 @@ _OPTIONS = [
 _NOT_CONNECTED = "failed to connect", "DNS resolution failed", "Name resolution failure"
 
 
-class ChannelEndpoint:
-    """An ``Endpoint``."""
-
-    def __init__(self, address: str, settings: StoreSettings) -> None:
-        self._address = address
-        self._settings = settings
-        self._channel: grpc.Channel | None = None
-        self._closed = False
-        self._answered = False
-        """Whether it has ever answered. Until then the server there may become another one."""
-
-    def __str__(self) -> str:
-        return f"etcd at {', '.join(self._settings.endpoints)}"
+class ChannelEndpoint(Endpoint):
+    """Its connection is one channel."""
 
     def version(self, seconds: float, token: str | None) -> str:
         return str(self.call("maintenance/status", {}, seconds, token)["version"])
 
     def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
-        invoke = self._connected(seconds).unary_unary(*_typed(path))
+        channel = self._connected(seconds)
+        invoke = channel.unary_unary(*_typed(path))
         try:
             answer = invoke(_message(path, body), timeout=seconds, metadata=_metadata(token))
         except (grpc.RpcError, ValueError) as exc:
             if not self._answered:
-                self._forget()
+                self._forget(channel)
                 explain_silence(self._address, self._settings, seconds)
             raise self.translated(exc) from exc
         self._answered = True
@@ -94,24 +90,25 @@ class ChannelEndpoint:
             raise self.translated(exc) from exc
         return ChannelStream(call, first, self)
 
-    def close(self) -> None:
-        self._closed = True
-        if self._channel is not None:
-            self._channel.close()
+    def _connect(self, seconds: float) -> grpc.Channel:
+        settings = self._settings
+        if settings.tls:
+            credentials = grpc.ssl_channel_credentials(
+                _bytes(settings.ca), _bytes(settings.key), _bytes(settings.cert)
+            )
+            return grpc.secure_channel(self._address, credentials, _OPTIONS)
+        key = key_for_tls(self._address, settings, seconds)
+        if key is None:
+            return grpc.insecure_channel(self._address, _OPTIONS)
+        from cerebro_elastic.store.client.certificate import NAME, CertificateFiles
 
-    def _forget(self) -> None:
-        """Begin anew with the next request."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
-    def _connected(self, seconds: float) -> grpc.Channel:
-        """The channel: with TLS, if the settings or the server want it."""
-        if self._closed:
-            raise NotSent("the channel is closed")
-        if self._channel is None:
-            self._channel = _channel(self._address, self._settings, seconds)
-        return self._channel
+        with tempfile.TemporaryDirectory(prefix="cerebro-tls-") as folder:
+            files = CertificateFiles.write(key, Path(folder))
+            credentials = grpc.ssl_channel_credentials(
+                _bytes(files.authority), _bytes(files.private_key), _bytes(files.certificate)
+            )
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", NAME)]
+        return grpc.secure_channel(self._address, credentials, options)
 
     def translated(self, exc: Exception) -> Problem | StoreRefused:
         """What a failed exchange means for the request."""
@@ -148,26 +145,6 @@ class ChannelStream:
 
     def close(self) -> None:
         self._call.cancel()
-
-
-def _channel(address: str, settings: StoreSettings, seconds: float) -> grpc.Channel:
-    if settings.tls:
-        credentials = grpc.ssl_channel_credentials(
-            _bytes(settings.ca), _bytes(settings.key), _bytes(settings.cert)
-        )
-        return grpc.secure_channel(address, credentials, _OPTIONS)
-    key = key_for_tls(address, settings, seconds)
-    if key is not None:
-        from cerebro_elastic.store.client.certificate import NAME, CertificateFiles
-
-        with tempfile.TemporaryDirectory(prefix="cerebro-tls-") as folder:
-            files = CertificateFiles.write(key, Path(folder))
-            credentials = grpc.ssl_channel_credentials(
-                _bytes(files.authority), _bytes(files.private_key), _bytes(files.certificate)
-            )
-        options = [*_OPTIONS, ("grpc.ssl_target_name_override", NAME)]
-        return grpc.secure_channel(address, credentials, options)
-    return grpc.insecure_channel(address, _OPTIONS)
 
 
 def _bytes(file: Path | None) -> bytes | None:

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
+from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, open_endpoints, revision_of
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
-from cerebro_elastic.store.client.versions import check_version, login_holds, may_diverge
-from cerebro_elastic.store.client.wire import Json, revision_of
+from cerebro_elastic.store.client.etcd_program import check_version, login_holds, may_diverge
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.departure import seconds_to_leave
 
@@ -42,7 +41,7 @@ class Cluster:
         self._closing = threading.Event()
 
     def __str__(self) -> str:
-        return f"etcd at {', '.join(self.settings.endpoints)}"
+        return str(self.settings)
 
     def version(self) -> str:
         """The server's version, asked for and checked before any other request."""

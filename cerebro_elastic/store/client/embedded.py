@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from urllib3 import HTTPConnectionPool
@@ -22,10 +21,9 @@ from urllib3.exceptions import HTTPError
 
 from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
-from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
-from cerebro_elastic.store.client.listen import Listen
-from cerebro_elastic.store.client.unix_socket import UnixSocketPool, folder_for_sockets
-from cerebro_elastic.store.client.versions import check_version
+from cerebro_elastic.store.client.etcd_program import check_version, find_etcd, launch, perhaps_packaged, stop
+from cerebro_elastic.store.client.gateway import UnixSocketPool
+from cerebro_elastic.store.client.listen import Listen, folder_for_sockets
 from cerebro_elastic.system.files import as_its_folder, private_folder
 from cerebro_elastic.system.run_key import RunKey
 
@@ -107,13 +105,11 @@ class EmbeddedEtcd:
         try:
             started.result()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         thread, self._thread = self._thread, None
         if thread is not None:

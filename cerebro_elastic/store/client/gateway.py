@@ -20,6 +20,7 @@ from textwrap import shorten
 from typing import Any
 
 from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import (
     ClosedPoolError,
     ConnectTimeoutError,
@@ -30,25 +31,22 @@ from urllib3.exceptions import (
 )
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
-from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.errors import StoreRefused, causes
+from cerebro_elastic.store.client.endpoint import Endpoint, Json
 from cerebro_elastic.store.client.etcd_errors import (
+    CONNECT_SECONDS,
     INVALID_ARGUMENT,
     UNAVAILABLE,
     NoAnswer,
     NotSent,
     Problem,
+    explain_silence,
     from_error,
     from_status,
-    tls_refused,
-)
-from cerebro_elastic.store.client.first_contact import (
-    CONNECT_SECONDS,
-    explain_silence,
     key_for_tls,
+    tls_refused,
     unreachable,
 )
-from cerebro_elastic.store.client.unix_socket import UnixSocketPool
-from cerebro_elastic.store.client.wire import Json
 
 _CONNECTIONS = 10
 """The number of connections that are kept open; more are closed after their request."""
@@ -58,19 +56,8 @@ _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
 """The mention of its own objects in urllib3's messages."""
 
 
-class GatewayEndpoint:
-    """An ``Endpoint``. urllib3's pool is thread-safe, so that all threads share its connections."""
-
-    def __init__(self, address: str, settings: StoreSettings) -> None:
-        self._address = address
-        self._settings = settings
-        self._pool: HTTPConnectionPool | None = None
-        self._closed = False
-        self._answered = False
-        """Whether it has ever answered. Until then the server there may become another one."""
-
-    def __str__(self) -> str:
-        return f"etcd at {', '.join(self._settings.endpoints)}"
+class GatewayEndpoint(Endpoint):
+    """urllib3's pool is thread-safe, so that all threads share its connections."""
 
     def version(self, seconds: float, token: str | None) -> str:
         path = "/version"
@@ -90,24 +77,31 @@ class GatewayEndpoint:
         response = self._send(f"/v3/{path}", body, seconds, token, stream=True)
         return GatewayStream(response, str(self))
 
-    def close(self) -> None:
-        self._closed = True
-        if self._pool is not None:
-            self._pool.close()
+    def _connect(self, seconds: float) -> HTTPConnectionPool:
+        settings, path = self._settings, socket_path(self._address)
+        if path is not None:
+            return UnixSocketPool(path, maxsize=_CONNECTIONS)
+        host, port = host_port(self._address)
+        if settings.tls:
+            return HTTPSConnectionPool(
+                host,
+                port,
+                maxsize=_CONNECTIONS,
+                cert_reqs="CERT_REQUIRED",
+                ca_certs=_text(settings.ca),  # else those that the system trusts
+                cert_file=_text(settings.cert),
+                key_file=_text(settings.key),
+            )
+        key = key_for_tls(self._address, settings, seconds)
+        if key is None:
+            return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
+        # Imported here: other servers do not need it.
+        from cerebro_elastic.store.client.certificate import client_context
 
-    def _connections(self, seconds: float) -> HTTPConnectionPool:
-        """The connections: with TLS, if the settings or the server want it."""
-        if self._closed:
-            raise NotSent("the connections are closed")
-        if self._pool is None:
-            self._pool = _pool(self._address, self._settings, seconds)
-        return self._pool
-
-    def _forget(self, connections: HTTPConnectionPool) -> None:
-        """Begin anew with the next request."""
-        if self._pool is connections:
-            self._pool = None
-        connections.close()
+        context = client_context(key)
+        return HTTPSConnectionPool(
+            host, port, maxsize=_CONNECTIONS, ssl_context=context, assert_hostname=False
+        )
 
     def _send(
         self, path: str, body: Json | None, seconds: float, token: str | None, stream: bool = False
@@ -120,7 +114,7 @@ class GatewayEndpoint:
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-        connections = self._connections(seconds)
+        connections: HTTPConnectionPool = self._connected(seconds)
         try:
             response = connections.urlopen(
                 "GET" if data is None else "POST",
@@ -207,6 +201,32 @@ class GatewayStream:
             self._socket.close()
 
 
+class _UnixSocketConnection(HTTPConnection):  # type: ignore[misc]
+    def __init__(self, *args: Any, path: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._path = path
+
+    def connect(self) -> None:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.settimeout(self.timeout)
+            made.connect(self._path)
+        except OSError as exc:
+            made.close()
+            # What urllib3 raises where nothing was sent.
+            raise NewConnectionError(self, str(exc)) from exc
+        self.sock = made
+
+
+class UnixSocketPool(HTTPConnectionPool):  # type: ignore[misc]
+    """Connections to the server that listens on the socket at ``path``."""
+
+    ConnectionCls = _UnixSocketConnection
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        super().__init__("localhost", path=path, **settings)
+
+
 def from_response(status: int, body: bytes, server: str) -> Problem:
     """A response with an error status, from etcd or from what stands in front of it."""
     try:
@@ -225,52 +245,19 @@ def from_exception(
     exc: HTTPError, address: str, settings: StoreSettings
 ) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
-    causes = list(_causes(exc))
-    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    chain = list(causes(exc))
+    tls = next((cause for cause in chain if isinstance(cause, ssl.SSLError)), None)
     # An end of file inside TLS is a lost connection, as it is without.
     if tls is not None and not isinstance(tls, ssl.SSLEOFError):
         return tls_refused(f"etcd at {address}", settings, str(tls))
     if isinstance(exc, NewConnectionError | ConnectTimeoutError | ClosedPoolError):
-        problem = next((cause for cause in causes if isinstance(cause, OSError)), exc)
+        problem = next((cause for cause in chain if isinstance(cause, OSError)), exc)
         return NotSent(unreachable(address, problem))
     if isinstance(exc, ReadTimeoutError):
         return NoAnswer("what listens there is silent")
-    if any(isinstance(cause, RemoteDisconnected) for cause in causes):
+    if any(isinstance(cause, RemoteDisconnected) for cause in chain):
         return NoAnswer("what listens there ended the connection without an answer")
     return NoAnswer(_ITSELF.sub("", str(exc)))
-
-
-def _causes(exc: BaseException | None) -> Iterator[BaseException]:
-    while exc is not None:
-        yield exc
-        exc = exc.__cause__ or exc.__context__
-
-
-def _pool(address: str, settings: StoreSettings, seconds: float) -> HTTPConnectionPool:
-    path = socket_path(address)
-    if path is not None:
-        return UnixSocketPool(path, maxsize=_CONNECTIONS)
-    host, port = host_port(address)
-    if settings.tls:
-        return HTTPSConnectionPool(
-            host,
-            port,
-            maxsize=_CONNECTIONS,
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=_text(settings.ca),  # else those that the system trusts
-            cert_file=_text(settings.cert),
-            key_file=_text(settings.key),
-        )
-    key = key_for_tls(address, settings, seconds)
-    if key is not None:
-        # Imported here: other servers do not need it.
-        from cerebro_elastic.store.client.certificate import client_context
-
-        context = client_context(key)
-        return HTTPSConnectionPool(
-            host, port, maxsize=_CONNECTIONS, ssl_context=context, assert_hostname=False
-        )
-    return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
 
 
 def _text(path: Path | None) -> str | None:

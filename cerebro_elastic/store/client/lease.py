@@ -1,15 +1,16 @@
-"""A lease that is kept by deadline: it counts as lost as soon as it may have ended."""
+"""A lease that is kept by deadline: it counts as lost as soon as it may have ended. And a lock: a key under a
+lease, which one process holds and the others wait for."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
-from cerebro_elastic.errors import LeaseLost, StoreError, StoreUnavailable
-from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.errors import Compacted, LeaseLost, StoreError, StoreUnavailable, TxnUnknown
+from cerebro_elastic.store.client.base import Put, Store, absent
 from cerebro_elastic.system.clock import Clock, SystemClock
 
 
@@ -80,11 +81,9 @@ class LeaseKeeper:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A lease that cannot be revoked ends by its own time.
-        with contextlib.suppress(StoreUnavailable):
+        with suppress(StoreUnavailable):
             self.revoke()
 
     def _renew(self) -> None:
@@ -120,3 +119,41 @@ class LeaseKeeper:
             if not self._stopped.is_set():
                 self.lost.set()
                 self._stopped.set()
+
+
+_LEASE_SECONDS = 15.0
+
+
+@contextmanager
+def lock(
+    store: Store, key: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
+) -> Iterator[None]:
+    """Hold the lock ``key`` in the block.
+
+    While another process holds it, wait; ``waiting`` is called once. The lock of a process that dies is free
+    when its lease of ``seconds`` ends.
+    """
+    with LeaseKeeper(store, seconds) as keeper:
+        announced = False
+        while not _try_lock(store, key, keeper.lease):
+            if not announced:
+                waiting()
+            announced = True
+            _await_change(store, key, seconds)
+        yield
+
+
+def _try_lock(store: Store, key: str, lease: int) -> bool:
+    """Whether we hold the lock, by this try or by an earlier one whose answer was lost."""
+    with suppress(TxnUnknown):
+        store.txn([absent(key)], [Put(key, b"{}", lease)])
+    item = store.get(key)
+    return item is not None and item.lease == lease
+
+
+def _await_change(store: Store, key: str, seconds: float) -> None:
+    """Wait until the holder releases the lock, for at most ``seconds``."""
+    snapshot = store.range(key)
+    if snapshot.items:
+        with store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
+            watch.next(seconds)

@@ -1,10 +1,13 @@
-"""The address on which an etcd of a run's own serves other machines."""
+"""Where an etcd of a run's own listens: on a Unix socket for this machine, on an address for others."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.errors import StoreError
@@ -70,3 +73,39 @@ class Listen:
 
 def _in_url(address: str) -> str:
     return f"[{address.replace('%', '%25')}]" if ":" in address else address
+
+
+def folder_for_sockets(beside: Path, name: str) -> Path:
+    """``beside``, if it can have a socket ``name``, else a new private folder among the temporary ones.
+
+    Paths of sockets may have about a hundred bytes, and some file systems have no sockets. Raises
+    ``StoreError`` if there is no place.
+    """
+    if _can_have(beside, name):
+        return beside
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+        with suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="cerebro-etcd-", dir=parent))
+            if _can_have(folder, name):
+                return folder
+            folder.rmdir()
+    raise StoreError(
+        f"there can be no Unix socket in {beside}, nor in {tempfile.gettempdir()}: set TMPDIR to a folder "
+        "with a short path (up to 70 bytes, no comma) on a file system that has sockets"
+    )
+
+
+def _can_have(folder: Path, name: str) -> bool:
+    path = str(folder / name)
+    if "," in path or not path.isprintable():  # endpoints are written in a row, with commas between them
+        return False
+    (folder / name).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(path)
+        except OSError as exc:
+            if exc.errno == errno.ENOSPC:
+                raise
+            return False
+    (folder / name).unlink()
+    return True

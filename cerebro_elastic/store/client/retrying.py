@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.store.client.base import (
@@ -117,7 +116,7 @@ class RetryingStore:
         self._log.info("no longer waiting for the store", seconds=round(seconds, 1))
 
 
-class _RetryingWatch:
+class _RetryingWatch(Watch):
     """A ``Watch`` that goes on from its position when the store answers again."""
 
     def __init__(self, store: RetryingStore, prefix: str, start: int) -> None:
@@ -153,11 +152,3 @@ class _RetryingWatch:
         with self._lock:
             self._closed = True
             self._watch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

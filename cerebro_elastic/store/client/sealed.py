@@ -11,8 +11,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 from cerebro_elastic.store.client.base import (
     Change,
@@ -118,7 +116,7 @@ def unsigned(item: KeyValue) -> bool:
     return item.value.endswith(_UNSIGNED)
 
 
-class _SealedWatch:
+class _SealedWatch(Watch):
     """A watch whose values are checked."""
 
     def __init__(self, store: SealedStore, watch: Watch) -> None:
@@ -131,14 +129,6 @@ class _SealedWatch:
 
     def close(self) -> None:
         self._watch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _split(sealed: bytes) -> tuple[bytes, bytes]:

@@ -1,7 +1,6 @@
 """Files on any fsspec URL: read and written in chunks, hashed on the way, with retries."""
 
 from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
-from cerebro_elastic.system.files.faults import disk_full_raised, is_full, redacted, translated
 from cerebro_elastic.system.files.listing import (
     expand,
     folders,
@@ -16,16 +15,26 @@ from cerebro_elastic.system.files.operations import (
     content,
     exists,
     is_folder,
+    open_read,
     read,
     read_into,
+    read_ranges,
     remove,
     replacing,
     settle,
+    size,
     write,
     write_text,
 )
-from cerebro_elastic.system.files.parts import open_read, read_ranges, size
-from cerebro_elastic.system.files.place import Place, in_a_hurry, locate
+from cerebro_elastic.system.files.place import (
+    Place,
+    disk_full_raised,
+    in_a_hurry,
+    is_full,
+    locate,
+    redacted,
+    translated,
+)
 from cerebro_elastic.system.ownership import as_its_folder, check_own, make_folder, private_folder
 
 __all__ = [

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import RawIOBase
-from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias
 
 CHUNK = 8 << 20
@@ -60,9 +59,7 @@ class Sha256:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
 

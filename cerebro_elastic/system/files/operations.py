@@ -1,7 +1,7 @@
 """What is done with files: each operation meets the faults of its storage in the same way.
 
 Operations raise ``StorageError`` or ``DiskFull`` for a fault of the storage, and Python's own exceptions for
-facts about a file (``FileNotFoundError``, ...; see ``faults``).
+facts about a file (``FileNotFoundError``, ...; see ``place``).
 
 A local file appears under its name only when it is whole (temporary name, fsync, rename). Object stores have
 that property by themselves: an object exists once its upload has been completed.
@@ -9,16 +9,18 @@ that property by themselves: an object exists once its upload has been completed
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, digest, fill, pour
-from cerebro_elastic.system.files.faults import fault_of, storage_error
-from cerebro_elastic.system.files.parts import open_read
 from cerebro_elastic.system.files.place import (
     FileSystem,
     Place,
@@ -100,22 +102,10 @@ def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
         raise
 
 
-@contextmanager
-def _local_faults_raised(path: Path) -> Iterator[None]:
-    """Raise a fault of this machine's storage as ``StorageError`` or ``DiskFull``. The message names the file
-    that the error names, else ``path``."""
-    try:
-        yield
-    except OSError as exc:
-        if (fault := fault_of(exc)) is None:
-            raise
-        raise storage_error(exc, fault, exc.filename or path) from exc
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a small local file, or replace it: whole, or not at all."""
     with (
-        _local_faults_raised(path),
+        faults_raised(path),
         replacing(str(path)) as temporary,
         open(temporary, "x", encoding="utf-8", newline="", opener=as_its_folder) as file,
     ):
@@ -127,7 +117,7 @@ def append(path: Path, data: bytes, at: int) -> int:
 
     All or nothing: what stood there was torn, and is cut off. So is what a full disk lets through.
     """
-    with _local_faults_raised(path):
+    with faults_raised(path):
         file = as_its_folder(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
         try:
             before = os.fstat(file).st_size
@@ -204,3 +194,92 @@ def _upload(fs: FileSystem, path: str, data: Iterable[Chunk]) -> Content:
             file.discard()
         raise
     return written
+
+
+_COPIES = 16
+"""The number of copies that are kept."""
+_NOT_SATISFIABLE = 416
+
+
+def size(place: Place) -> int:
+    """The file's size in bytes."""
+    known = attempt(place, lambda fs: fs.size(place.path))
+    return int(known) if known is not None else os.fstat(_copy(place).fileno()).st_size
+
+
+def open_read(place: Place) -> io.RawIOBase:
+    """The file for reading. On a remote file system every ``read`` is one request, nothing is read ahead."""
+    with faults_raised(place):
+        return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
+
+
+def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """A part of each of the files, which are of one file system: from its start to before its end. Several
+    are read at once where the file system can."""
+    if not files:
+        return []
+    paths = [file.path for file in files]
+
+    def answers_of(fs: FileSystem) -> list[bytes | None]:
+        return list(map(_given, fs.cat_ranges(paths, starts, ends, on_error="return")))
+
+    answers = zip(attempt(files[0], answers_of), files, starts, ends, strict=True)
+    return [_part(answer, file, start, end) for answer, file, start, end in answers]
+
+
+def _given(answer: bytes | Exception) -> bytes | None:
+    """What the server has answered; ``None`` if it refuses to give parts of files."""
+    if not isinstance(answer, Exception):
+        return answer
+    if getattr(answer, "status", None) == _NOT_SATISFIABLE:
+        return None
+    raise answer
+
+
+def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
+    """The part of the file: what the server has answered, unless that is all of it."""
+    if answer is not None and len(answer) <= end - start:
+        return answer
+    return os.pread(_copy(file).fileno(), end - start, start)
+
+
+@lru_cache(_COPIES)
+def _copy(place: Place) -> Any:
+    """A copy of the whole file, which is removed when nobody needs it."""
+    with faults_raised(place):
+        copy = NamedTemporaryFile(prefix="cerebro-")  # noqa: SIM115  # it is kept
+        attempt(place, lambda fs: fs.get_file(place.path, copy.name))
+        return copy
+
+
+class _Requests(io.RawIOBase):
+    """A remote file whose every read is a request of its own, so that it can be repeated."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._size = size(place)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        start, end = self._at, min(self._at + len(view), self._size)
+        if start >= end:
+            return 0
+        (data,) = read_ranges([self._place], [start], [end])
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,24 +1,37 @@
 """A place on any fsspec URL, and how its file system is used: with retries, and with our own errors.
 
 A local file system is tried once. On a remote one an operation is repeated with growing, random pauses while
-the fault may pass, for ``PATIENCE`` seconds; if the storage refuses access, the credentials are read afresh
+the fault may pass, for ``PATIENCE`` seconds; if the storage refuses the credentials are read afresh
 once.
+
+A *fact* about a file (it is missing, it exists already, its name is impossible) leaves this package as the
+Python exception that it is, and the caller says what it means. A *fault* is the storage's and has nothing to
+do with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
+
+No message shows a secret: what is in a URL before ``@`` and behind ``?`` (presigned URLs) is left out, and
+a foreign exception that shows one is not given as the cause.
 """
 
 from __future__ import annotations
 
 import copy
+import errno
+import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
 import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
-from cerebro_elastic.system.files.faults import StorageFault, fault_of, presentable, redacted, storage_error
+from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
 
 PATIENCE = 60.0
 """Seconds after which an operation that fails is not tried again."""
@@ -107,15 +120,18 @@ def _retried(operation: Callable[[FileSystem], T], fs: FileSystem) -> T:
 
 
 @contextmanager
-def faults_raised(place: Place) -> Iterator[None]:
-    """Raise a fault of the place's storage as ``StorageError`` or ``DiskFull``."""
+def faults_raised(place: Place | Path) -> Iterator[None]:
+    """Raise a fault of the storage as ``StorageError`` or ``DiskFull``. The message names the ``place``; for
+    a path of this machine, the file that the error names."""
     try:
         yield
     except Exception as exc:
-        fault = _fault_of(exc, place.fs)
+        fs = place.fs if isinstance(place, Place) else None
+        fault = _fault_of(exc, fs)
         if fault is None:
             raise
-        raise storage_error(exc, fault, place, _clock_ahead(exc, place.fs)) from presentable(exc)
+        where = place if fs is not None else getattr(exc, "filename", None) or place
+        raise storage_error(exc, fault, where, _clock_ahead(exc, fs)) from presentable(exc)
 
 
 def _fault_of(error: Exception, fs: FileSystem) -> StorageFault | None:
@@ -136,8 +152,8 @@ def _clock_ahead(error: Exception, fs: FileSystem) -> float | None:
 
 
 def is_s3(fs: FileSystem) -> bool:
-    """Whether the file system is s3fs."""
-    return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))
+    """Whether the file system is s3fs; ``None`` stands for this machine's."""
+    return fs is not None and "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))
 
 
 def current_file_system(fs: FileSystem) -> FileSystem:
@@ -159,3 +175,144 @@ def _tuned(fs: FileSystem) -> FileSystem:
         fs.retries = 1
         fs.storage_options = copy.deepcopy(fs.storage_options)
     return fs
+
+
+class StorageFault(Enum):
+    """What the storage does, and so whether another try makes sense."""
+
+    PASSING = "cannot be reached"
+    REFUSED = "refuses access"
+    FULL = "has no space left"
+    LASTING = "cannot do it"
+
+
+_ADVICE = {
+    StorageFault.PASSING: "look whether the storage is up and this machine's network reaches it",
+    StorageFault.REFUSED: "renew the credentials of this machine, or give them the right",
+    StorageFault.FULL: "free some and run the same command again",
+    StorageFault.LASTING: "look whether the URL and the settings of its storage are right",
+}
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
+_MOST_SHOWN = 1000
+"""The number of characters of a foreign message that are shown."""
+_CLOCKS_DIFFER = 300.0
+"""Seconds from which on a storage may refuse what a machine has signed."""
+_CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")
+_FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether ``error`` says that no space is left."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def fault_of(
+    error: Exception, of_backend: Callable[[Exception], StorageFault | None] | None = None
+) -> StorageFault | None:
+    """The fault of a file system that ``error`` shows.
+
+    Args:
+        error: What an operation has raised.
+        of_backend: The fault that an exception of the file system's own shows.
+
+    Returns:
+        ``None`` if ``error`` is a fact about a file, or a mistake of the caller's.
+    """
+    if isinstance(error, (CerebroError, *_FACTS)):
+        return None
+    if is_full(error):
+        return StorageFault.FULL
+    fault = of_backend(error) if of_backend is not None else None
+    if fault is not None:
+        return fault
+    if isinstance(error, PermissionError):
+        return StorageFault.REFUSED
+    if isinstance(status := getattr(error, "status", None), int):  # an answer over HTTP (aiohttp)
+        return _fault_by_status(status)
+    # Every backend has exceptions of its own for a network that fails.
+    return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
+
+
+def _fault_by_status(status: int) -> StorageFault:
+    if status in (401, 403, 407):
+        return StorageFault.REFUSED
+    passes = status >= 500 or status in (408, 425, 429)  # too slow, too early, too many requests
+    return StorageFault.PASSING if passes else StorageFault.LASTING
+
+
+def storage_error(
+    error: Exception, fault: StorageFault, where: object, clock_ahead: float | None = None
+) -> CerebroError:
+    """The error to raise for a ``fault`` at the place ``where``; ``clock_ahead`` are the seconds by which
+    this machine's clock is ahead of the storage's."""
+    kind = DiskFull if fault is StorageFault.FULL else StorageError
+    if fault is not StorageFault.FULL:
+        why = f": {_named(error)}"
+    else:  # "Disk quota exceeded" and "File too large" need other remedies
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+    advice = _ADVICE[fault]
+    if fault is StorageFault.REFUSED and abs(clock_ahead or 0.0) > _CLOCKS_DIFFER:
+        advice = f"set this machine's clock, which is {_difference(clock_ahead or 0.0)} the storage's"
+    elif _CERTIFICATE.search(str(error)):
+        advice = f"set this machine's clock if it is not {datetime.now():%c} now, or renew the certificate"
+    return kind(redacted(f"{where}: the storage {fault.value}{why}; {advice}"))
+
+
+def _difference(seconds: float) -> str:
+    minutes = round(abs(seconds) / 60)
+    return f"{minutes // 60}:{minutes % 60:02d} h {'ahead of' if seconds > 0 else 'behind'}"
+
+
+@contextmanager
+def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
+    """Raise an exception that is no ``CerebroError`` as ``kind``, a full disk as ``DiskFull``.
+
+    Every format has exceptions of its own, hence ``Exception``: keep the block small.
+    """
+    try:
+        yield
+    except CerebroError:
+        raise
+    except ImportError as exc:
+        raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
+    except Exception as exc:
+        full = is_full(exc)
+        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else _named(exc)
+        raise (DiskFull if full else kind)(redacted(f"{doing}: {reason}")) from presentable(exc)
+
+
+@contextmanager
+def disk_full_raised(where: object) -> Iterator[None]:
+    """Raise that no space is left as ``DiskFull``. The message names the file that the error names, else
+    ``where``."""
+    try:
+        yield
+    except OSError as exc:
+        if not is_full(exc):
+            raise
+        raise storage_error(exc, StorageFault.FULL, exc.filename or where) from exc
+
+
+def _named(error: Exception) -> str:
+    """The error's type and message, which may quote a whole file."""
+    return f"{type(error).__name__}: {brief(str(error), _MOST_SHOWN)}"
+
+
+_USER = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY = re.compile(r"(\w+://[^\s'\"<>?]*)\?[^\s'\"<>]*")
+_KEY = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b")
+
+
+def redacted(text: str) -> str:
+    """``text`` without what may be secret: passwords and queries of URLs, ids of AWS keys."""
+    return _KEY.sub("***", _QUERY.sub(r"\1", _USER.sub("", text)))
+
+
+def presentable(error: Exception) -> Exception | None:
+    """``error``, if all that its traceback shows may be shown."""
+    shown: Any = "".join(traceback.format_exception(error))
+    return error if redacted(shown) == shown else None

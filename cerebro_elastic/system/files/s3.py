@@ -18,8 +18,9 @@ import fsspec.config
 from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
+from cerebro_elastic.errors import causes
 from cerebro_elastic.system.files.content import Chunk, Content, Sha256
-from cerebro_elastic.system.files.faults import StorageFault
+from cerebro_elastic.system.files.place import StorageFault
 
 _CLIENT = {
     "connect_timeout": 10,
@@ -43,7 +44,7 @@ def options() -> dict[str, Any]:
 
 def fault_of(error: Exception) -> StorageFault | None:
     """The fault that an answer of the server shows, or botocore without one; ``None`` if neither does."""
-    for link in _chain(error):
+    for link in causes(error):
         answer = getattr(link, "response", None)
         if isinstance(answer, Mapping):
             return _of_answer(
@@ -70,7 +71,7 @@ def _of_answer(code: str, status: int) -> StorageFault | None:
 
 def clock_ahead(error: Exception) -> float | None:
     """By how many seconds this machine's clock is ahead of the server's, by the answer that ``error`` has."""
-    for link in _chain(error):
+    for link in causes(error):
         answer = getattr(link, "response", None)
         if isinstance(answer, Mapping):
             date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
@@ -83,12 +84,6 @@ def _of_aiohttp(error: BaseException) -> bool:
     import aiohttp
 
     return isinstance(error, aiohttp.ClientError)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 _PART = 16 << 20
@@ -182,10 +177,6 @@ def _parts(data: Iterable[Chunk], sha256: Sha256) -> Iterator[tuple[bytes, bool]
     yield bytes(buffer), True
 
 
-def _unknown_upload(error: BaseException | None) -> bool:
-    while error is not None:
-        answer = getattr(error, "response", None)
-        if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "NoSuchUpload":
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def _unknown_upload(error: Exception) -> bool:
+    answers = (getattr(link, "response", None) for link in causes(error))
+    return any(isinstance(a, dict) and a.get("Error", {}).get("Code") == "NoSuchUpload" for a in answers)

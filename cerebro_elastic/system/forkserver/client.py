@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import IO, Protocol, Self
 
 from cerebro_elastic.system.forkserver.messages import Imports, Request, address, receive, send, send_request
-from cerebro_elastic.system.process import PYTHON
-from cerebro_elastic.system.scratch import Scratch
+from cerebro_elastic.system.process import PYTHON, Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
 """The environment variable that names the socket of the host's fork server."""

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.system.forkserver.child import run
-from cerebro_elastic.system.forkserver.keeper import keep
+from cerebro_elastic.system.forkserver.keeper import keep, run
 from cerebro_elastic.system.forkserver.messages import (
     FORK_OF,
     Imports,

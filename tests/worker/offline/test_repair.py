@@ -21,7 +21,6 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import exists, locate, read, write
 from cerebro_elastic.system.logs import EventLog
@@ -29,6 +28,7 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.offline.repair import CheckpointRepair
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.ledger import Ledger
+from support.memory_store import MemoryStore
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 from support.same import assert_same

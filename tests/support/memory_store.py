@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from cerebro_elastic.errors import Compacted, LeaseLost, Rewound, StoreRefused
 from cerebro_elastic.store.client.base import (
@@ -26,6 +24,7 @@ from cerebro_elastic.store.client.base import (
     Put,
     Snapshot,
     TxnResult,
+    Watch,
     check_txn,
 )
 from cerebro_elastic.system.clock import Clock, SystemClock
@@ -177,7 +176,7 @@ class MemoryStore:
         return min((lease.deadline - now for lease in self._leases.values()), default=None)
 
 
-class MemoryWatch:
+class MemoryWatch(Watch):
     """A ``Watch`` over a ``MemoryStore``: a position in its history."""
 
     def __init__(self, store: MemoryStore, prefix: str, start: int) -> None:
@@ -231,14 +230,6 @@ class MemoryWatch:
         with self._store._changed:
             self._closed = True
             self._store._changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_limits(compares: Sequence[Compare], ops: Sequence[Op]) -> None:

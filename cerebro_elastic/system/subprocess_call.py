@@ -1,0 +1,182 @@
+"""Calls of a module in a process of its own: for work that imports torch and the user's modules, which the
+calling process does not, and for work beside it. The module reads a request and writes its answers, each one
+JSON object on a line. The process is a fork of the host's fork server, where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from cerebro_elastic import errors
+from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.process import MARK, PYTHON, die_with_parent, end_marked
+
+
+def call(
+    module: str, what: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run ``module`` as a program with the ``request`` and return its answer.
+
+    Args:
+        module: The module.
+        what: Names its work in the message of an error.
+        request: A JSON object.
+        env: What it has in its environment besides this process's.
+
+    Raises:
+        CerebroError: The error that it ended with; ``RunError`` if it died.
+    """
+    with SubprocessCall(module, what, request, env) as call:
+        answer = call.answer()
+        call.wait()
+        return answer
+
+
+class AnsweringProcess:
+    """A module that runs as a program, in a session of its own: Ctrl-C is for this process, which ends it.
+
+    Args:
+        module: The module.
+        env: Its whole environment.
+        stdin: An open file: what it reads.
+        stderr: An open file: what it prints.
+    """
+
+    def __init__(self, module: str, env: Mapping[str, str], *, stdin: int, stderr: int) -> None:
+        self._answers, answer_to = os.pipe()
+        try:
+            self.process = forkserver.start(
+                [*PYTHON, "-m", module], env, stdin=stdin, stdout=answer_to, stderr=stderr
+            )
+        except BaseException:
+            os.close(self._answers)
+            raise
+        finally:
+            os.close(answer_to)
+        self._lines: list[bytes] = []
+        self._rest = b""
+        self.ended = False
+        """Whether it has ended by itself: no further answer will come."""
+
+    def next_answer(self) -> dict[str, Any] | None:
+        """Wait for the next answer; ``None`` if it has ended."""
+        while self.has_answer(wait=True):
+            line = self._lines.pop(0)
+            if line.startswith(b"{"):  # what was printed before the answers had stdout to themselves does not
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        return None
+
+    def has_answer(self, *, wait: bool) -> bool:
+        """Whether a line has come."""
+        while not self._lines and (wait or select.select([self._answers], [], [], 0)[0]):
+            data = os.read(self._answers, 1 << 16)
+            if not data:
+                self.ended = True
+                return False
+            *self._lines, self._rest = (self._rest + data).split(b"\n")
+        return bool(self._lines)
+
+    def end(self) -> None:
+        """Kill it, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._answers)
+
+
+class SubprocessCall(AnsweringProcess):
+    """A module that is called, and may answer more than once. It ends with the context, and with it all its
+    children.
+
+    Raises:
+        OSError: It cannot be started, as where the disk is full.
+    """
+
+    def __init__(
+        self, module: str, what: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
+    ) -> None:
+        self._what = what
+        self._mark = uuid.uuid4().hex
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
+        # A file and not a pipe: this process does not wait until it is read.
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps(request).encode())
+            stdin.seek(0)
+            whole = {**os.environ, **(env or {}), MARK: self._mark}
+            super().__init__(module, whole, stdin=stdin.fileno(), stderr=self._errors.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the next answer. Raises as ``call``."""
+        answer = self.next_answer()
+        if answer is None:
+            raise self._died()
+        if "error" in answer:
+            raise getattr(errors, answer["kind"], RunError)(answer["error"])
+        return answer
+
+    def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
+        """The further answers: with ``wait`` all until the program ends, else those that have come. Raises as
+        ``call``."""
+        while self.has_answer(wait=wait):
+            yield self.answer()
+        if self.ended and self.process.wait():
+            raise self._died()
+
+    def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        self.process.wait()
+
+    def end(self) -> None:
+        """Kill it and all its children, if it has not ended."""
+        super().end()
+        end_marked(MARK, self._mark)
+        self._errors.close()
+
+    def _died(self) -> RunError:
+        status = self.process.wait()
+        self._errors.seek(0)
+        tail = b"\n".join(self._errors.read().splitlines()[-15:]).decode(errors="replace")
+        return RunError(f"{self._what} died with status {status}:\n{tail}")
+
+
+def answers_alone() -> Any:
+    """The real standard output, for the answers alone: from now on, what users' code prints goes to the
+    standard error."""
+    answer_to = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answer_to
+
+
+def serve(
+    work: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    then: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
+) -> None:
+    """The ``__main__`` of a module that is called: answer the request with what ``work`` returns, and then
+    with each value of ``then``, if it is given."""
+    die_with_parent(os.getppid())
+    answer_to = answers_alone()
+    request = json.load(sys.stdin)
+
+    def answers() -> Iterator[Mapping[str, Any]]:
+        yield work(request)
+        if then is not None:
+            yield from then(request)
+
+    try:
+        for answer in answers():
+            print(json.dumps(answer), file=answer_to, flush=True)
+    except CerebroError as error:
+        print(json.dumps({"error": str(error), "kind": type(error).__name__}), file=answer_to, flush=True)
