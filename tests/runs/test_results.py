@@ -17,6 +17,8 @@ from cerebro_elastic.runs.control.status import status
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.store.ledger.history import decode_event
+from support.histories import write_history
 
 pytestmark = pytest.mark.cluster
 
@@ -136,7 +138,7 @@ def test_verify_catches_a_tampered_history(
     copy: RunFolder, change: Callable[[list[dict[str, object]]], list[dict[str, object]]], invariant: str
 ) -> None:
     events = [json.loads(line) for line in copy.history.read_text().splitlines()]
-    copy.history.write_text("".join(json.dumps(event) + "\n" for event in change(events)))
+    write_history(copy.history, [decode_event(json.dumps(event)) for event in change(events)])
     broken = {violation.invariant for violation in verify(RunResult(copy))}
     assert {invariant, "history"} <= broken
 

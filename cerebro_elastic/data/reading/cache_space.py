@@ -148,7 +148,7 @@ def _size(folder: Path) -> int:
 def _last_used(folder: Path) -> int:
     try:
         return (folder / _USE).stat().st_mtime_ns
-    except FileNotFoundError:  # of an earlier version
+    except FileNotFoundError:  # used by nobody yet
         return 0
 
 

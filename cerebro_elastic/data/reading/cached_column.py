@@ -156,7 +156,7 @@ class CachedColumn:
     @property
     def _is_whole(self) -> bool:
         """Whether a file of the right size is here, may be read, and is ours alone: one with a second name is
-        not. (Caches of earlier versions were hard links to users' files.)"""
+        not."""
         if size(self.path) != self.file.bytes or not os.access(self.path, os.R_OK):
             return False
         return self.path.is_symlink() or self.path.stat().st_nlink == 1

@@ -113,13 +113,13 @@ def export(
     return replace(picked, not_carried=exported.not_carried)
 
 
-def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness | None]:
-    """The config that was exported to ``folder``, where the record ended then, and how far the check was;
-    ``None`` in exports of earlier versions."""
+def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness]:
+    """The config that was exported to ``folder``, where the record ended then (``None`` if it was a store's),
+    and how far the check was."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        head = record.get("record")
-        exactness = RunExactness.of_json(record["exactness"]) if "exactness" in record else None
+        head = record["record"]
+        exactness = RunExactness.of_json(record["exactness"])
         return str(record["config"]), RecordHead(**head) if head is not None else None, exactness
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, leaderboard, logged_metrics
 from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
@@ -27,7 +26,7 @@ from cerebro_elastic.runs.exactness.outcome import RunExactness, known
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
-from cerebro_elastic.store.ledger.journal import Line, read_lines
+from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, locate
 from cerebro_elastic.system.words import counted
 
@@ -76,18 +75,17 @@ class RunResult:
     def _read(self) -> tuple[Spec, Sequence[Line]]:
         if self._store is not None:
             spec, events = read_record(self.folder.run, self._store)
-            return spec, [Line(event, encode(event), None) for event in events]
+            return spec, chained(events)
         return self.folder.read_spec(), read_lines(self.folder.history)
 
     @property
     def head(self) -> RecordHead | None:
         """Where the record in the folder ends. Keep it to prove later that the record was not changed
         (``verify(..., head=...)``). It is that of the leader's record, and so the same on all machines of the
-        run. ``None`` if the record has no digests, or was read from a store."""
-        last = self.lines[-1] if self.lines else None
-        if last is None or last.digest is None:
+        run. ``None`` if the record was read from a store, which keeps no digests."""
+        if self.from_store or not self.lines:
             return None
-        return RecordHead(last.event.revision, self._heads.last)
+        return RecordHead(self.events[-1].revision, self._heads.last)
 
     def line_of(self, digest: str) -> int | None:
         """The number of the line at which this record, or the leader's, has this head, or one that begins
@@ -130,7 +128,7 @@ class RunResult:
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe that the run was opened with."""
-        return load_recipe(self.spec.recipe, root=self.spec.root)
+        return self.spec.load_recipe()
 
     @cached_property
     def view(self) -> RunView:

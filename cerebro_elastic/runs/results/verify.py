@@ -24,7 +24,6 @@ from cerebro_elastic.errors import (
     SearchError,
     TaskError,
 )
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.runs.from_recipe import make_search
@@ -91,7 +90,7 @@ def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
         return None
     try:
         policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
-        searches = [make_search(load_recipe(s.recipe, root=s.root)) for s in specs_of(result.spec)]
+        searches = [make_search(each.load_recipe()) for each in specs_of(result.spec)]
         return redecide(events, policy, searches[-1], lambda: time.monotonic() > until, searches[:-1])
     except (MissingExtra, RecipeError, SearchError, TaskError):
         return None
@@ -108,11 +107,7 @@ def _findings(
     yield from check(
         events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref, origins))
     )
-    chained = any(line.digest is not None for line in result.lines)
-    noted = record_chain.has_heads(events) or any(
-        origin is not None and origin.record is not None for origin in origins
-    )
-    yield from _chain(result, head, chained=chained, noted=noted)
+    yield from _chain(result, head)
     if impossible:
         return  # a history that cannot be leads nowhere
     yield from _heads(result, manifests)
@@ -131,24 +126,13 @@ def _findings(
     yield from _decisions(result, seconds)
 
 
-def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -> Iterator[Violation | Note]:
+def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:
     if result.from_store:
         yield Note(
             "this is the store's record, which bears no digests: those of the machines that took part do"
         )
-    elif not chained and noted:
-        yield Violation(
-            "record", "its lines bear no digests, although the run was one of a version that writes them"
-        )
-    elif not chained:
-        yield Note(
-            "its lines bear no digests, for it is of an earlier version: a line that was changed is not named"
-        )
     else:
-        bare = sum(line.digest is None for line in result.lines)
         yield from (Violation("record", story) for story in record_chain.chain(result.lines))
-        if bare:
-            yield Note(f"the first {counted(bare, 'line')} are of an earlier version, and bear no digests")
     if head is not None:
         place = result.line_of(head)
         if place is None:
