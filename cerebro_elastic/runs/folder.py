@@ -149,8 +149,7 @@ class RunFolder:
                     shutil.rmtree(self.path)
 
     def _way_to_watch(self) -> str:
-        handle = f"RunHandle.of({self.run!r}), if this process has it in the background"
-        return for_reader(f"`cerebro status {self.run}`", handle)
+        return for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""

@@ -12,7 +12,8 @@ from cerebro_elastic.recipes.loggers import TRACKERS, tracker_arguments
 from cerebro_elastic.registry import missing
 from cerebro_elastic.runs.logging.loggers import forwarder, make_tracker
 from cerebro_elastic.runs.results.export import RECORD
-from cerebro_elastic.runs.results.result import RunResult, open_run
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 
 
 class _FromTheBeginning:
@@ -56,7 +57,7 @@ def track(
         raise RunError(f"{to} takes no exported models: give them to mlflow")
     if remedy := missing("cerebro.loggers", to):
         raise MissingExtra(f"{to} is not installed: {remedy}")
-    result = open_run(run, home=home)
+    result = Run.open(run, home=home).result
     if result.folder.is_locked():
         raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})

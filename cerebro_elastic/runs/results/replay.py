@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
@@ -20,7 +19,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.results import ConfigResult, config_result
 from cerebro_elastic.runs.results.output_checks import curve_lines
-from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
+from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.system.files import locate, read
 from cerebro_elastic.system.scratch import Scratch
 
@@ -63,37 +62,8 @@ class ReplayedVisit:
         return not self.differences
 
 
-def replay(
-    run: str | Path | RunResult,
-    config: str = "best",
-    *,
-    home: str | Path | None = None,
-    store: StoreSettings | None = None,
-) -> Iterator[ReplayedVisit]:
-    """Train a config again on this machine, from its beginning, in the order of its visits (imports torch).
-
-    No recorded state is used: each unit continues from the one replayed before, and is trained by the same
-    strategy as in the run. A config that began with another one's checkpoint is replayed from that one's
-    beginning; one that began with a checkpoint from outside the run, from there. A unit that was split is
-    trained in its parts, and in one go as well.
-
-    Args:
-        run: The run's id, its folder, or its result.
-        config: The config's id; ``best`` for the best one.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Yields:
-        Each visit, when it has been trained again.
-
-    Raises:
-        RunError: No such run or config, or its modules or data are not on this machine.
-
-    Example:
-        >>> all(visit.same for visit in replay("sweep", "c0001"))
-        True
-    """
-    result = result_of(run, home=home, store=store)
+def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
+    """``Run.replay``, of a ``result``."""
     name = result.config(config).config
     from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 

@@ -23,7 +23,7 @@ from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
-from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
@@ -47,11 +47,11 @@ _MOST_IN_LEGEND = 12
 class RunResult:
     """A run's configs with their metrics, visits and checkpoints, read from its history.
 
-    ``run`` and ``open_run`` return it. A result stays as it was when it was read; ``now()`` reads again. The
-    history is that of its ``store`` if one is given, else that in its ``folder``.
+    ``run`` returns it, and ``Run.result``. A result stays as it was when it was read; ``now()`` reads again.
+    The history is that of its ``store`` if one is given, else that in its ``folder``.
 
     Example:
-        >>> result = open_run("sweep")
+        >>> result = Run.open("sweep").result
         >>> result
         <RunResult 'sweep': 2 configs, best c0000 with val_acc 0...>
         >>> result.best.hparams
@@ -68,20 +68,21 @@ class RunResult:
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
-        self._store = store and with_key(store, folder.run, folder.path.parent)
+        self.store = store and with_key(store, folder.run, folder.path.parent)
+        """The etcd from which the record was read; ``None``: it was read from the folder."""
         self.spec, self.lines = self._read()
         self.events: Sequence[Event] = [line.event for line in self.lines]
 
     def _read(self) -> tuple[Spec, Sequence[Line]]:
-        if self._store is not None:
-            spec, events = read_record(self.folder.run, self._store)
+        if self.store is not None:
+            spec, events = read_record(self.folder.run, self.store)
             return spec, chained(events)
         return self.folder.read_spec(), read_lines(self.folder.history)
 
     @property
     def head(self) -> RecordHead | None:
         """Where the record in the folder ends. Keep it to prove later that the record was not changed
-        (``verify(..., head=...)``). It is that of the leader's record, and so the same on all machines of the
+        (``Run.verify(head=...)``). It is that of the leader's record, and so the same on all machines of the
         run. ``None`` if the record was read from a store, which keeps no digests."""
         if self.from_store or not self.lines:
             return None
@@ -109,11 +110,11 @@ class RunResult:
     @property
     def from_store(self) -> bool:
         """Whether the record was read from a store."""
-        return self._store is not None
+        return self.store is not None
 
     def now(self) -> RunResult:
         """The run as it is now, read again."""
-        return RunResult(self.folder, self._store)
+        return RunResult(self.folder, self.store)
 
     def __repr__(self) -> str:
         best = self.leaderboard[0] if self.leaderboard else None
@@ -293,35 +294,6 @@ def load_picked(
                 ) from damaged
             time.sleep(_PAUSE)  # the record may lag behind what was deleted
             result = result.now()
-
-
-def open_run(
-    run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
-) -> RunResult:
-    """Open a run, live or ended, to see its results.
-
-    Args:
-        run: The run's id, or its folder.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Raises:
-        RunError: No such run; the message lists the known ones.
-
-    Example:
-        >>> open_run("sweep").config("c0001").status
-        <Status.FINISHED: 'finished'>
-    """
-    if store is not None:
-        return RunResult(run_folder(str(run), home), store)
-    return RunResult(find_run(run, Path(home) if home is not None else None))
-
-
-def result_of(
-    run: str | Path | RunResult, *, home: str | Path | None = None, store: StoreSettings | None = None
-) -> RunResult:
-    """``run`` itself if it is a result, else the run of this id or folder, opened."""
-    return run if isinstance(run, RunResult) else open_run(run, home=home, store=store)
 
 
 def check_here(result: RunResult, **needed: str) -> None:

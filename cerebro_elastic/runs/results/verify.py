@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.extensions import specs_of
@@ -30,7 +29,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
 from cerebro_elastic.runs.results.report import manifest_of
-from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
+from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.system.words import counted
@@ -39,40 +38,14 @@ DECIDING_SECONDS = 5.0
 
 
 def verify(
-    run: str | Path | RunResult,
+    result: RunResult,
     *,
     head: str | None = None,
     export: str | Path | None = None,
     seconds: float = DECIDING_SECONDS,
     say: Callable[[str], None] = lambda _text: None,
-    home: str | Path | None = None,
-    store: StoreSettings | None = None,
 ) -> list[Violation]:
-    """Check a run's record, and that all that was made of it agrees with it (imports torch).
-
-    The history is checked against the invariants and its own chain of digests; spec, checkpoints, data,
-    logged rows, ``metrics.csv`` and report are checked against the history. Decisions are made again.
-
-    Args:
-        run: The run's id, its folder, or its result.
-        head: A head of the record that you have noted, or its first characters: the record must have it.
-        export: The folder of an exported model: the run must have led to it.
-        seconds: For how long decisions are made again.
-        say: It is called with each note: what is worth knowing, and no violation.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Returns:
-        The violations; none if the record is sound.
-
-    Raises:
-        RunError: No such run, or its checkpoints are not in reach from this machine.
-
-    Example:
-        >>> verify("sweep")
-        []
-    """
-    result = result_of(run, home=home, store=store)
+    """``Run.verify``, of a ``result``."""
     check_here(result, checkpoints=result.spec.storage)
     findings = list(_findings(result, head, Path(export) if export is not None else None, seconds))
     for finding in findings:

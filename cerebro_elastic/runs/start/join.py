@@ -20,12 +20,13 @@ from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
@@ -77,7 +78,7 @@ def join(
         'live'
     """
     watcher = watcher or Watcher()
-    run_id, settings = locate(run, home, store)
+    run_id, settings = Run.open(run, home=home, store=store).live_place()
     with closing(EtcdStore(settings)) as etcd, present(Record(etcd, run_id)):
         return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
 

@@ -1,5 +1,5 @@
-"""A run's history in a file: one event a line, in the store's order. ``verify``, ``replay`` and
-``open_run`` read it when the store is gone.
+"""A run's history in a file: one event a line, in the store's order. Results are read from it, also when
+the store is gone.
 
 Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
 could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
@@ -160,6 +160,26 @@ def read_lines(path: Path) -> list[Line]:
 def read_journal(path: Path) -> list[Event]:
     """All events in ``path``. Raises as ``read_lines``."""
     return [line.event for line in read_lines(path)]
+
+
+class JournalReader:
+    """Reads each event of the journal at ``path`` once, while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_events(self) -> Iterator[Event]:
+        """The events that the journal has gained since the last call, as far as their lines are whole."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield decode_event(split_digest(line.decode())[0])
 
 
 def chained(events: Iterable[Event]) -> list[Line]:
