@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.errors import RunError
@@ -15,7 +15,6 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.background import BackgroundRun
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.overrides import RecipeOverrides
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.launch import Launch
@@ -50,7 +49,7 @@ def run(
     watcher: Watcher | None = None,
     wait: Literal[True] = True,
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
+    **overrides: Any,
 ) -> RunResult: ...
 
 
@@ -67,7 +66,7 @@ def run(
     watcher: Watcher | None = None,
     wait: Literal[False],
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
+    **overrides: Any,
 ) -> Run: ...
 
 
@@ -83,7 +82,7 @@ def run(
     watcher: Watcher | None = None,
     wait: bool = True,
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
+    **overrides: Any,
 ) -> RunResult | Run:
     """Run a recipe on this machine; an unfinished run of the same id and recipe goes on where it stood.
 
@@ -107,8 +106,9 @@ def run(
         on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
             the run, or ``detach`` from it. Then it goes on in the background of this process, and
             ``Run.open`` returns it.
-        **overrides: Top-level keys of the recipe (``epochs=2``). ``search`` may be an ``optuna.Study``: its
-            sampler, pruner and enqueued trials are used, and the configs become trials of it.
+        **overrides: Top-level keys of the recipe, as for ``load_recipe`` (``epochs=2``). ``search`` may be an
+            ``optuna.Study``: its sampler, pruner and enqueued trials are used, and the configs become trials
+            of it.
 
     Returns:
         The run's result; with ``wait=False`` the ``Run``.
@@ -170,7 +170,7 @@ def run(
 
 
 def _with_references(
-    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: RecipeOverrides
+    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: Mapping[str, Any]
 ) -> tuple[str | Path | Mapping[str, Any] | Recipe, dict[str, Any]]:
     """A recipe and values that replace some of it, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}

@@ -18,13 +18,12 @@ import pytest
 from recorded_run import record
 
 import cerebro_elastic
-from cerebro_elastic import Recipe, Run, RunCallback, RunResult
+from cerebro_elastic import Run, RunCallback, RunResult
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.overrides import RecipeOverrides
 
 METHODS = [f"Run.{name}" for name, member in vars(Run).items() if ">>>" in (inspect.getdoc(member) or "")]
 LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
@@ -230,10 +229,6 @@ def test_results_as_tables_and_curves(recorded: RunResult, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         result.to_pandas()
-
-
-def test_every_key_of_a_recipe_is_an_argument_of_run() -> None:
-    assert set(RecipeOverrides.__annotations__) == set(Recipe.model_fields)
 
 
 def test_names_are_imported_on_use() -> None:

@@ -73,7 +73,7 @@ def _gone(config: Config) -> Iterator[str]:
 def _readers(spec: Spec, configs: list[Config], epochs: int) -> Iterator[str]:
     """By one config of each shape."""
     from cerebro_elastic.data.manifest import read_manifest
-    from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
+    from cerebro_elastic.runs.exactness.check_configs import representative_configs, small_jobs
     from cerebro_elastic.training.task import ReadsLength
     from cerebro_elastic.training.unit_runner import make_task
 
