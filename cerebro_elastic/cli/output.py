@@ -118,7 +118,7 @@ def show_outcome(result: RunResult) -> None:
     else:
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
-    if not result.from_store:
+    if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)
     if result.head is not None:

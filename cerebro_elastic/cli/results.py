@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cerebro_elastic.cli.options import Home, Json, RunName, config_ids, echo, on_run
+from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -29,7 +30,7 @@ def verify(
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
-    ] = 5.0,
+    ] = DECIDING_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Check a run's history, and that everything made from it agrees with it.

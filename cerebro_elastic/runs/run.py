@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
-from cerebro_elastic.config import A_DAY, GRACE, StoreSettings
+from cerebro_elastic.config import A_DAY, DECIDING_SECONDS, GRACE, StoreSettings
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.history.view import ConfigHistory, RunView
 from cerebro_elastic.core.model.best import best_end, epoch_ends
@@ -481,7 +481,7 @@ class Run:
         *,
         head: str | None = None,
         export: str | Path | None = None,
-        seconds: float = 5.0,
+        seconds: float = DECIDING_SECONDS,
         say: Callable[[str], None] = lambda _text: None,
     ) -> list[Violation]:
         """Check the run's record, and that all that was made of it agrees with it (imports torch).

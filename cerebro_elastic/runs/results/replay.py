@@ -4,7 +4,6 @@ record."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +117,7 @@ def compare_results(
 def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
     """The config's lines of ``metrics.csv``, as far as they are there."""
     file = result.folder.curves
-    if result.from_store or not file.is_file():
+    if result.store is not None or not file.is_file():
         return
     rows = [derived if row.config == derived.config else row for row in result.leaderboard]
     written = curve_lines(file.read_text(encoding="utf-8", errors="replace"), derived.config)
@@ -207,7 +206,4 @@ def _digest(ref: CheckpointRef | None) -> str | None:
 
 def _same(ours: Any, theirs: Any) -> bool:
     """Whether two values are bit-identical; NaN equals NaN."""
-    both_nan = (
-        isinstance(ours, float) and isinstance(theirs, float) and math.isnan(ours) and math.isnan(theirs)
-    )
-    return both_nan or bool(ours == theirs)
+    return bool(ours == theirs) or repr(ours) == repr(theirs)

@@ -84,7 +84,7 @@ class RunResult:
         """Where the record in the folder ends. Keep it to prove later that the record was not changed
         (``Run.verify(head=...)``). It is that of the leader's record, and so the same on all machines of the
         run. ``None`` if the record was read from a store, which keeps no digests."""
-        if self.from_store or not self.lines:
+        if self.store is not None or not self.lines:
             return None
         return RecordHead(self.events[-1].revision, self._heads.last)
 
@@ -106,11 +106,6 @@ class RunResult:
             vars(earlier).pop(name, None)
         earlier.exactness = exactness or self.exactness
         return earlier
-
-    @property
-    def from_store(self) -> bool:
-        """Whether the record was read from a store."""
-        return self.store is not None
 
     def now(self) -> RunResult:
         """The run as it is now, read again."""
@@ -306,7 +301,7 @@ def load_picked(
 def check_here(result: RunResult, **needed: str) -> None:
     """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine (a run of a
     shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are needed."""
-    if "modules" in needed and not result.from_store:
+    if "modules" in needed and result.store is None:
         check_own(result.folder.path)
     for what, url in needed.items():
         place = locate(url)

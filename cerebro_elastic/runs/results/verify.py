@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cerebro_elastic.config import DECIDING_SECONDS
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.extensions import specs_of
@@ -33,8 +34,6 @@ from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.system.words import counted
-
-DECIDING_SECONDS = 5.0
 
 
 def verify(
@@ -91,7 +90,7 @@ def _findings(
     yield from record_checks.check_data(spec, result.recipe, manifest, result.view)
     yield from record_checks.check_rows(result.view)
     yield from record_checks.check_manifests(spec, result.view, events, manifests)
-    if not result.from_store:
+    if result.store is None:
         yield from output_checks.check_curves(result)
         yield from output_checks.check_report(result)
     if export is not None:
@@ -100,7 +99,7 @@ def _findings(
 
 
 def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:
-    if result.from_store:
+    if result.store is not None:
         yield Note(
             "this is the store's record, which bears no digests: those of the machines that took part do"
         )
@@ -122,7 +121,7 @@ def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note
     """If the store went back, only the visits' checkpoints: others bear tokens of attempts that it forgot."""
     wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
-    if uncovered and not result.from_store:
+    if uncovered and result.store is None:
         yield Note(
             f"{', '.join(uncovered)} of the record: no head that was noted later in it covers them, for "
             "another machine led then, or the state was read afresh"
