@@ -38,7 +38,7 @@ def summary(folder: Path) -> dict[str, Any]:
     the present epoch so far), and seconds of a unit."""
     import cerebro_elastic
 
-    result = cerebro_elastic.open_run(folder)
+    result = cerebro_elastic.Run.open(folder).result
     rows = []
     for row in result.configs.values():
         visits = [visit for visit in row.visits if visit.whole]

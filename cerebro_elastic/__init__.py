@@ -3,10 +3,9 @@
 ``run`` trains the configs of a recipe and returns a ``RunResult``. All public names are imported on use:
 torch loads this package in every process that knows rendezvous backends.
 
-Start and control: ``run``, ``extend``, ``join``, ``stop``, ``resume``, ``clone``, ``RunHandle``,
-``RunCallback``.
 Before a run: ``Recipe``, ``load_recipe``, ``prepare``, ``plan``, ``simulate``.
-Results: ``open_run``, ``RunResult``, ``ConfigResult``, ``verify``, ``replay``, ``export``.
+Runs: ``run``, ``join``, ``Run``, ``RunStatus``, ``RunCallback``.
+Results: ``RunResult``, ``ConfigResult``.
 Errors: all derive from ``CerebroError``.
 """
 
@@ -36,16 +35,11 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe, load_recipe
     from cerebro_elastic.reporting.results import ConfigResult
     from cerebro_elastic.runs.callbacks import RunCallback
-    from cerebro_elastic.runs.control.configs import clone, resume, stop
     from cerebro_elastic.runs.forecast.plan import plan
     from cerebro_elastic.runs.forecast.simulate import simulate
-    from cerebro_elastic.runs.results.export import export
-    from cerebro_elastic.runs.results.replay import replay
-    from cerebro_elastic.runs.results.result import RunResult, open_run
-    from cerebro_elastic.runs.results.verify import verify
+    from cerebro_elastic.runs.results.result import RunResult
+    from cerebro_elastic.runs.run import Run, RunStatus
     from cerebro_elastic.runs.start.datasets import prepare
-    from cerebro_elastic.runs.start.extend import extend
-    from cerebro_elastic.runs.start.handle import RunHandle
     from cerebro_elastic.runs.start.join import join
 
 __all__ = [
@@ -56,30 +50,23 @@ __all__ = [
     "MissingExtra",
     "Recipe",
     "RecipeError",
+    "Run",
     "RunCallback",
     "RunError",
-    "RunHandle",
     "RunResult",
+    "RunStatus",
     "ScheduleError",
     "SearchError",
     "StorageError",
     "StoreError",
     "StoreSettings",
     "TaskError",
-    "clone",
-    "export",
-    "extend",
     "join",
     "load_recipe",
-    "open_run",
     "plan",
     "prepare",
-    "replay",
-    "resume",
     "run",
     "simulate",
-    "stop",
-    "verify",
 ]
 
 _MODULES = {
@@ -89,16 +76,11 @@ _MODULES = {
     "recipes": ["Recipe", "load_recipe"],
     "reporting.results": ["ConfigResult"],
     "runs.callbacks": ["RunCallback"],
-    "runs.control.configs": ["clone", "resume", "stop"],
     "runs.forecast.plan": ["plan"],
     "runs.forecast.simulate": ["simulate"],
-    "runs.results.export": ["export"],
-    "runs.results.replay": ["replay"],
-    "runs.results.result": ["RunResult", "open_run"],
-    "runs.results.verify": ["verify"],
+    "runs.results.result": ["RunResult"],
+    "runs.run": ["Run", "RunStatus"],
     "runs.start.datasets": ["prepare"],
-    "runs.start.extend": ["extend"],
-    "runs.start.handle": ["RunHandle"],
     "runs.start.join": ["join"],
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

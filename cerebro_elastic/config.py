@@ -19,6 +19,10 @@ from cerebro_elastic.system.run_key import RunKey
 
 GRACE = 10.0
 """The default for the seconds that a node has to leave."""
+A_DAY = 86_400.0
+"""Seconds within which any unit is finished."""
+DECIDING_SECONDS = 5.0
+"""The default for the seconds for which a check of a record makes decisions again."""
 
 _ENV = "CEREBRO_ETCD_"
 _UNIX = "unix:"

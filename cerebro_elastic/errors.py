@@ -16,7 +16,7 @@ class CerebroError(Exception):
 
     Example:
         >>> try:
-        ...     open_run("swep")
+        ...     Run.open("swep")
         ... except CerebroError as error:
         ...     print(str(error).partition(";")[0])
         there is no run 'swep' in ...
@@ -73,7 +73,7 @@ class CheckpointError(CerebroError):
 
     Example:
         >>> try:
-        ...     state = open_run("sweep").state("best")
+        ...     state = Run.open("sweep").result.state("best")
         ... except CheckpointError as error:
         ...     print("the best state cannot be read:", error)
     """
@@ -88,7 +88,7 @@ class StorageError(CerebroError):
 
     Example:
         >>> try:
-        ...     state = open_run("sweep").state("best")
+        ...     state = Run.open("sweep").result.state("best")
         ... except StorageError as error:
         ...     print("try again later:", error)
     """
@@ -99,7 +99,7 @@ class MissingExtra(CerebroError):
 
     Example:
         >>> try:
-        ...     axes = open_run("sweep").plot_curves()
+        ...     axes = Run.open("sweep").result.plot_curves()
         ... except MissingExtra as error:
         ...     print(error)
     """
@@ -138,7 +138,7 @@ class RunError(CerebroError):
     """A run cannot be opened, started or resumed.
 
     Example:
-        >>> open_run("sweep").config("c0009")
+        >>> Run.open("sweep").result.config("c0009")
         Traceback (most recent call last):
         cerebro_elastic.errors.RunError: run 'sweep' has no config 'c0009'; did you mean 'c0001'? ...
     """

@@ -10,9 +10,9 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Dict, List, Optional, Tuple, get_args
 
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
@@ -34,27 +34,116 @@ _HARMLESS = frozenset({"CEREBRO_ETCD_KEY", "PWD"})
 _NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
 
 
+@dataclass(frozen=True)
+class _RoleTemplate:
+    """What all roles of a job have in common, as arguments of a component."""
+
+    image: Annotated[str, "a container image with this package and your code"] = ""
+    python: Annotated[str, "interpreter there, by default the present one; `python` in an image"] = ""
+    env: Annotated[
+        Optional[Dict[str, str]],
+        "environment variables there; no secrets, which would be written down with the job",
+    ] = None
+    mounts: Annotated[Optional[List[str]], "mounts, as in type=bind,src=/host,dst=/job[,readonly]"] = None
+    max_retries: Annotated[int, "how often the scheduler may start a lost machine again"] = 3
+
+    def role(self, name: str, command: List[str], resource: specs.Resource, **settings: Any) -> specs.Role:
+        """A role whose machines run ``command``."""
+        return specs.Role(
+            name=name,
+            image=self.image,
+            entrypoint=self.python or ("python" if self.image else sys.executable),
+            args=command,
+            env=dict(self.env or {}),
+            resource=resource,
+            max_retries=self.max_retries,
+            retry_policy=specs.RetryPolicy.REPLICA,
+            mounts=specs.parse_mounts(self.mounts) if self.mounts else [],
+            **settings,
+        )
+
+
+@dataclass(frozen=True)
+class _HostOptions:
+    """Options of ``cerebro host`` that are passed on, as arguments of a component."""
+
+    epochs: Annotated[Optional[int], "epochs, instead of the recipe's"] = None
+    checkpoints: Annotated[Optional[str], "URL for checkpoints and logs, instead of the recipe's"] = None
+    grace: Annotated[float, "seconds in which nodes leave when a host is stopped"] = 30.0
+    home: Annotated[Optional[str], "folder of runs there, by default $CEREBRO_HOME, else ./runs"] = None
+    verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
+
+    def overrides(self) -> Dict[str, Any]:
+        """What replaces values of the recipe."""
+        given = {"epochs": _whole("epochs", self.epochs), "checkpoints": self.checkpoints}
+        return {key: value for key, value in given.items() if value is not None}
+
+    def words(self) -> List[str]:
+        """The options, but ``home``."""
+        replaced = [word for key, value in self.overrides().items() for word in (f"--{key}", str(value))]
+        return ["--grace", f"{self.grace:g}", *replaced, *(["--verbose"] if self.verbose else [])]
+
+
+_PREPARE_OPTIONS = {
+    option.name.replace("-", "_"): option
+    for option in prepare_options()
+    if option.key not in ("partitions", "workers", "share")
+}
+"""The options of ``cerebro prepare`` that the component does not settle itself."""
+
+
+def _of_prepare() -> Iterator[Tuple[str, Any, Any, str]]:
+    for name, option in _PREPARE_OPTIONS.items():
+        kind = {list[str]: List[str], dict[str, str]: Dict[str, str]}.get(option.kind, option.kind)
+        yield name, Optional[kind] if option.default is None else kind, option.default, option.help
+
+
+def _of_fields(group: Any) -> Iterator[Tuple[str, Any, Any, str]]:
+    for each in fields(group):
+        kind, text = get_args(each.type)
+        yield each.name, kind, each.default, text
+
+
+def _taken(group: Any, options: Dict[str, Any]) -> Any:
+    """Take what belongs to the ``group`` out of the options of a call."""
+    return group(**{each.name: options.pop(each.name) for each in fields(group) if each.name in options})
+
+
+def _with_arguments(
+    *arguments: Tuple[str, Any, Any, str],
+) -> Callable[[Callable[..., specs.AppDef]], Callable[..., specs.AppDef]]:
+    """Give a component these arguments (name, type, default, help) in place of its ``**options``. torchx
+    takes arguments from the signature, and what they are from the docstring."""
+
+    def changed(component: Callable[..., specs.AppDef]) -> Callable[..., specs.AppDef]:
+        own = inspect.signature(component)
+        *parameters, _ = own.parameters.values()
+        lines = [inspect.cleandoc(component.__doc__ or "")]
+        for name, kind, default, text in arguments:
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            )
+            lines.append(f"    {name}: {text}".replace("%", "%%"))  # argparse formats it
+        component.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        component.__doc__ = "\n".join(lines)
+        return component
+
+    return changed
+
+
+@_with_arguments(*_of_fields(_HostOptions), *_of_fields(_RoleTemplate))
 def mop(
     recipe: str,
     j: Optional[str] = None,
     run_id: Optional[str] = None,
     nodes: Optional[str] = None,
-    epochs: Optional[int] = None,
-    checkpoints: Optional[str] = None,
     etcd: Optional[str] = None,
     etcd_port: int = 0,
     h: Optional[str] = None,
     cpu: int = 0,
     gpu: int = 0,
     memMB: int = 0,
-    image: str = "",
-    python: str = "",
-    env: Optional[Dict[str, str]] = None,
-    mounts: Optional[List[str]] = None,
-    max_retries: int = 3,
-    grace: float = 30.0,
-    home: Optional[str] = None,
-    verbose: bool = False,
+    **options: Any,
 ) -> specs.AppDef:
     """Train the configs of a recipe by Model Hopper Parallelism, on hosts that come and go.
 
@@ -66,70 +155,40 @@ def mop(
         j: [MIN:]HOSTSxNODES, one node per device of a host; by default the recipe's nodes, each a host
         run_id: the run's id, by default the recipe's name
         nodes: number of nodes, or MIN:MAX, instead of the recipe's; each is a host (else: j)
-        epochs: epochs, instead of the recipe's
-        checkpoints: URL for checkpoints and logs, instead of the recipe's
         etcd: HOST:PORT of an etcd, by default the recipe's; if there is none, one is served for this run
         etcd_port: its port then; by default one that is free here
         h: a named resource of a host, instead of cpu, gpu and memMB
         cpu: cores of a host, by default as many as its nodes use and one
         gpu: GPUs of a host
         memMB: memory of a host in MB, by default 2048 for each node and 1024
-        image: a container image with this package and the recipe's project
-        python: the interpreter on the hosts, by default the present one; `python` in an image
-        env: environment variables of the hosts; no secrets, which would be written down with the job
-        mounts: mounts, as in type=bind,src=/host,dst=/job[,readonly]
-        max_retries: how often the scheduler may start a lost host again
-        grace: seconds in which nodes leave when a host is stopped
-        home: folder of runs on the hosts, by default $CEREBRO_HOME, else ./runs
-        verbose: every epoch of every config, and the optimality gap
     """
+    of_host: _HostOptions = _taken(_HostOptions, options)
+    template: _RoleTemplate = _taken(_RoleTemplate, options)
     try:
-        job = _checked_job(recipe, j, run_id, nodes, epochs, checkpoints)
-        _check_env(env or {})
-        _check_numbers(etcd_port, grace)
+        job = _checked_job(recipe, j, run_id, nodes, of_host)
+        _check_env(template.env or {})
+        _check_numbers(etcd_port, of_host.grace)
     except CerebroError as error:  # of which torchx makes one message, and no traceback
         raise ComponentValidationException(str(error)) from error
-    template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
-    common = [*_submitted(), *(["--home", home] if home else [])]
+    common = [*_submitted(), *(["--home", of_host.home] if of_host.home else [])]
     roles = []
     address = etcd or job.recipe.etcd
     if address is None:
         # First, for torchx names the first role's host to all others.
         port = etcd_port or _free_port()
-        roles.append(_etcd_role(template, job.run, port, common))
+        served = _cerebro("etcd", job.run, "--port", str(port), "--listen", "0.0.0.0", *common)
+        smallest = specs.Resource(cpu=1, gpu=0, memMB=_ETCD_MB)
+        roles.append(template.role("etcd", served, smallest, port_map={"etcd": port}))
         address = f"@{specs.macros.rank0_env}:{port}"
-    options = ["--etcd", address, "--run-id", job.run, "--grace", f"{grace:g}", *common, *job.options]
-    options += ["--verbose"] if verbose else []
+    size = ["--hosts", str(job.hosts), "--nodes", str(job.nodes_each)]
+    words = [*size, "--etcd", address, "--run-id", job.run, *common, *of_host.words()]
     resource = specs.resource(cpu=cpu or job.cores, gpu=gpu, memMB=memMB or job.memory_mb, h=h)
-    roles.append(_hosts_role(template, recipe, job, options, resource))
+    number = {"min_replicas": job.hosts.min, "num_replicas": job.hosts.max}
+    roles.append(template.role("hosts", _cerebro("host", recipe, *words), resource, **number))
     return specs.AppDef(name=job.run, roles=roles)
 
 
-_PREPARE_OPTIONS = {
-    option.name.replace("-", "_"): option
-    for option in prepare_options()
-    if option.key not in ("partitions", "workers", "share")
-}
-"""The options of ``cerebro prepare`` that the component does not settle itself."""
-
-
-def _with_options(component: Callable[..., specs.AppDef]) -> Callable[..., specs.AppDef]:
-    """The component with these arguments in place of its ``**options``. torchx takes arguments from the
-    signature, and what they are from the docstring."""
-    own = inspect.signature(component)
-    *arguments, _ = own.parameters.values()
-    lines = [inspect.cleandoc(component.__doc__ or "")]
-    for name, option in _PREPARE_OPTIONS.items():
-        kind = {list[str]: List[str], dict[str, str]: Dict[str, str]}.get(option.kind, option.kind)
-        argument = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
-        arguments.append(argument.replace(annotation=Optional[kind] if option.default is None else kind))
-        lines.append(f"    {name}: {option.help}".replace("%", "%%"))  # argparse formats it
-    component.__signature__ = own.replace(parameters=arguments)  # type: ignore[attr-defined]
-    component.__doc__ = "\n".join(lines)
-    return component
-
-
-@_with_options
+@_with_arguments(*_of_fields(_RoleTemplate), *_of_prepare())
 def prepare(
     source: str,
     to: str,
@@ -138,11 +197,6 @@ def prepare(
     h: Optional[str] = None,
     cpu: int = 2,
     memMB: int = 4096,
-    image: str = "",
-    python: str = "",
-    env: Optional[Dict[str, str]] = None,
-    mounts: Optional[List[str]] = None,
-    max_retries: int = 3,
     **options: Any,
 ) -> specs.AppDef:
     """Prepare a dataset on a machine (`cerebro prepare`), or row by row with a function of yours on several.
@@ -155,15 +209,11 @@ def prepare(
         h: a named resource of a machine, instead of cpu and memMB
         cpu: cores of a machine, and processes that make rows
         memMB: memory of a machine in MB
-        image: a container image with this package and your function
-        python: the interpreter on the machines, by default the present one; `python` in an image
-        env: environment variables of the machines; no secrets, which would be written down with the job
-        mounts: mounts, as in type=bind,src=/host,dst=/job[,readonly]
-        max_retries: how often the scheduler may start a lost machine again
     """
+    template: _RoleTemplate = _taken(_RoleTemplate, options)
     rows = options.get("rows")
     try:
-        _check_env(env or {})
+        _check_env(template.env or {})
         if rows is None and j > 1:
             raise RecipeError(f"-j is {j}: machines share rows that a function makes: name it by --rows")
     except CerebroError as error:
@@ -180,7 +230,6 @@ def prepare(
                 words += [f"--{option.name}", str(item)]
     command = _cerebro("prepare", source, to, *words, *_submitted())
     resource = specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h)
-    template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
     return specs.AppDef(name="prepare", roles=[template.role("prepare", command, resource, num_replicas=j)])
 
 
@@ -194,8 +243,6 @@ class _Job:
     hosts: NodeRange
     nodes_each: int
     """Nodes of a host."""
-    options: List[str]
-    """The options of ``cerebro host`` that replace values of the recipe."""
 
     @property
     def cores(self) -> int:
@@ -210,73 +257,18 @@ class _Job:
 
 
 def _checked_job(
-    recipe: str,
-    j: Optional[str],
-    run_id: Optional[str],
-    nodes: Optional[str],
-    epochs: Optional[int],
-    checkpoints: Optional[str],
+    recipe: str, j: Optional[str], run_id: Optional[str], nodes: Optional[str], of_host: _HostOptions
 ) -> _Job:
-    given = {"nodes": nodes, "epochs": _whole("epochs", epochs), "checkpoints": checkpoints}
-    overrides: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    overrides = of_host.overrides()
     size = _hosts(j, nodes)
     if size is not None:  # the recipe's gangs may need as many
         overrides["nodes"] = size[0].times(size[1])
+    elif nodes is not None:
+        overrides["nodes"] = nodes
     checked = load_recipe(recipe, **overrides)
     run = checked.name if run_id is None else run_id
     check_id(run)
-    hosts, nodes_each = size or (checked.nodes, 1)
-    options = []
-    for key in ("epochs", "checkpoints"):
-        options += [f"--{key}", str(overrides[key])] if key in overrides else []
-    return _Job(checked, run, hosts, nodes_each, options)
-
-
-@dataclass(frozen=True)
-class _RoleTemplate:
-    """What all roles of a job have in common."""
-
-    image: str
-    """The container image, or "" without one."""
-    python: str
-    """The interpreter, or "" for the usual one."""
-    env: Dict[str, str]
-    """Environment variables."""
-    mounts: List[str]
-    """Mounts, as torchx parses them."""
-    max_retries: int
-    """How often the scheduler may start a lost machine again."""
-
-    def role(self, name: str, command: List[str], resource: specs.Resource, **settings: Any) -> specs.Role:
-        """A role whose machines run ``command``."""
-        return specs.Role(
-            name=name,
-            image=self.image,
-            entrypoint=self.python or ("python" if self.image else sys.executable),
-            args=command,
-            env=dict(self.env),
-            resource=resource,
-            max_retries=self.max_retries,
-            retry_policy=specs.RetryPolicy.REPLICA,
-            mounts=specs.parse_mounts(self.mounts) if self.mounts else [],
-            **settings,
-        )
-
-
-def _etcd_role(template: _RoleTemplate, run: str, port: int, common: List[str]) -> specs.Role:
-    """The role of the run's own etcd."""
-    command = _cerebro("etcd", run, "--port", str(port), "--listen", "0.0.0.0", *common)
-    resource = specs.Resource(cpu=1, gpu=0, memMB=_ETCD_MB)
-    return template.role("etcd", command, resource, port_map={"etcd": port})
-
-
-def _hosts_role(
-    template: _RoleTemplate, recipe: str, job: _Job, options: List[str], resource: specs.Resource
-) -> specs.Role:
-    """The role of the hosts, which train and lead."""
-    size = ["--hosts", str(job.hosts), "--nodes", str(job.nodes_each)]
-    command = _cerebro("host", recipe, *size, *options)
-    return template.role("hosts", command, resource, min_replicas=job.hosts.min, num_replicas=job.hosts.max)
+    return _Job(checked, run, *(size or (checked.nodes, 1)))
 
 
 def _hosts(j: Optional[str], nodes: Optional[str]) -> Optional[tuple[NodeRange, int]]:

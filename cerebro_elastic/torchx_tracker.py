@@ -14,7 +14,8 @@ from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase, TrackerSou
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.results.result import RunResult, open_run
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 
 
 def create(config: str | None) -> RunTracker:
@@ -80,7 +81,7 @@ class RunTracker(TrackerBase):  # type: ignore[misc]  # torchx has no types
         raise RunError(_READ_ONLY)
 
     def _run(self, run: str) -> RunResult:
-        return open_run(run, home=self._home)
+        return Run.open(run, home=self._home).result
 
     def _find(self, run_id: str) -> tuple[RunResult, ConfigResult | None]:
         name, _, config = run_id.partition("/")

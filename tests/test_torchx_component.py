@@ -390,7 +390,7 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert (Path(checkpoint[1]) / "manifest.json").exists() or Path(checkpoint[1]).exists()
     assert f"report: {project / 'runs' / 'job' / 'report.html'}" in log
     assert "Traceback" not in log
-    result = cerebro_elastic.open_run("job", home=project / "runs")
+    result = cerebro_elastic.Run.open("job", home=project / "runs").result
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert result.spec.plan.min_nodes == 1
     assert result.spec.plan.max_nodes == 2

@@ -179,10 +179,12 @@ class Hopping(System):
 
     def lost(self, batches: Sequence[Batch], killed: float) -> list[bool]:
         """What was trained on ``b`` since the last visit there that was committed."""
-        from cerebro_elastic import open_run
+        from cerebro_elastic import Run
 
         visits = [
-            visit for row in open_run("failures", home=self.folder).configs.values() for visit in row.visits
+            visit
+            for row in Run.open("failures", home=self.folder).result.configs.values()
+            for visit in row.visits
         ]
         ends = [v.freed for v in visits if self.node(v.node) == "b" and v.freed < killed]
         since = max(ends, default=0.0)

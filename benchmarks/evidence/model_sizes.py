@@ -51,7 +51,7 @@ def units(home: Path) -> dict[str, dict[str, float]]:
     import cerebro_elastic
 
     found: dict[str, Any] = {}
-    for config in cerebro_elastic.open_run("recipe", home=home).leaderboard:
+    for config in cerebro_elastic.Run.open("recipe", home=home).result.leaderboard:
         found.setdefault(config.hparams["architecture"], []).extend(config.visits[1:])
     return {
         architecture: {

@@ -73,7 +73,7 @@ def simulate(home: Path, rows: int, configs: int) -> dict[str, float]:
     import cerebro_elastic
     from cerebro_elastic.simulation import measured
 
-    run = cerebro_elastic.open_run("recipe", home=home)
+    run = cerebro_elastic.Run.open("recipe", home=home).result
     times = measured(run.events, run.spec.plan)
     seconds = {}
     for nodes in NODES:

@@ -26,7 +26,7 @@ from typing import Any
 from measuring import HERE, PEER, column, options, spread, table, wait_for_quiet, write
 from pages import Pages
 
-from cerebro_elastic import open_run
+from cerebro_elastic import Run
 
 SPACE = {
     "lr": {"loguniform": [1e-5, 1e-1]},
@@ -78,7 +78,7 @@ def hopping(search: str, seed: int, seconds: float, folder: Path) -> dict[str, A
         str(folder),
     ]
     _output(run)
-    configs = open_run("recipe", home=folder).configs.values()
+    configs = Run.open("recipe", home=folder).result.configs.values()
     began = min(visit.started for row in configs for visit in row.visits)
     epochs = [
         (visit.ended - began, float(visit.metrics["val_accuracy"]))

@@ -34,7 +34,7 @@ from pages import PEER as GREY
 sys.path.append(str(HERE.parent))
 from replicas import ratios
 
-from cerebro_elastic import open_run
+from cerebro_elastic import Run
 from cerebro_elastic.reporting.timeline import timeline
 
 SIMULATED = {"configs": 16, "nodes": 8, "partitions": 16, "epochs": 2, "fetch": 1.0}
@@ -113,7 +113,7 @@ def live(way: str, slow: bool) -> dict[str, Any]:
             run.wait()
         if run.returncode:
             raise SystemExit((folder / "log").read_text())
-        events = open_run("recipe", home=folder).events
+        events = Run.open("recipe", home=folder).result.events
     shown = timeline(events)
     units = {share.node: share.visits for share in shown.shares}
     return {"seconds": round(shown.seconds, 3), "units": units}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,59 +13,46 @@ from cerebro_elastic.cli.options import echo
 from cerebro_elastic.system.version import __version__
 
 _MODULES = {
-    "run": "run",
-    "join": "join",
-    "drain": "join",
+    "run": "start",
+    "join": "start",
+    "drain": "control",
     "check": "check",
     "init": "init",
     "prepare": "prepare",
     "status": "status",
     "ui": "ui",
     "doctor": "status",
-    "host": "hosts",
-    "etcd": "hosts",
-    "ray": "ray",
+    "host": "start",
+    "etcd": "start",
+    "ray": "start",
     "stop": "control",
     "resume": "control",
     "clone": "control",
-    "extend": "extend",
-    "verify": "verify",
-    "replay": "verify",
+    "extend": "start",
+    "verify": "results",
+    "replay": "results",
     "export": "results",
     "report": "results",
     "track": "results",
-    "profile": "profile",
+    "profile": "status",
     "plan": "plan",
     "simulate": "simulate",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
 
 
-class _Commands(MutableMapping[str, Any]):
+class _Commands(UserDict[str, Any]):
     """The commands by name. Each is imported when it is used: importing all takes more than a second."""
 
     def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
+        super().__init__(dict.fromkeys(_MODULES))
 
     def __getitem__(self, name: str) -> Any:
-        if name in _MODULES and name not in self._loaded:
+        if super().__getitem__(name) is None:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name)
-            single.command(name)(function)
-            self._loaded[name] = typer.main.get_command(single)
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*_MODULES, *self._loaded]))
-
-    def __len__(self) -> int:
-        return len({*_MODULES, *self._loaded})
+            single.command(name)(getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name))
+            self[name] = typer.main.get_command(single)
+        return super().__getitem__(name)
 
 
 class _Group(TyperGroup):

@@ -1,52 +1,42 @@
-"""Commands that change the configs of a live run."""
+"""Commands that change a live run."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cerebro_elastic.cli.options import Config, Etcd, Home, Run, echo, store_of
+from cerebro_elastic.cli.options import Config, echo, on_run
+from cerebro_elastic.config import A_DAY
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
+
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.run import Run
 
 Reason = Annotated[str, typer.Option(help="The reason, for the record.")]
 
 
-def stop(
-    run: Run,
-    config: Config,
-    reason: Reason = "stopped by hand",
-    home: Home = None,
-    etcd: Etcd = None,
-) -> None:
+@on_run
+def stop(run: Run, config: Config, reason: Reason = "stopped by hand") -> None:
     """Stop a config of a live run: it gets no more units, and its present unit does not count.
 
     Example: cerebro stop digits c0003 --reason "diverges"
     """
-    from cerebro_elastic.runs.control.configs import stop as ask
-
-    stopped = ask(run, config, reason=reason, home=home, store=store_of(etcd))
-    echo(f"{config} is stopped in epoch {stopped.epoch + 1}; to go on: cerebro resume {run} {config}")
+    stopped = run.stop(config, reason=reason)
+    echo(f"{config} is stopped in epoch {stopped.epoch + 1}; to go on: cerebro resume {run.id} {config}")
 
 
-def resume(
-    run: Run,
-    config: Config,
-    reason: Reason = "resumed by hand",
-    home: Home = None,
-    etcd: Etcd = None,
-) -> None:
+@on_run
+def resume(run: Run, config: Config, reason: Reason = "resumed by hand") -> None:
     """Train a stopped config of a live run to its end, also one that the search stopped.
 
     Example: cerebro resume digits c0003
     """
-    from cerebro_elastic.runs.control.configs import resume as ask
-
-    resumed = ask(run, config, reason=reason, home=home, store=store_of(etcd))
-    echo(f"{config} goes on in epoch {resumed.epoch + 1}")
+    echo(f"{config} goes on in epoch {run.resume(config, reason=reason).epoch + 1}")
 
 
+@on_run
 def clone(
     run: Run,
     config: Config,
@@ -61,20 +51,33 @@ def clone(
             help="Begin with the config's present state, with that of its best epoch, or from scratch.",
         ),
     ] = "here",
-    home: Home = None,
-    etcd: Etcd = None,
 ) -> None:
     """Add a config to a live run: a copy of another with some hyper-parameters changed, warm-started from it.
 
     Example: cerebro clone digits c0003 lr=0.01 --from best
     """
-    from cerebro_elastic.runs.control.configs import clone as ask
-
-    new = ask(run, config, dict(map(_pair, changes or [])), start=start, home=home, store=store_of(etcd))
+    new = run.clone(config, dict(map(_pair, changes or [])), start=start)
     begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {config}"
     if new.parent is None and start == "here":
         begins = f"anew, as {config} has no state yet"
     echo(f"{new.id} begins {begins}: {hparams_text(new.hparams)}")
+
+
+@on_run
+def drain(
+    run: Run,
+    node: Annotated[str, typer.Argument(help="The node, as `cerebro status` names it.")],
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds for the present unit; a longer one is handed on part-way.")
+    ] = A_DAY,
+) -> None:
+    """Ask a node to leave: it gets no more units, finishes its present unit, and ends.
+
+    Example: cerebro drain digits node-1 --grace 60
+    """
+    run.drain(node, grace=grace)
+    given = "" if grace >= A_DAY else f", or part-way through it after {grace:g} s"
+    echo(f"{node} leaves run {run.id} when its unit is done{given}")
 
 
 def _pair(text: str) -> tuple[str, Any]:

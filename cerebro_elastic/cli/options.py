@@ -1,12 +1,17 @@
-"""Arguments and options of several commands."""
+"""Arguments and options of several commands, what the shell completes of them, and how commands end.
+
+For completion only folders and the recorded history are read: importing other modules would take a second.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,13 +19,45 @@ from typing import Annotated, Any
 
 import typer
 
-from cerebro_elastic.cli.completion import config_ids, run_ids
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
 
-Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
+_CONFIG_ID = re.compile(r'"id": ?"([^"]+)"')
+_LONGEST_HISTORY_BYTES = 64 * 1024**2
+"""Reading a longer history would keep people waiting."""
+
+
+def run_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """The runs in the folder of runs that begin with ``incomplete``."""
+    for spec in sorted(_home(ctx).glob("*/spec.json")):
+        if spec.parent.name.startswith(incomplete):
+            yield spec.parent.name
+
+
+def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """The configs on record of the run that the command line names."""
+    # An option without its value ends the parsing before arguments get their names.
+    run = ctx.params.get("run") or next(iter(ctx.args), "")
+    folder = Path(run) if Path(run).is_dir() else _home(ctx) / run
+    history = folder / "history.jsonl"
+    if not history.is_file() or history.stat().st_size > _LONGEST_HISTORY_BYTES:
+        return
+    ids: dict[str, None] = {}
+    with history.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if '"ConfigCreated"' in line or '"StateRead"' in line:
+                ids |= dict.fromkeys(_CONFIG_ID.findall(line))
+    yield from (name for name in ids if name.startswith(incomplete))
+
+
+def _home(ctx: typer.Context) -> Path:
+    home = ctx.params.get("home")
+    return Path(home) if home else Path(os.environ.get("CEREBRO_HOME", "runs"))
+
+
+RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
 Config = Annotated[
     str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
 ]
@@ -51,6 +88,24 @@ SubmittedBy = Annotated[
         help="PID@HOST that submitted this job: the command ends with the process that started it.",
     ),
 ]
+
+
+def on_run(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer calls it: its ``run`` is a name there, and is opened with --home and --etcd."""
+    own = inspect.signature(command, eval_str=True, locals={"Run": RunName})
+    places = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in (("home", Home), ("etcd", Etcd))
+    ]
+
+    def with_place(run: str, home: Path | None, etcd: str | None, **given: Any) -> None:
+        from cerebro_elastic.runs.run import Run
+
+        command(Run.open(run, home=home, store=store_of(etcd)), **given)
+
+    with_place.__doc__ = command.__doc__
+    with_place.__signature__ = own.replace(parameters=[*own.parameters.values(), *places])  # type: ignore[attr-defined]
+    return with_place
 
 
 def overrides(**given: Any) -> dict[str, Any]:
@@ -91,6 +146,17 @@ def stopped_as_by_ctrl_c(grace: float = 0.0) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         stay()
+
+
+@contextmanager
+def ended_by_ctrl_c(text: str, grace: float = 0.0, code: int = 130) -> Iterator[None]:
+    """``stopped_as_by_ctrl_c``, and then the command ends with this ``text`` and exit status."""
+    try:
+        with stopped_as_by_ctrl_c(grace):
+            yield
+    except KeyboardInterrupt:
+        echo(text, err=code != 0)
+        raise typer.Exit(code) from None
 
 
 def parent() -> str:

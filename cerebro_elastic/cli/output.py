@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import typer
+
+from cerebro_elastic.cli.options import echo
 from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
@@ -84,10 +87,16 @@ def outcome_json(result: RunResult) -> dict[str, Any]:
     }
 
 
-def in_vain(result: RunResult) -> bool:
-    """Whether a run has no result: all configs failed, or none has a value of the objective."""
+def conclude(result: RunResult, *, as_json: bool = False, ended: bool = True) -> None:
+    """Print what a command has made of a run. The exit status is 1 if a run that has ``ended`` has no result:
+    all configs failed, or none has a value of the objective."""
+    if as_json:
+        echo(json_text(outcome_json(result)))
+    else:
+        show_outcome(result)
     rows = result.leaderboard
-    return all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
+    if ended and (all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)):
+        raise typer.Exit(1)
 
 
 def show_outcome(result: RunResult) -> None:
@@ -109,7 +118,7 @@ def show_outcome(result: RunResult) -> None:
     else:
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
-    if not result.from_store:
+    if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)
     if result.head is not None:

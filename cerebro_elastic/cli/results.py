@@ -1,16 +1,116 @@
-"""Commands that take a report or a trained model out of a run."""
+"""Commands that check a run's record, and take a report or a trained model out of it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.completion import config_ids
-from cerebro_elastic.cli.options import Etcd, Home, Run, echo, store_of
+from cerebro_elastic.cli.options import Home, Json, RunName, config_ids, echo, on_run
+from cerebro_elastic.config import DECIDING_SECONDS
+
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.run import Run
+
+_MOST_DIFFERENCES = 20
 
 
+@on_run
+def verify(
+    run: Run,
+    head: Annotated[
+        str | None,
+        typer.Option(help="A head of the record that you noted earlier: the record must still contain it."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="The folder of a model that was exported from the run: compare it, too."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
+    ] = DECIDING_SECONDS,
+    as_json: Json = False,
+) -> None:
+    """Check a run's history, and that everything made from it agrees with it.
+
+    The command checks the history against the invariants and its chain of digests, then spec, checkpoints,
+    data, logged rows, metrics.csv and report against the history. It also makes the run's decisions again and
+    compares them.
+
+    Example: cerebro verify digits
+    """
+    from cerebro_elastic.cli.output import head_text, json_text
+    from cerebro_elastic.core.model.events import UnitCommitted
+    from cerebro_elastic.reporting.tables import brief
+    from cerebro_elastic.runs.results.verify import verify as check
+    from cerebro_elastic.system.words import counted
+
+    result = run.result
+    notes: list[str] = []
+    violations = check(result, head=head, export=export, seconds=seconds, say=notes.append)
+    visits = sum(isinstance(event, UnitCommitted) for event in result.events)
+    if as_json:
+        findings = {"visits": visits, "violations": [asdict(v) for v in violations], "notes": notes}
+        echo(json_text({**findings, "head": result.head and asdict(result.head)}))
+    else:
+        for violation in violations:
+            echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
+        if not violations:
+            echo(f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold")
+        for note in notes:
+            echo(f"note: {brief(note, 500)}")
+        if result.head is not None:
+            echo(head_text(result.head))
+    if violations:
+        raise typer.Exit(1)
+
+
+@on_run
+def replay(
+    run: Run,
+    config: Annotated[
+        str, typer.Option(help="The config to train again, or `best`.", autocompletion=config_ids)
+    ],
+) -> None:
+    """Train one config again in the order of its visit log, and compare it with the record bit for bit.
+
+    Compared are each visit's state, metrics, samples, batches and logged rows, and the values derived from
+    them: best value, best checkpoint, lines of metrics.csv. Times and nodes are not compared.
+
+    Example: cerebro replay digits --config best
+    """
+    from cerebro_elastic.reporting.tables import unit_text
+    from cerebro_elastic.runs.results.replay import compare_results
+    from cerebro_elastic.runs.results.replay import replay as again
+    from cerebro_elastic.runs.versions import other_code
+    from cerebro_elastic.system.words import counted
+
+    result = run.result
+    name = result.config(config).config
+    replays = []
+    for replayed in again(result, name):
+        replays.append(replayed)
+        mark = "same" if replayed.same else "DIFFERS"
+        echo(f"{unit_text(replayed.visit.unit)} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
+        for difference in replayed.differences[:_MOST_DIFFERENCES]:
+            echo(f"  {difference}")
+        if more := len(replayed.differences[_MOST_DIFFERENCES:]):
+            echo(f"  and {more} more")
+    derived = list(compare_results(result, name, replays))
+    for difference in derived:
+        echo(f"{name}, {difference}")
+    total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
+    if differ or derived:
+        echo(f"{differ} of {total} of {name} not as recorded", err=True)
+        for text in other_code(result.spec):
+            echo(f"note: {text}", err=True)
+        raise typer.Exit(1)
+    echo(f"bit-identical to the record: {total} of {name}")
+
+
+@on_run
 def report(
     run: Run,
     output: Annotated[
@@ -20,8 +120,6 @@ def report(
     gantt: Annotated[
         str | None, typer.Option(help="Also write the Gantt chart as a PNG: a file or URL.")
     ] = None,
-    home: Home = None,
-    etcd: Etcd = None,
 ) -> None:
     """Write a run's report, one page for a browser: results, curves, nodes, faults, bytes.
 
@@ -30,21 +128,19 @@ def report(
     Example: cerebro report digits --output digits.html
     """
     from cerebro_elastic.runs.results.report import write_gantt, write_report
-    from cerebro_elastic.runs.results.result import open_run
 
-    result = open_run(run, home=home, store=store_of(etcd))
+    result = run.result
     echo(write_report(result, output))
     if gantt is not None:
         echo(write_gantt(result.events, gantt))
 
 
+@on_run
 def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
     best: Annotated[bool, typer.Option("--best", help="The best config (the default).")] = False,
     config: Annotated[str | None, typer.Option(help="Another config.", autocompletion=config_ids)] = None,
-    home: Home = None,
-    etcd: Etcd = None,
 ) -> None:
     """Export a trained model from a run. To use it, this package is not needed.
 
@@ -57,12 +153,9 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    from cerebro_elastic.runs.results.export import export as write
-    from cerebro_elastic.runs.results.result import open_run
-
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")
-    exported = write(open_run(run, home=home, store=store_of(etcd)), folder, config or "best")
+    exported = run.export(folder, config or "best")
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
     if exported.not_carried:
         echo("training on from there goes on without:")
@@ -71,7 +164,7 @@ def export(
 
 
 def track(
-    run: Run,
+    run: RunName,
     to: Annotated[str, typer.Option(help="mlflow or wandb.")],
     model: Annotated[
         list[Path] | None,

@@ -3,50 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, Run, Verbose, echo, store_of
+from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_run, store_of
 from cerebro_elastic.cli.output import head_text, json_text, state_json
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.folder import default_home
 
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.run import Run
 
-def status(
-    run: Run,
-    home: Home = None,
-    etcd: Etcd = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
+
+@on_run
+def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     """Show the state of a run, live or ended: its nodes, configs and metrics.
 
     Example: cerebro status digits --verbose
     """
-    from cerebro_elastic.runs.control.status import head_now
-    from cerebro_elastic.runs.control.status import status as ask
-
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
-    spec, state, live = ask(run, home=home, store=store_of(etcd))
-    head = head_now(run, state, home=home, store=store_of(etcd))
+    now = run.status()
     if as_json:
-        values = state_json(spec.plan.run, state, live)
-        echo(json_text({**values, "head": asdict(head) if head is not None else None}))
+        values = state_json(run.id, now.state, now.live)
+        echo(json_text({**values, "head": asdict(now.head) if now.head is not None else None}))
         return
     console = terminal()
-    how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
-    led = f", led by {state.leader}" if state.leader else ""
-    console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
-    objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    console.print(progress_view(state, objective, None, verbose=verbose))
-    if head is not None:
-        console.print(head_text(head), soft_wrap=True)
+    how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` goes on from here"
+    led = f", led by {now.state.leader}" if now.state.leader else ""
+    console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
+    objective = Objective.model_validate(run.spec.recipe.get("objective", {}))
+    console.print(progress_view(now.state, objective, None, verbose=verbose))
+    if now.head is not None:
+        console.print(head_text(now.head), soft_wrap=True)
+
+
+@on_run
+def profile(run: Run, as_json: Json = False) -> None:
+    """Show each parallelism's seconds and memory for each config, or why it is refused.
+
+    Example: cerebro profile tiny_gpt --json
+    """
+    rows = profile_rows(run.status().state)
+    strategies = run.spec.plan.strategies
+    if as_json:
+        profiles = [{**asdict(row), "strategy": row.strategy.label} for row in rows]
+        echo(json_text({"run": run.id, "profiles": profiles}))
+    elif len(strategies) == 1:
+        echo(
+            f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
+            "several entries in `parallelism`, or `auto`"
+        )
+    elif not rows:
+        echo("no strategy has been profiled yet")
+    else:
+        terminal().print(profiles_view(rows))
 
 
 def doctor(home: Home = None, etcd: Etcd = None) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.completion import run_ids
-from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
+from cerebro_elastic.cli.options import Etcd, Home, echo, run_ids, store_of
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import default_home, find_run
 
@@ -80,7 +79,7 @@ def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Place
     store = store_of(etcd)
     if store is not None:
         where = Places(home or default_home(), store)
-        return where, where.place(run).run if run else None
+        return where, where.find(run).id if run else None
     if run is None:
         folder_of_runs = home or default_home()
         if not folder_of_runs.is_dir():

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Unpack, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.notebook_view import NotebookView, in_notebook
 from cerebro_elastic.front_end.objects import References
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.runs.background import BackgroundRun
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.overrides import RecipeOverrides
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.handle import RunHandle
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.system.departure import stay
 
@@ -26,10 +26,10 @@ OnInterrupt: TypeAlias = Literal["stop", "detach"]
 class Interrupted(KeyboardInterrupt):
     """The call was interrupted; the message says what has become of the run."""
 
-    def __init__(self, message: str, handle: RunHandle | None = None) -> None:
+    def __init__(self, message: str, run: Run | None = None) -> None:
         super().__init__(message)
-        self.handle = handle
-        """The handle of a run that goes on; ``None`` if the run was stopped."""
+        self.run = run
+        """The run if it goes on; ``None`` if it was stopped."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows. Where the run was interrupted tells a user nothing."""
@@ -49,7 +49,7 @@ def run(
     watcher: Watcher | None = None,
     wait: Literal[True] = True,
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
+    **overrides: Any,
 ) -> RunResult: ...
 
 
@@ -66,8 +66,8 @@ def run(
     watcher: Watcher | None = None,
     wait: Literal[False],
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
-) -> RunHandle: ...
+    **overrides: Any,
+) -> Run: ...
 
 
 def run(
@@ -82,8 +82,8 @@ def run(
     watcher: Watcher | None = None,
     wait: bool = True,
     on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
-) -> RunResult | RunHandle:
+    **overrides: Any,
+) -> RunResult | Run:
     """Run a recipe on this machine; an unfinished run of the same id and recipe goes on where it stood.
 
     ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
@@ -102,15 +102,16 @@ def run(
         watcher: It gets lines of text and the run's state, as the command line shows them. A notebook then
             shows nothing by itself.
         wait: Whether to return when the run has ended. Without, the run goes on in a thread of this process
-            and a handle of it is returned at once; a wrong recipe is still refused first.
+            and is returned at once; a wrong recipe is still refused first.
         on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
             the run, or ``detach`` from it. Then it goes on in the background of this process, and
-            ``RunHandle.of`` has its handle.
-        **overrides: Top-level keys of the recipe (``epochs=2``). ``search`` may be an ``optuna.Study``: its
-            sampler, pruner and enqueued trials are used, and the configs become trials of it.
+            ``Run.open`` returns it.
+        **overrides: Top-level keys of the recipe, as for ``load_recipe`` (``epochs=2``). ``search`` may be an
+            ``optuna.Study``: its sampler, pruner and enqueued trials are used, and the configs become trials
+            of it.
 
     Returns:
-        The run's result; with ``wait=False`` a ``RunHandle``.
+        The run's result; with ``wait=False`` the ``Run``.
 
     Raises:
         RecipeError: The recipe is wrong; nothing was started. Other errors of the task, the data or the store
@@ -155,21 +156,21 @@ def run(
             raise Interrupted(
                 f"run {run_id!r} is stopped; what was committed is safe, and the same call goes on from there"
             ) from None
-    handle = RunHandle(launch.folder, launch.store, start, watcher, objective)
+    background = BackgroundRun(launch.folder, launch.store, start, watcher, objective)
     if not wait:
-        return handle
+        return background
     try:
-        return handle.wait()
+        return background.wait()
     except KeyboardInterrupt:
         raise Interrupted(
-            f"run {run_id!r} goes on in the background of this process: RunHandle.of({run_id!r}) is its "
-            "handle. Its wait() waits for the end, its close() stops it.",
-            handle,
+            f"run {run_id!r} goes on in the background of this process: Run.open({run_id!r}) is it. Its "
+            "wait() waits for the end, its close() stops it.",
+            background,
         ) from None
 
 
 def _with_references(
-    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: RecipeOverrides
+    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: Mapping[str, Any]
 ) -> tuple[str | Path | Mapping[str, Any] | Recipe, dict[str, Any]]:
     """A recipe and values that replace some of it, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}

@@ -19,7 +19,7 @@ class ConfigResult:
     """The results of one config.
 
     Example:
-        >>> row = open_run("sweep").config("c0000")
+        >>> row = Run.open("sweep").result.config("c0000")
         >>> row.status, len(row.curve), len(row.visits)
         (<Status.FINISHED: 'finished'>, 2, 4)
         >>> row.best == row.curve[row.best_epoch]["val_acc"]

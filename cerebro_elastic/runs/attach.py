@@ -12,12 +12,12 @@ from cerebro_elastic.core.history.keys import ROOT
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
-from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
+from cerebro_elastic.runs.folder import RunFolder, known_key
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own
-from cerebro_elastic.system.words import for_reader, option
+from cerebro_elastic.system.words import for_reader
 
 
 def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSettings:
@@ -26,22 +26,6 @@ def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSe
     if store.run_key is not None or store.trusted:
         return store
     return replace(store, run_key=known_key(run, home))
-
-
-def locate(
-    run: str | Path, home: str | Path | None, store: StoreSettings | None
-) -> tuple[str, StoreSettings]:
-    """The run's id and its store: ``store`` if it is given, else that of the run's folder in ``home``.
-    Raises ``RunError`` if the run is not live there."""
-    if store is not None:
-        return str(run), with_key(store, str(run), home)
-    folder = find_run(run, Path(home) if home is not None else None)
-    if not folder.endpoint.exists():
-        raise RunError(
-            f"run {folder.run!r} is not live on this machine; if it is elsewhere, name its etcd with "
-            f"{option('etcd', 'store')}"
-        )
-    return folder.read_spec().plan.run, store_of(folder)
 
 
 def store_of(folder: RunFolder) -> StoreSettings:
@@ -101,4 +85,4 @@ def runs_in(store: Store) -> list[str]:
 
 
 def _status(run: str) -> str:
-    return for_reader(f"`cerebro status {run}`", f"open_run({run!r})")
+    return for_reader(f"`cerebro status {run}`", f"Run.open({run!r}).result")

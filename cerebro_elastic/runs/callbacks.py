@@ -12,8 +12,8 @@ from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.store.ledger.journal import JournalReader
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class RunCallback(Protocol):
     delays the next decisions, not the units that are being trained.
 
     An exception in a callback stops the run on this machine as Ctrl-C does: nothing that was committed is
-    lost, ``run`` (or ``RunHandle.wait``) raises the exception, and the same call goes on with the run. What
+    lost, ``run`` (or ``Run.wait``) raises the exception, and the same call goes on with the run. What
     ends while the run is being stopped is not reported.
 
     Example:
@@ -64,7 +64,7 @@ class CallbackCaller:
 
     def __init__(self, callbacks: Sequence[RunCallback], history: Path) -> None:
         self._callbacks = callbacks
-        self._reader = RecordReader(history)
+        self._reader = JournalReader(history)
         self._view = RunView(self._reader.new_events() if callbacks else ())
 
     def watching(self, watcher: Watcher) -> Watcher:

@@ -39,6 +39,16 @@ def default_home() -> Path:
     return Path(os.environ.get("CEREBRO_HOME", "runs")).expanduser()
 
 
+class _Within:
+    """The path of this name in a run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _class: type[RunFolder]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The files in a run's folder."""
@@ -51,70 +61,32 @@ class RunFolder:
         """The run's id."""
         return self.path.name
 
-    @property
-    def etcd(self) -> Path:
-        """The data of the etcd that the run has started for itself."""
-        return self.path / "etcd"
-
-    @property
-    def endpoint(self) -> Path:
-        """The endpoint of the run's store while it is live."""
-        return self.path / "endpoint"
-
-    @property
-    def key(self) -> Path:
-        """The run's key, if its values in the store are signed."""
-        return self.path / "key"
-
-    @property
-    def spec(self) -> Path:
-        """A copy of the run's spec, to read the folder when the store is gone."""
-        return self.path / "spec.json"
-
-    @property
-    def history(self) -> Path:
-        """The run's record: a line for each event, with its digest."""
-        return self.path / "history.jsonl"
-
-    @property
-    def curves(self) -> Path:
-        """Metrics per config and epoch, as CSV."""
-        return self.path / "metrics.csv"
-
-    @property
-    def report(self) -> Path:
-        """The report, one page for a browser."""
-        return self.path / "report.html"
-
-    @property
-    def check(self) -> Path:
-        """The results of the check whether units equal one ordinary fit."""
-        return self.path / "check.json"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard's files."""
-        return self.path / "tensorboard"
-
-    @property
-    def logged(self) -> Path:
-        """How much of the history the loggers have got."""
-        return self.path / "logged.json"
-
-    @property
-    def logs(self) -> Path:
-        """What the nodes' processes print and log."""
-        return self.path / "logs"
-
-    @property
-    def cache(self) -> Path:
-        """The partitions and states that this machine's nodes have cached."""
-        return self.path / "cache"
-
-    @property
-    def data(self) -> Path:
-        """The dataset, if the run prepared it itself."""
-        return self.path / "data"
+    etcd = _Within("etcd")
+    """The data of the etcd that the run has started for itself."""
+    endpoint = _Within("endpoint")
+    """The endpoint of the run's store while it is live."""
+    key = _Within("key")
+    """The run's key, if its values in the store are signed."""
+    spec = _Within("spec.json")
+    """A copy of the run's spec, to read the folder when the store is gone."""
+    history = _Within("history.jsonl")
+    """The run's record: a line for each event, with its digest."""
+    curves = _Within("metrics.csv")
+    """Metrics per config and epoch, as CSV."""
+    report = _Within("report.html")
+    """The report, one page for a browser."""
+    check = _Within("check.json")
+    """The results of the check whether units equal one ordinary fit."""
+    tensorboard = _Within("tensorboard")
+    """TensorBoard's files."""
+    logged = _Within("logged.json")
+    """How much of the history the loggers have got."""
+    logs = _Within("logs")
+    """What the nodes' processes print and log."""
+    cache = _Within("cache")
+    """The partitions and states that this machine's nodes have cached."""
+    data = _Within("data")
+    """The dataset, if the run prepared it itself."""
 
     def read_spec(self) -> Spec:
         """The run's spec. Raises ``RunError`` if its copy cannot be read."""
@@ -149,8 +121,7 @@ class RunFolder:
                     shutil.rmtree(self.path)
 
     def _way_to_watch(self) -> str:
-        handle = f"RunHandle.of({self.run!r}), if this process has it in the background"
-        return for_reader(f"`cerebro status {self.run}`", handle)
+        return for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""

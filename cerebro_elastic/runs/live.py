@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cerebro_elastic.config import A_DAY
 from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.events import (
@@ -35,7 +36,6 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.control.drain import A_DAY
 from cerebro_elastic.system.explanations import shortened
 from cerebro_elastic.system.words import counted, one_line
 

@@ -77,11 +77,9 @@ def kept_token(home: Path) -> str:
         with NamedTemporaryFile("w", dir=home, prefix=f".{_FILE}-") as new:  # readable for its owner alone
             new.write(fresh)
             new.flush()
-            if file.exists() and not read_own(file).strip():  # an earlier version was killed as it wrote it
-                file.unlink(missing_ok=True)
             with suppress(FileExistsError):
                 os.link(new.name, file)
-        return read_own(file).strip() or fresh
+        return read_own(file).strip()
     except OSError:
         return fresh
 

@@ -1,4 +1,4 @@
-"""What people ask of a run from its page. Each request calls the function that the command of its name calls.
+"""What people ask of a run from its page. Each request calls the method of ``Run`` with its name.
 
 The history gets the person's name, as far as it has room: not for a node that leaves.
 """
@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
-from cerebro_elastic.runs.control import configs, drain
-from cerebro_elastic.runs.control.end import end
-from cerebro_elastic.runs.control.extension import Wish
-from cerebro_elastic.runs.results.result import open_run
+from cerebro_elastic.runs.extension import Wish
+from cerebro_elastic.runs.run import CloneStart, Run
 from cerebro_elastic.runs.start.extend import extend, planned
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.words import counted, one_line
 from cerebro_elastic.ui.export import export_model
-from cerebro_elastic.ui.places import RunPlace
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -47,10 +43,8 @@ class Stop(_Request):
     config: str
     why: Reason = ""
 
-    def perform(self, place: RunPlace) -> str:
-        config = configs.stop(
-            place.run, self.config, reason=self.reason(self.why, "stopped on the live page"), **_where(place)
-        )
+    def perform(self, run: Run) -> str:
+        config = run.stop(self.config, reason=self.reason(self.why, "stopped on the live page"))
         return f"{self.config} is stopped in epoch {config.epoch + 1}."
 
 
@@ -60,10 +54,8 @@ class Resume(_Request):
     config: str
     why: Reason = ""
 
-    def perform(self, place: RunPlace) -> str:
-        config = configs.resume(
-            place.run, self.config, reason=self.reason(self.why, "resumed on the live page"), **_where(place)
-        )
+    def perform(self, run: Run) -> str:
+        config = run.resume(self.config, reason=self.reason(self.why, "resumed on the live page"))
         return f"{self.config} goes on in epoch {config.epoch + 1}."
 
 
@@ -72,12 +64,12 @@ class Clone(_Request):
 
     config: str
     changes: dict[str, str] = Field(default_factory=dict)
-    start: Literal["here", "best", "scratch"] = "here"
+    start: CloneStart = "here"
 
-    def perform(self, place: RunPlace) -> str:
+    def perform(self, run: Run) -> str:
         changes = {name: _value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", f"cloned from {self.config}")
-        new = configs.clone(place.run, self.config, changes, start=self.start, reason=reason, **_where(place))
+        new = run.clone(self.config, changes, start=self.start, reason=reason)
         begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {self.config}"
         return f"{new.id} begins {begins}: {hparams_text(new.hparams)}"
 
@@ -87,8 +79,8 @@ class Drain(_Request):
 
     node: str
 
-    def perform(self, place: RunPlace) -> str:
-        drain.drain(place.run, self.node, **_where(place))
+    def perform(self, run: Run) -> str:
+        run.drain(self.node)
         return f"{self.node} leaves the run when its unit is done."
 
 
@@ -99,10 +91,10 @@ class Add(_Request):
     config: str
     changes: dict[str, str] = Field(default_factory=dict)
 
-    def perform(self, place: RunPlace) -> str:
+    def perform(self, run: Run) -> str:
         changes = {name: _value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", "added on the live page")
-        new = configs.clone(place.run, self.config, changes, start="scratch", reason=reason, **_where(place))
+        new = run.clone(self.config, changes, start="scratch", reason=reason)
         return f"{new.id} is added: {hparams_text(new.hparams)}"
 
 
@@ -111,10 +103,8 @@ class End(_Request):
 
     why: Reason = ""
 
-    def perform(self, place: RunPlace) -> str:
-        count = end(
-            place.run, reason=self.reason(self.why, "the run was ended on the live page"), **_where(place)
-        )
+    def perform(self, run: Run) -> str:
+        count = run.end(reason=self.reason(self.why, "the run was ended on the live page"))
         return f"The run has ended; {counted(count, 'config')} stopped."
 
 
@@ -126,9 +116,9 @@ class Extend(_Request):
     configs: list[str] = Field(default_factory=list)
     top: int | None = None
 
-    def perform(self, place: RunPlace) -> str:
+    def perform(self, run: Run) -> str:
         wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, one_line(self.by.strip()))
-        return _extend(place, wish)
+        return _extend(run, wish)
 
 
 class Export(_Request):
@@ -137,8 +127,8 @@ class Export(_Request):
 
     config: str
 
-    def perform(self, place: RunPlace) -> str:
-        return export_model(place, self.config)
+    def perform(self, run: Run) -> str:
+        return export_model(run, self.config)
 
 
 Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Export
@@ -156,7 +146,7 @@ ACTIONS: Mapping[str, type[Request]] = {
 """The requests by name."""
 
 
-def perform(place: RunPlace, action: str, body: Any, person: str | None) -> str:
+def perform(run: Run, action: str, body: Any, person: str | None) -> str:
     """Do what a page asks for, and say what was done.
 
     ``person`` is who asks, as a reverse proxy names them; the page's own word counts without one. Raises
@@ -169,47 +159,39 @@ def perform(place: RunPlace, action: str, body: Any, person: str | None) -> str:
         raise RunError(f"the request to {action} is malformed: {exc.errors()[0]['msg']}") from exc
     if person is not None:
         request = request.model_copy(update={"by": person[:80]})
-    return request.perform(place)
+    return request.perform(run)
 
 
-def _extend(place: RunPlace, wish: Wish) -> str:
+def _extend(run: Run, wish: Wish) -> str:
     """Extend a run that has ended by ``wish``, and start what trains it further, as ``cerebro extend`` does.
     Returns what was done.
 
     The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
-    waits for its hosts. Raises ``RunError`` as ``extend`` does, before anything is changed.
+    waits for its hosts. Raises ``RunError`` as ``Run.extend`` does, before anything is changed.
     """
-    result = open_run(place.run, **_where(place))
-    if place.etcd is not None or load_recipe(result.spec.recipe, root=result.spec.root).etcd is not None:
-        extend(
-            place.run,
-            epochs=wish.epochs,
-            num=wish.num,
-            configs=wish.configs,
-            top=wish.top,
-            by=wish.by,
-            **_where(place),
-        )
-        return f"{place.run} is extended. It goes on once its hosts run their command of before again."
+    result = run.result
+    if run.store is not None or result.recipe.etcd is not None:
+        extend(result, wish)
+        return f"{run.id} is extended. It goes on once its hosts run their command of before again."
     going_on = len(planned(result, wish).extensions[-1].configs)
-    log = place.folder.logs / "extend.log"
+    log = run.folder.logs / "extend.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
         driver = subprocess.Popen(
-            [*PYTHON, "-m", "cerebro_elastic.cli", "extend", place.run, *_options(place, wish)],
+            [*PYTHON, "-m", "cerebro_elastic.cli", "extend", run.folder.run, *_options(run, wish)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C ends the page, not the run
         )
     return (
-        f"{place.run} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
+        f"{run.id} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
         f"{log} has what it says."
     )
 
 
-def _options(place: RunPlace, wish: Wish) -> list[str]:
-    options = [f"--home={place.home.resolve()}", f"--by={wish.by}"]
+def _options(run: Run, wish: Wish) -> list[str]:
+    options = [f"--home={run.folder.path.parent.resolve()}", f"--by={wish.by}"]
     if wish.epochs is not None:
         options.append(f"--epochs={wish.epochs}")
     if wish.num is not None:
@@ -217,10 +199,6 @@ def _options(place: RunPlace, wish: Wish) -> list[str]:
     if wish.top is not None:
         options.append(f"--top={wish.top}")
     return [*options, *(f"--config={name}" for name in wish.configs)]
-
-
-def _where(place: RunPlace) -> dict[str, Any]:
-    return {"store": place.etcd, "home": place.home}
 
 
 def _value(name: str, text: str) -> Any:

@@ -142,9 +142,9 @@ class Server:
             silent += _LOOK_SECONDS
 
     async def _logs(self, request: Request) -> Response:
-        place = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).place
+        run = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).run
         node, config = request.query_params.get("node"), request.query_params.get("config")
-        return _json(await run_in_threadpool(logs_answer, place.folder, node, config))
+        return _json(await run_in_threadpool(logs_answer, run.folder, node, config))
 
     async def _importances(self, request: Request) -> Response:
         feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
@@ -161,8 +161,8 @@ class Server:
             values: Any = json.loads(body)
         except ValueError as exc:
             raise RunError("the request is no JSON") from exc
-        place = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).place
-        said = await run_in_threadpool(perform, place, action, values, self._person(request))
+        run = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).run
+        said = await run_in_threadpool(perform, run, action, values, self._person(request))
         return _json({"said": said})
 
 

@@ -10,33 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.ui.places import RunPlace
 
 
-def export_model(place: RunPlace, config: str) -> str:
+def export_model(run: Run, config: str) -> str:
     """Export a config's best model to a new folder among the run's. Returns what was done. Raises
-    ``CerebroError`` as ``export`` does."""
+    ``CerebroError`` as ``Run.export`` does."""
     request = {
-        "run": place.run,
+        "run": run.folder.run,
         "config": config,
-        "home": str(place.home),
-        "etcd": ",".join(place.etcd.endpoints) if place.etcd else None,
+        "home": str(run.folder.path.parent),
+        "etcd": ",".join(run.store.endpoints) if run.store else None,
     }
     answer = call(__name__, "the export", request)
     return f"The model of {config} behind epoch {answer['epoch']} is in {answer['folder']}."
 
 
 def _export_here(request: Mapping[str, Any]) -> dict[str, Any]:
-    from cerebro_elastic.runs.folder import run_folder
-    from cerebro_elastic.runs.results.export import export
-    from cerebro_elastic.runs.results.result import result_of
-
     store = StoreSettings.at(request["etcd"]) if request["etcd"] else None
-    result = result_of(request["run"], home=request["home"], store=store)
-    name = result.config(request["config"]).config
-    folder = _free(run_folder(request["run"], request["home"]).path / "exports" / name)
-    exported = export(result, folder, name)
+    run = Run.open(request["run"], home=request["home"], store=store)
+    name = run.result.config(request["config"]).config
+    folder = _free(run.folder.path / "exports" / name)
+    exported = run.export(folder, name)
     return {"folder": str(folder), "epoch": exported.at.epoch}
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,14 +16,14 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
 from cerebro_elastic.runs.attach import events_of, known_spec
-from cerebro_elastic.runs.record_reader import RecordReader
 from cerebro_elastic.runs.results.report import manifest_of
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.store.ledger.journal import JournalReader, read_journal
 from cerebro_elastic.store.ledger.record import EventStream, Record
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.details import importances, publish_details
-from cerebro_elastic.ui.places import RunPlace
+from cerebro_elastic.ui.places import PATIENCE
 from cerebro_elastic.ui.view import RunPage
 
 _PAUSE = 0.2
@@ -40,8 +41,8 @@ _SHARE = 5.0
 class Feed:
     """Keeps the board of one run up to date until it is closed."""
 
-    def __init__(self, place: RunPlace) -> None:
-        self.place = place
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.board = Board()
         self.view: RunPage | None = None
         """What is known of the run; ``None`` until its record was read."""
@@ -53,7 +54,7 @@ class Feed:
         self._importances: tuple[int, dict[str, Any]] | None = None
         self._computing = threading.Lock()
         self._manifest: tuple[str, Manifest | None] | None = None
-        self._thread = threading.Thread(target=self._follow, name=f"page of {place.run}", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name=f"page of {run.folder.run}", daemon=True)
         self._thread.start()
 
     def importances(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Feed:
         afresh = False
         while not self._closed.is_set():
             try:
-                settings = self.place.store()
+                settings = self.run.live_store()
                 if settings is None:
                     self._follow_folder()
                 else:
@@ -90,7 +91,7 @@ class Feed:
 
     def _lost(self, error: Exception) -> None:
         """The store is out of reach. If nobody runs the run here, its record is all that there is."""
-        if self.place.etcd is None and isinstance(error, StoreError) and not self.place.folder.is_locked():
+        if self.run.store is None and isinstance(error, StoreError) and not self.run.folder.is_locked():
             try:
                 self._follow_folder()
             except (CerebroError, OSError) as exc:
@@ -100,8 +101,9 @@ class Feed:
         self.board.put("run", "connection", {"state": "lost", "why": str(error)})
 
     def _follow_store(self, settings: StoreSettings, *, afresh: bool) -> None:
+        settings = replace(settings, patience=min(settings.patience, PATIENCE))
         with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.place.run, settings.run_key)
+            record = Record(store, self.run.id, settings.run_key)
             spec = known_spec(record, settings)
             record.check_signed(settings.trusted)
             view = RunPage(self.board, spec)
@@ -114,12 +116,12 @@ class Feed:
                     for event in _soon(stream):
                         view.take(event)
                     self._show(view, live=True)
-                    if view.state.outcome is not None and self.place.store() is None:
+                    if view.state.outcome is not None and self.run.live_store() is None:
                         return
 
     def _beginning(self, record: Record) -> Sequence[Event]:
         """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
-        history = self.place.folder.history
+        history = self.run.folder.history
         recorded = read_journal(history) if history.exists() else []
         if recorded and recorded[-1].revision <= record.now():
             return recorded
@@ -127,8 +129,8 @@ class Feed:
 
     def _follow_folder(self) -> None:
         """Show what the folder's record says, until the run is live (again)."""
-        folder = self.place.folder
-        reader = RecordReader(folder.history)
+        folder = self.run.folder
+        reader = JournalReader(folder.history)
         view = RunPage(self.board, folder.read_spec())
         while not self._closed.is_set():
             try:
@@ -167,7 +169,7 @@ class Feed:
         if grown and time.monotonic() >= self._details_due:
             began = time.monotonic()
             self._detailed = len(view.events)
-            publish_details(self.board, view, self.place.folder, self._manifest_of(view))
+            publish_details(self.board, view, self.run.folder, self._manifest_of(view))
             now = time.monotonic()
             self._details_due = now + max(1.0, _SHARE * (now - began))
 

@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.ui.board import Board
 from cerebro_elastic.ui.feed import STEP, Feed
-from cerebro_elastic.ui.places import Places, RunPlace
+from cerebro_elastic.ui.places import Places
 from cerebro_elastic.ui.view import RunPage
 
 _PAUSE = 1.0
@@ -45,7 +46,7 @@ class Feeds:
         """The feed of a run. Raises ``RunError`` if there is no such run."""
         with self._lock:
             if run not in self._feeds:
-                self._feeds[run] = Feed(self._places.place(run))
+                self._feeds[run] = Feed(self._places.find(run))
             return self._feeds[run]
 
     def look(self, run: str) -> Feed:
@@ -71,44 +72,45 @@ class Feeds:
             except (CerebroError, OSError) as error:
                 self.board.put("all", "problem", str(error))
             else:
-                for run in runs:
+                for name in runs:
                     if self._closed.is_set():
                         return
-                    self.board.put("runs", run, self._summary(self._places.place_of(run)))
+                    self.board.put("runs", name, self._summary(name))
                 self.board.keep("runs", set(runs))
                 self.board.put("all", "read", True)
             self._closed.wait(_PAUSE)
 
-    def _summary(self, place: RunPlace) -> dict[str, Any]:
+    def _summary(self, name: str) -> dict[str, Any]:
         """How a run stands."""
+        run = self._places.known(name)
         try:
-            if place.etcd is not None or (place.folder.endpoint.exists() and place.folder.is_locked()):
-                view = self.of(place.run).view
+            if run.store is not None or (run.folder.endpoint.exists() and run.folder.is_locked()):
+                view = self.of(name).view
                 known = {"reading": True} if view is None else view.summary(live=True)
             else:
-                known = self._of_record(place)
-            return {**known, "run": place.run}  # a folder may have another name than its run
+                known = self._of_record(run.folder)
+            return {**known, "run": name}  # a folder may have another name than its run
         except Exception as error:  # one damaged run does not hide the others
-            return {"run": place.run, "problem": str(error)}
+            return {"run": name, "problem": str(error)}
 
     def _let_others_read(self) -> None:
         """Wait while a run is read that somebody looks at."""
         while any(feed.reading for feed in list(self._feeds.values())) and not self._closed.is_set():
             self._closed.wait(_POLITE)
 
-    def _of_record(self, place: RunPlace) -> dict[str, Any]:
+    def _of_record(self, folder: RunFolder) -> dict[str, Any]:
         """The summary of a run that is not live, read again when its record has grown."""
-        history = place.folder.history
+        history = folder.history
         stat = history.stat() if history.exists() else None
         mark = (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
-        known = self._ended.get(place.run)
+        known = self._ended.get(folder.run)
         if known is None or known[0] != mark:
-            view = RunPage(Board(), place.folder.read_spec())
+            view = RunPage(Board(), folder.read_spec())
             events = iter(read_journal(history) if stat is not None else ())
             while not self._closed.is_set() and (part := list(islice(events, STEP))):
                 for event in part:
                     view.take(event)
                 self._let_others_read()
             view.publish(live=False)
-            known = self._ended[place.run] = (mark, view.summary(live=False))
+            known = self._ended[folder.run] = (mark, view.summary(live=False))
         return known[1]

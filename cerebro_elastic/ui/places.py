@@ -8,37 +8,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.runs.attach import runs_in, store_of, with_key
+from cerebro_elastic.runs.attach import runs_in
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
 
-_PATIENCE = 5.0
+PATIENCE = 5.0
 """Seconds after which an etcd that is silent counts as out of reach."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlace:
-    """Where one run is."""
-
-    run: str
-    home: Path
-    """The folder of runs on this machine."""
-    etcd: StoreSettings | None
-    """The etcd of a run of other machines; ``None``: the run is that of its folder."""
-
-    @property
-    def folder(self) -> RunFolder:
-        """The run's folder, which need not exist if the run has an ``etcd``."""
-        return RunFolder(self.home / self.run)
-
-    def store(self) -> StoreSettings | None:
-        """The settings of the store while the run may be live; ``None`` if it surely is not."""
-        settings: StoreSettings | None = None
-        if self.etcd is not None:
-            settings = with_key(self.etcd, self.run, self.home)
-        elif self.folder.endpoint.exists():
-            settings = store_of(self.folder)
-        return settings and replace(settings, patience=min(settings.patience, _PATIENCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +30,17 @@ class Places:
         """The ids of the runs, sorted."""
         if self.etcd is None:
             return sorted(path.parent.name for path in self.home.glob("*/spec.json"))
-        with closing(EtcdStore(replace(self.etcd, patience=_PATIENCE))) as store:
+        with closing(EtcdStore(replace(self.etcd, patience=PATIENCE))) as store:
             return runs_in(store)
 
-    def place(self, run: str) -> RunPlace:
-        """The place of the run with this id. Raises ``RunError`` with the known ids."""
-        known = self.runs()
-        if run not in known:
+    def find(self, run: str) -> Run:
+        """The run with this id. Raises ``RunError`` with the known ids."""
+        ids = self.runs()
+        if run not in ids:
             where = self.home.resolve() if self.etcd is None else ", ".join(self.etcd.endpoints)
-            raise RunError(f"there is no run {run!r} in {where}; {did_you_mean(run, known)}")
-        return self.place_of(run)
+            raise RunError(f"there is no run {run!r} in {where}; {did_you_mean(run, ids)}")
+        return self.known(run)
 
-    def place_of(self, run: str) -> RunPlace:
-        """The place of a run that is known to be there."""
-        return RunPlace(run, self.home, self.etcd)
+    def known(self, run: str) -> Run:
+        """A run that is known to be there."""
+        return Run(RunFolder(self.home / run), self.etcd)

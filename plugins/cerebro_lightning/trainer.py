@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 from torch.utils.data import TensorDataset
 
 import cerebro_elastic
-from cerebro_elastic import Recipe, RunHandle, RunResult, load_recipe
+from cerebro_elastic import Recipe, Run, RunResult, load_recipe
 from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.extending.recipes import Objective, named_columns
 from cerebro_elastic.extending.running import (
@@ -95,7 +95,7 @@ class CerebroTrainer:
         self._fresh = fresh
         self._shows = enable_progress_bar
         self._result: RunResult | None = None
-        self._handle: RunHandle | None = None
+        self._run: Run | None = None
 
     @overload
     def fit(
@@ -123,7 +123,7 @@ class CerebroTrainer:
         wait: Literal[False],
         on_interrupt: OnInterrupt = "stop",
         **args: Any,
-    ) -> RunHandle: ...
+    ) -> Run: ...
 
     def fit(
         self,
@@ -136,7 +136,7 @@ class CerebroTrainer:
         wait: bool = True,
         on_interrupt: OnInterrupt = "stop",
         **args: Any,
-    ) -> RunResult | RunHandle:
+    ) -> RunResult | Run:
         """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
 
         ``module`` is the class, in a file that others can import or in a cell of a notebook;
@@ -149,26 +149,26 @@ class CerebroTrainer:
         Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
         module's own ``train_dataloader`` is taken.
 
-        With ``wait=False`` the run goes on in the background, and its ``RunHandle`` is returned at once.
+        With ``wait=False`` the run goes on in the background, and the ``Run`` is returned at once.
         ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
-        it, or ``detach`` from it. Then it goes on in the background, and ``handle`` is its handle.
+        it, or ``detach`` from it. Then it goes on in the background, and ``run`` is it.
 
         An unfinished run of the same ``run_id`` and arguments is continued.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
-        self._result = self._handle = None
+        self._result = self._run = None
         call = {"home": self._home, "fresh": self._fresh, **self._study}
         watcher = None if self._shows else Watcher()
         if not wait:
-            self._handle = cerebro_elastic.run(recipe, watcher=watcher, wait=False, **call)
-            return self._handle
+            self._run = cerebro_elastic.run(recipe, watcher=watcher, wait=False, **call)
+            return self._run
         shows_lines = self._shows and not in_notebook()
         try:
             with LiveView(recipe.objective) if shows_lines else nullcontext() as view:
                 watcher = view.watcher if view else watcher
                 self._result = cerebro_elastic.run(recipe, watcher=watcher, on_interrupt=on_interrupt, **call)
         except Interrupted as interrupted:
-            self._handle = interrupted.handle
+            self._run = interrupted.run
             raise
         return self._result
 
@@ -214,17 +214,17 @@ class CerebroTrainer:
         return load_recipe(references.in_recipe(sections), root=root)
 
     @property
-    def handle(self) -> RunHandle:
-        """The handle of the run in the background, by ``wait=False`` or ``on_interrupt="detach"``."""
-        if self._handle is None:
+    def run(self) -> Run:
+        """The run in the background, by ``wait=False`` or ``on_interrupt="detach"``."""
+        if self._run is None:
             raise TaskError("this CerebroTrainer has no run in the background: call fit with wait=False")
-        return self._handle
+        return self._run
 
     @property
     def result(self) -> RunResult:
         """The run after ``fit``: visits, checkpoints, curves. Waits for a run in the background."""
-        if self._result is None and self._handle is not None:
-            self._result = self._handle.wait()
+        if self._result is None and self._run is not None:
+            self._result = self._run.wait()
         if self._result is None:
             raise TaskError("this CerebroTrainer has no result yet: call fit first")
         return self._result

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic import __version__, open_run
+from cerebro_elastic import Run, __version__
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import RunOpened, StateRead, UnitCommitted
@@ -73,7 +73,7 @@ def test_results_and_report_are_made_of_the_etcd_alone(
     elsewhere: Ledger, etcd: EmbeddedEtcd, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     run = elsewhere.keys.run
-    result = open_run(run, store=etcd.settings)
+    result = Run.open(run, store=etcd.settings).result
     assert isinstance(result.events[0], RunOpened)
     assert sum(isinstance(event, UnitCommitted) for event in result.events) == 2
     assert (result.best.config, result.best.best) == ("c0000", 0.875)
@@ -90,7 +90,7 @@ def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
     elsewhere: Ledger, etcd: EmbeddedEtcd
 ) -> None:
     compact(etcd.settings.endpoints[0], elsewhere.now())
-    result = open_run(elsewhere.keys.run, store=etcd.settings)
+    result = Run.open(elsewhere.keys.run, store=etcd.settings).result
     assert [type(event) for event in result.events] == [StateRead]
     assert len(result.best.visits) == 2
     assert (result.best.config, result.best.best) == ("c0000", 0.875)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli.hosts import host_resolved
+from cerebro_elastic.cli.start import host_resolved
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.start import etcd_server

@@ -51,8 +51,8 @@ heavy = {"cerebro_elastic.recipes", "yaml", "numpy", "fsspec", "torch", "urllib3
 def echo(text, **_):
     print(text, sorted(heavy & set(sys.modules)))
 
-from cerebro_elastic.cli import run
-run.echo = echo
+from cerebro_elastic.cli import start
+start.echo = echo
 main()
 """
     ended = subprocess.run(

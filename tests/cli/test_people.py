@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import cerebro_elastic
-from cerebro_elastic import __version__
+from cerebro_elastic import Run, __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
@@ -132,13 +132,19 @@ def test_a_clone_of_what_has_done_nothing_begins_anew(
 
 
 def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
-    store = StoreSettings.at(at_etcd[1])
-    name = run.keys.run
-    assert cerebro_elastic.stop(name, "c0000", store=store).status is Status.STOPPED
-    new = cerebro_elastic.clone(name, "c0000", {"lr": 1}, start="best", store=store)
+    live = Run.open(run.keys.run, store=StoreSettings.at(at_etcd[1]))
+    assert live.status().phase == "running"
+    assert live.stop("c0000").status is Status.STOPPED
+    new = live.clone("c0000", {"lr": 1}, start="best")
     assert new.parent is not None
     assert (new.parent.config, new.hparams["lr"]) == ("c0000", 1)
-    assert cerebro_elastic.resume(name, "c0000", store=store).status is Status.LIVE
+    assert live.resume("c0000").status is Status.LIVE
+    followed = live.follow()
+    assert set(next(followed).state.configs) == {"c0000", "c0001", new.id}
+    live.stop(new.id)
+    assert any(view.state.configs[new.id].status is Status.STOPPED for view in islice(followed, 50))
+    with pytest.raises(TimeoutError, match="it goes on"):
+        live.wait(0.1)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def assigned(ledger: Ledger, node: str, leader: Leader) -> Attempt:
     return attempt
 
 
-def test_an_option_without_effect_is_refused(cerebro: Cerebro) -> None:
-    said = cerebro("status", "a-run", "--json", "--verbose")
+def test_an_option_without_effect_is_refused(ledger: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+    said = cerebro("status", ledger.keys.run, "--json", "--verbose", *at_etcd)
     assert (said.code, "--verbose would do nothing with --json" in said.err) == (1, True)
 
 

@@ -21,7 +21,7 @@ FIRST = """
 import time
 import numpy as np
 import cerebro_elastic
-from cerebro_elastic import RunHandle
+from cerebro_elastic import Run
 from torch import nn
 from torch.utils.data import Dataset
 ROWS = np.int64(40)
@@ -126,17 +126,17 @@ def test_a_run_from_its_cell_to_its_replay(notebook: Notebook) -> None:
     address = re.search(r'<iframe src="(http://127\.0\.0\.1:\d+/run/slow\?token=[^"]+)"', shown)
     assert address is not None, shown
     shown = notebook.run(f"{cell[:-1]}, on_interrupt='detach')", interrupt_at="first unit")
-    assert "RunHandle.of('slow') is its handle" in shown
+    assert "Run.open('slow') is it." in shown
     assert "Traceback" not in shown
     shown = notebook.run("print('asleep')\ntime.sleep(99)", interrupt_at="asleep")
     assert "KeyboardInterrupt" in shown
-    shown = notebook.run("RunHandle.of('slow')")
-    assert "<RunHandle 'slow', running" in shown
+    shown = notebook.run("Run.open('slow')")
+    assert "<Run 'slow', running" in shown
     assert "c0001" in shown
     shown = notebook.run(cell)
-    assert "FolderInUse: run 'slow' is being run already: watch it with RunHandle.of('slow')" in shown
+    assert "FolderInUse: run 'slow' is being run already: watch it with Run.open('slow')" in shown
     assert "Traceback" not in shown
-    shown = notebook.run("result = RunHandle.of('slow').wait()\nresult")
+    shown = notebook.run("result = Run.open('slow').wait()\nresult")
     assert "Leaderboard by val_acc" in shown
     assert "<polyline" in shown
     assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"

@@ -26,7 +26,7 @@ from cerebro_elastic.reporting.logged import Logger
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
-from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.journal import Journal, chain_digest, with_digest
 from support.ledger import Ledger
 from support.world import FixedSearch
 
@@ -39,6 +39,7 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.history = folder / "history.jsonl"
+        self._digest = ""
         self.revision = 1
         self.state = State()
         self.said: list[str] = []
@@ -53,7 +54,12 @@ class Record:
     def tell(self, event: Event) -> None:
         self.state = fold(self.state, event)
         with self.history.open("a") as file:
-            file.write(encode(event) + "\n")
+            file.write(self.line(event))
+
+    def line(self, event: Event) -> str:
+        """The next line of the record."""
+        self._digest = chain_digest(self._digest, encode(event))
+        return with_digest(encode(event), self._digest) + "\n"
 
     def create(self, *names: str) -> None:
         for name in names:

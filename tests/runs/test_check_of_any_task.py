@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.extending.tasks import HParams, UnitJob, UnitResult, job_batches
-from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome
 from cerebro_elastic.testing.task_contract import TaskContract
 
@@ -56,7 +56,7 @@ def jobs() -> Sequence[UnitJob]:
 def test_state_that_does_not_hop_is_named(forgetful: bool, tmp_path: Path) -> None:
     SEEN.clear()
     task: Any = Sums(forgetful=forgetful)
-    found = check_exactness(task, jobs(), tmp_path, str(tmp_path), 60.0)
+    found = ExactnessCheck(task, jobs(), tmp_path, str(tmp_path), 60.0).result()
     text = CheckedConfig({"lr": 0.1}, found).text
     if forgetful:
         assert found.outcome is CheckOutcome.DIFFERS

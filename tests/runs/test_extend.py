@@ -13,13 +13,13 @@ import pytest
 from test_faults import ranks
 
 import cerebro_elastic
-from cerebro_elastic import RunCallback, RunError, RunResult
+from cerebro_elastic import Run, RunCallback, RunError, RunResult
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
-from cerebro_elastic.runs.control.extension import Wish
+from cerebro_elastic.runs.extension import Wish
 from cerebro_elastic.runs.start.extend import planned
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
@@ -57,8 +57,8 @@ def test_it_equals_a_run_of_that_length_from_the_start(project: Path) -> None:
     name, recipe, home = "extended-run", project / "plain.yaml", project / "runs"
     before = cerebro_elastic.run(recipe, run_id=name, home=home)
     with pytest.raises(Interrupted):
-        cerebro_elastic.extend(
-            name, epochs=4, configs=["c0003", "c0001"], home=home, callbacks=[InterruptsAtFirstUnit()]
+        Run.open(name, home=home).extend(
+            epochs=4, configs=["c0003", "c0001"], callbacks=[InterruptsAtFirstUnit()]
         )
     kills = KillsANode(name)
     result = cerebro_elastic.run(recipe, run_id=name, home=home, callbacks=[kills])  # its recipe of before
@@ -74,15 +74,16 @@ def test_it_equals_a_run_of_that_length_from_the_start(project: Path) -> None:
     for row in before.leaderboard:
         assert list(result.config(row.config).curve[:2]) == list(row.curve)
     assert sum(isinstance(event, RunExtended) for event in result.events) == 1
-    assert cerebro_elastic.verify(name, home=home) == []
+    run = Run.open(name, home=home)
+    assert run.verify() == []
     _equals_one_from_the_start(result, "c0003", project / "replayed")
-    assert all(again.differences == () for again in cerebro_elastic.replay(result, "c0000"))
+    assert all(again.differences == () for again in run.replay("c0000"))
 
     shutil.rmtree(result.config("c0002").checkpoint.url)
     with pytest.raises(RunError, match=r"gone:\n  c0002"):
-        cerebro_elastic.extend(name, epochs=5, home=home)
+        run.extend(epochs=5)
     with pytest.raises(RunError, match="c0001 has 4 epochs behind it, and is to have 4"):
-        cerebro_elastic.extend(name, epochs=4, configs=["c0001"], home=home)
+        run.extend(epochs=4, configs=["c0001"])
 
 
 def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> None:
@@ -103,7 +104,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
 def test_code_that_reads_the_length_is_named_and_nothing_is_changed(finished: RunResult) -> None:
     spec = finished.folder.spec.read_bytes()
     with pytest.raises(RunError) as refused:
-        cerebro_elastic.extend(finished.folder.path, epochs=4)
+        Run(finished.folder).extend(epochs=4)
     assert "cannot be extended to 4 epochs" in str(refused.value)
     assert "c0000: a_net:Net.configure_optimizers reads trainer.estimated_stepping_batches" in str(
         refused.value

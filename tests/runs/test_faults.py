@@ -131,7 +131,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
         assert "node-1 left" in output
         assert "node-1 was killed (SIGKILL); to be started anew in 1 s" in output
 
-    result = cerebro_elastic.open_run(STORMY, home=project / "runs")
+    result = cerebro_elastic.Run.open(STORMY, home=project / "runs").result
     assert [row.status for row in result.leaderboard] == ["finished"] * 4
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))

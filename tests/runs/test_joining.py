@@ -128,7 +128,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         guest = stack.enter_context(cerebro(tmp_path / "guest.log", *words))
         nodes = ("by-hand", "other", "guest")
         wait_for(lambda: all(visits(node) > 1 for node in nodes), "units on all nodes")
-        state = cerebro_elastic.open_run(RUN, home=elsewhere)
+        state = cerebro_elastic.Run.open(RUN, home=elsewhere).result
         assert state.spec == ledger.spec()
         # By their speeds: a node that was slowed by the others' start may have given its own away.
         assert {name for home in ledger.state().homes.values() for name in home} >= set(nodes)
@@ -171,12 +171,12 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "no node was started again"
     assert "left the run" in (tmp_path / "guest.log").read_text()
     assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
-    result = cerebro_elastic.open_run(RUN, home=elsewhere)
+    result = cerebro_elastic.Run.open(RUN, home=elsewhere).result
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", *nodes}
     assert verify(result) == []
     # From a machine that has nothing of the run but the address of its etcd, and storage in common.
-    reopened = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
+    reopened = cerebro_elastic.Run.open(RUN, home=tmp_path / "nowhere", store=etcd.settings).result
     assert verify(reopened) == []
     assert all(visit.same for visit in replay(reopened, reopened.best.config))
     assert not (tmp_path / "nowhere").exists()
@@ -216,7 +216,7 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
         s3.reset()  # who reports on the run reads what its data are
         assert first.wait(DEADLINE) == 0, (tmp_path / "run.log").read_text()
 
-    result = cerebro_elastic.open_run(run, home=tmp_path / "runs")
+    result = cerebro_elastic.Run.open(run, home=tmp_path / "runs").result
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", "by-hand"}
     assert not any(isinstance(event, UnitFailed) for event in result.events)
     assert verify(result) == []

@@ -13,7 +13,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, StateRead, UnitCommitted
 from cerebro_elastic.errors import StoreUnavailable
@@ -88,7 +87,7 @@ def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
 def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
     record.assign("c0000", 0)
     visit = record.visit("c0000", 0)
-    line = encode(UnitCommitted(record.next(), visit)) + "\n"
+    line = record.line(UnitCommitted(record.next(), visit))
     kept = Kept()
     with record.scribe(kept), record.history.open("a") as file:
         file.write(line[:40])

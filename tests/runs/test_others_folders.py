@@ -11,10 +11,9 @@ import pytest
 from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.attach import locate
-from cerebro_elastic.runs.control.status import status
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.ledger.journal import Journal
@@ -43,7 +42,7 @@ def lock(folder: RunFolder) -> None:
 USES: dict[str, Callable[[RunFolder], object]] = {
     "run": lock,
     "host": lambda folder: host(RECIPE, home=folder.path.parent),
-    "stop, resume, join": lambda folder: locate("r", folder.path.parent, None),
+    "stop, resume, join": lambda folder: Run(folder).live_place(),
     "replay, export": lambda folder: check_here(RunResult(folder), modules="/"),
 }
 
@@ -91,8 +90,11 @@ def test_a_link_of_another_user_is_refused(folder: RunFolder) -> None:
 @ONLY_ROOT
 def test_the_record_of_another_user_can_be_read_if_it_is_shared(folder: RunFolder) -> None:
     give_away(folder.path)
-    spec, state, live = status("r", home=folder.path.parent)
-    assert (spec, state.plan, live) == (SPEC, PLAN, False), "its etcd gets no login of this user's"
+    run = Run.open("r", home=folder.path.parent)
+    now = run.status()
+    assert (run.spec, now.state.plan, now.live) == (SPEC, PLAN, False), (
+        "its etcd gets no login of this user's"
+    )
 
 
 @ONLY_ROOT

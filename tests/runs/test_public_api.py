@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ import pytest
 from recorded_run import record
 
 import cerebro_elastic
-from cerebro_elastic import Recipe, RunCallback, RunHandle, RunResult
+from cerebro_elastic import Run, RunCallback, RunResult
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.overrides import RecipeOverrides
 
-LIVE = ("clone", "stop", "resume", "join")
+METHODS = [f"Run.{name}" for name, member in vars(Run).items() if ">>>" in (inspect.getdoc(member) or "")]
+LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
 """Their examples need a live run, in this order; the last one lasts until its end."""
 
 MODEL = """
@@ -82,18 +83,18 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def wait_until_running(handle: RunHandle) -> None:
+def wait_until_running(run: Run) -> None:
     """Its configs join one by one."""
     deadline = time.monotonic() + 60
-    while len(handle.status().configs) < 2 and time.monotonic() < deadline:
+    while len(run.status().configs) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert handle.status().phase == "running", handle.status()
+    assert run.status().phase == "running", run.status()
 
 
 def try_example(name: str) -> None:
     """Do what the docstring of a public name shows."""
     names: dict[str, Any] = {public: getattr(cerebro_elastic, public) for public in cerebro_elastic.__all__}
-    text = inspect.getdoc(names[name]) or ""
+    text = inspect.getdoc(attrgetter(name)(cerebro_elastic)) or ""
     test = doctest.DocTestParser().get_doctest(text, {**names, "Path": Path}, name, None, None)
     said = io.StringIO()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -104,7 +105,7 @@ def try_example(name: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("sweep")
-@pytest.mark.parametrize("name", [name for name in cerebro_elastic.__all__ if name not in LIVE])
+@pytest.mark.parametrize("name", [name for name in [*cerebro_elastic.__all__, *METHODS] if name not in LIVE])
 def test_the_examples_hold(name: str) -> None:
     try_example(name)
 
@@ -228,10 +229,6 @@ def test_results_as_tables_and_curves(recorded: RunResult, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         result.to_pandas()
-
-
-def test_every_key_of_a_recipe_is_an_argument_of_run() -> None:
-    assert set(RecipeOverrides.__annotations__) == set(Recipe.model_fields)
 
 
 def test_names_are_imported_on_use() -> None:

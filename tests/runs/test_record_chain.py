@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead, Unit
 from cerebro_elastic.runs.results import record_chain
-from cerebro_elastic.store.ledger.journal import Journal, Line, chain_digest, read_lines
+from cerebro_elastic.store.ledger.journal import Journal, Line, chained, read_lines
 
 JOINED, TAKES_OVER, COMES_BACK, END = 5, 20, 30, 40
 
@@ -78,7 +77,7 @@ def test_a_takeover_that_never_was_hides_no_line(records: dict[str, list[Line]],
     lines = records["one"]
     place = next(n for n, line in enumerate(lines) if line.event.revision == at)
     revision = lines[place - 1].event.revision
-    for head in (RecordHead(revision, "0" * 64), RecordHead(revision, str(lines[place - 1].digest))):
+    for head in (RecordHead(revision, "0" * 64), RecordHead(revision, lines[place - 1].digest)):
         events = [line.event for line in lines]
         events[place:place] = [LeaderChanged(revision, "nobody", record=head)]
         assert record_chain.assignments(chained(events))[0]
@@ -115,12 +114,3 @@ def numbers(spans: list[str]) -> set[int]:
 
 def forge(lines: list[Line], number: int, event: Event) -> list[Line]:
     return chained([event if n == number else line.event for n, line in enumerate(lines, 1)])
-
-
-def chained(events: list[Event]) -> list[Line]:
-    """With digests that fit."""
-    digest, lines = "", []
-    for event in events:
-        digest = chain_digest(digest, encode(event))
-        lines.append(Line(event, encode(event), digest))
-    return lines

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import cerebro_elastic
-from cerebro_elastic import RunResult
+from cerebro_elastic import Run, RunResult
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.control.status import status
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.store.ledger.journal import read_lines
+from support.histories import write_history
 
 pytestmark = pytest.mark.cluster
 
@@ -48,20 +49,31 @@ def test_a_notebook_shows_the_leaderboard_once(
 
 
 def test_opened_again_it_is_the_same(finished: RunResult) -> None:
-    again = cerebro_elastic.open_run("finished", home=finished.folder.path.parent)
+    again = Run.open("finished", home=finished.folder.path.parent).result
     assert again.leaderboard == finished.leaderboard
     state = again.state(again.best.config)
     assert state is not None
 
 
 def test_status_after_the_end(finished: RunResult) -> None:
-    spec, state, live = status(finished.folder.path)
-    assert (spec.plan.run, state.outcome, live) == ("finished", "finished", False)
+    run = Run(finished.folder)
+    now = run.status()
+    assert (run.id, now.phase, now.live, now.head) == ("finished", "ended", False, finished.head)
+
+
+def test_a_run_that_has_ended_is_followed_and_waited_for(finished: RunResult) -> None:
+    run = Run(finished.folder)
+    assert [len(view.log) for view in run.follow()] == [len(finished.view.log)]
+    assert run.wait(0).leaderboard == finished.leaderboard
+
+
+def test_a_config_without_ancestors_has_one_stage(finished: RunResult) -> None:
+    assert finished.schedule("best") == [{"units": 0, "hparams": dict(finished.best.hparams)}]
 
 
 def test_unknown_names_list_the_known(finished: RunResult) -> None:
     with pytest.raises(RunError, match="finished"):
-        cerebro_elastic.open_run("finishd", home=finished.folder.path.parent)
+        Run.open("finishd", home=finished.folder.path.parent)
     with pytest.raises(RunError, match="c0000"):
         finished.config("c00")
 
@@ -135,8 +147,8 @@ def _late(events: list[dict[str, object]]) -> list[dict[str, object]]:
 def test_verify_catches_a_tampered_history(
     copy: RunFolder, change: Callable[[list[dict[str, object]]], list[dict[str, object]]], invariant: str
 ) -> None:
-    events = [json.loads(line) for line in copy.history.read_text().splitlines()]
-    copy.history.write_text("".join(json.dumps(event) + "\n" for event in change(events)))
+    events = [json.loads(line.body) for line in read_lines(copy.history)]
+    write_history(copy.history, [decode_event(json.dumps(event)) for event in change(events)])
     broken = {violation.invariant for violation in verify(RunResult(copy))}
     assert {invariant, "history"} <= broken
 

@@ -37,7 +37,7 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_chan
 
     with pytest.raises(KeyboardInterrupt):
         start(Watcher(show=stop_at_the_first_hop))
-    run = cerebro_elastic.open_run("resumed", home=tmp_path)
+    run = cerebro_elastic.Run.open("resumed", home=tmp_path).result
     head = next(row.checkpoint for row in run.leaderboard if row.checkpoint)
     file = Path(head.url, "tensors.safetensors")
     file.write_bytes(file.read_bytes()[:-8])
@@ -51,7 +51,7 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_chan
     with pytest.raises(KeyboardInterrupt):
         start(Watcher(show=stop_behind_it, say=said.append))
     assert not any(
-        isinstance(e, UnitFailed) for e in cerebro_elastic.open_run("resumed", home=tmp_path).events
+        isinstance(e, UnitFailed) for e in cerebro_elastic.Run.open("resumed", home=tmp_path).result.events
     )
     note = r"note: a_net.py \([0-9a-f]{12} then, [0-9a-f]{12} now\) is not as it was when the run began"
     assert any(re.match(note, text) for text in said)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
+from cerebro_elastic.runs.exactness.check_configs import representative_configs, small_jobs
 from cerebro_elastic.training.unit_runner import make_task
 from support.prepared import prepare
 

@@ -14,8 +14,7 @@ import pytest
 import recorded_run
 import wandb
 from logged_run import HPARAMS, Election, Record
-from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow import MlflowClient, entities
 from wandb.proto import wandb_internal_pb2
 
 from cerebro_elastic.core.history.lineage import child
@@ -30,7 +29,7 @@ from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition, track
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.results.result import open_run
+from cerebro_elastic.runs.run import Run
 from support.memory_store import MemoryStore
 
 
@@ -74,14 +73,14 @@ def send(record: Record, to: MlflowTracker, ours: Any = lambda: True) -> None:
         pass
 
 
-def runs(client: MlflowClient) -> dict[str, Run]:
+def runs(client: MlflowClient) -> dict[str, entities.Run]:
     """The runs in MLflow by name, each of which is there once."""
     found = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
     assert len({run.info.run_name for run in found}) == len(found)
     return {run.info.run_name: run for run in found}
 
 
-def curve(client: MlflowClient, run: Run, metric: str) -> list[tuple[int, float]]:
+def curve(client: MlflowClient, run: entities.Run, metric: str) -> list[tuple[int, float]]:
     return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
 
 
@@ -311,7 +310,7 @@ def test_a_run_is_sent_after_its_end(empty: Path, finished_elsewhere: Path, tmp_
     from mlflow import MlflowClient
 
     shutil.copy(empty, finished_elsewhere.parent / "mlflow.db")
-    result = open_run(finished_elsewhere)
+    result = Run.open(finished_elsewhere).result
     exported = tmp_path / "exported"
     export(result, exported)
     track(result.folder.path, "mlflow", models=[exported])

@@ -15,6 +15,7 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import (
+    ConfigCreated,
     Event,
     LeaderChanged,
     NodeLeft,
@@ -22,7 +23,7 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.origin import basis_of, origin_of
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.recipes import load_recipe
@@ -31,7 +32,9 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.ledger.history import decode_event
 from cerebro_elastic.store.ledger.journal import read_journal
+from support.histories import write_history
 from support.world import World
 
 RECIPE = {
@@ -42,6 +45,7 @@ RECIPE = {
     "data": {"source": "c:d"},
     "search": {"space": {"lr": [0.1, 0.2]}},
 }
+PLAN = Plan("recorded", partitions=2, epochs=2, min_nodes=2, max_nodes=2)
 LEFT_AFTER = 2
 """Batches of a unit that a leaving node trains."""
 
@@ -73,16 +77,26 @@ def take_place(world: World) -> list[Event]:
     return world.trace()
 
 
-def record(events: list[Event], plan: Plan, folder: RunFolder) -> None:
+def record(events: list[Event], folder: RunFolder, scheduler: str = "auto") -> None:
     """Write spec and history, with checkpoints on disk for those of the world."""
-    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", {}, str(folder.path), "")
+    recipe = load_recipe(RECIPE, scheduler=scheduler).resolved()
+    spec = Spec(PLAN, recipe, "", "", "", "", {}, str(folder.path), "")
     led = [replace(e, basis=basis_of(spec)) if isinstance(e, LeaderChanged) else e for e in events]
-    history = "".join(encode(event) + "\n" for event in led)
+    configs = {e.config.id: e.config for e in events if isinstance(e, ConfigCreated)}
+    history = "\n".join(map(encode, led))
+    saved: dict[CheckpointRef | None, CheckpointRef | None] = {None: None}
     for event in commits(events):
-        url = folder.path / "checkpoints" / event.visit.unit.config / str(event.visit.attempt)
-        saved = checkpoint.save({"digest": event.visit.output.digest}, str(url))
-        history = history.replace(_json(event.visit.output), _json(saved))
-    folder.history.write_text(history)
+        visit = event.visit
+        origin = origin_of(
+            basis_of(spec),
+            configs[visit.unit.config].hparams,
+            replace(visit, input=saved[visit.input]),
+            record=None,
+        )
+        url = folder.path / "checkpoints" / visit.unit.config / str(visit.attempt)
+        ref = saved[visit.output] = checkpoint.save({"digest": visit.output.digest}, str(url), origin)
+        history = history.replace(_json(visit.output), _json(ref))
+    write_history(folder.history, map(decode_event, history.splitlines()))
     folder.spec.write_text(encode(spec))
 
 
@@ -91,11 +105,15 @@ def _json(ref: CheckpointRef) -> str:
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "recorded")
+def happened() -> list[Event]:
+    return take_place(World(PLAN, 2, LongestRemaining()))
+
+
+@pytest.fixture
+def recorded(happened: list[Event], tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / PLAN.run)
     folder.path.mkdir()
-    plan = Plan(folder.run, partitions=2, epochs=2, min_nodes=2, max_nodes=2)
-    record(take_place(World(plan, 2, LongestRemaining())), plan, folder)
+    record(happened, folder)
     return folder
 
 
@@ -192,7 +210,7 @@ def test_the_record_as_it_is_breaks_nothing(recorded: RunFolder) -> None:
 def test_a_seeded_violation_is_found(recorded: RunFolder, seed: Callable[[list[Event]], list[Event]]) -> None:
     invariant, words = SEEDED[seed]
     changed = seed(read_journal(recorded.history))
-    recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
+    write_history(recorded.history, changed)
     found = verify(RunResult(recorded))
     assert any(v.invariant == invariant and words in v.story for v in found), found
 
@@ -213,7 +231,7 @@ def test_a_run_that_goes_on_meanwhile_may_give_checkpoints_up(recorded: RunFolde
     history = recorded.history.read_text()
     events = read_journal(recorded.history)
     first = one_in_the_middle(events)
-    recorded.history.write_text("".join(encode(e) + "\n" for e in events[: events.index(first) + 1]))
+    write_history(recorded.history, events[: events.index(first) + 1])
     earlier = RunResult(recorded)
     recorded.history.write_text(history)
     checkpoint.remove(first.visit.output)
@@ -229,7 +247,7 @@ def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     assert made is not None
     assert made[1] == made[2]
     changed = doubled_visit(read_journal(recorded.history))
-    recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
+    write_history(recorded.history, changed)
     command = CliRunner().invoke(app, ["verify", str(recorded.path)])
     assert command.exit_code == 1
     assert "completeness" in command.output
@@ -249,18 +267,14 @@ HERE = deciding(load_recipe(RECIPE))
     ids=["the same versions", "another version", "no versions on record"],
 )
 def test_decisions_that_do_not_follow_from_the_record_are_wrong_unless_versions_differ(
-    recorded: RunFolder, versions: Mapping[str, str], code: int, words: str
+    happened: list[Event], tmp_path: Path, versions: Mapping[str, str], code: int, words: str
 ) -> None:
-    """As after a change of the scheduler in a spec that is forged in all places."""
-    spec = recorded.read_spec()
-    forged = replace(spec, recipe={**spec.recipe, "scheduler": "random"})
-    recorded.spec.write_text(encode(forged))
-    led = [
-        replace(e, basis=basis_of(forged), versions=versions) if isinstance(e, LeaderChanged) else e
-        for e in read_journal(recorded.history)
-    ]
-    recorded.history.write_text("".join(encode(event) + "\n" for event in led))
-    command = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    """As after a change of the scheduler that is forged in all places."""
+    led = [replace(e, versions=versions) if isinstance(e, LeaderChanged) else e for e in happened]
+    folder = RunFolder(tmp_path / PLAN.run)
+    folder.path.mkdir()
+    record(led, folder, scheduler="random")
+    command = CliRunner().invoke(app, ["verify", str(folder.path)])
     assert command.exit_code == code, command.output
     assert re.search(r"of \d+ decisions \d+ are the same when made again, and then comes", command.output)
     assert words in command.output

@@ -22,7 +22,7 @@ from cerebro_elastic.errors import DiskFull, Rewound, RunError, StorageError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.journal import Journal, read_journal, with_digest
 from support.full_disk import room_in_files
 from support.ledger import Leader, Ledger
 from support.world import World
@@ -277,7 +277,9 @@ def test_a_store_with_another_history_is_found_out(world: World, path: Path, ano
 def test_a_damaged_line_is_named(world: World, path: Path) -> None:
     append_all(Journal(path), play(world, 2))
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], '{"v":1,"kind":"Nonsense"}', *lines[2:]]) + "\n")
+    path.write_text(
+        "\n".join([*lines[:2], with_digest('{"v":1,"kind":"Nonsense"}', "0" * 64), *lines[2:]]) + "\n"
+    )
     with pytest.raises(RunError, match=r"history\.jsonl:3: .*Nonsense"):
         read_journal(path)
 

@@ -18,7 +18,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.runs.exactness.check_configs import differ_together
-from cerebro_elastic.runs.exactness.compare import ExactnessCheck, check_exactness
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
@@ -123,7 +123,7 @@ def jobs(lr: float) -> list[UnitJob]:
 
 
 def check(task: TorchSection, folder: Path) -> Exactness:
-    return check_exactness(FunctionTask(task, HERE), jobs(0.1), HERE, str(folder), 120.0)
+    return ExactnessCheck(FunctionTask(task, HERE), jobs(0.1), HERE, str(folder), 120.0).result()
 
 
 @pytest.mark.parametrize(

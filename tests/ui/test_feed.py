@@ -39,7 +39,7 @@ def test_the_first_look_shows_what_is_read_so_far(tmp_path: Path, monkeypatch: p
     (folder / "spec.json").write_text(encode(Spec(plan, {}, "", "", "", str(tmp_path), {}, "", "0")))
     configs = (ConfigCreated(2 + i, Config(f"c{i}", {"lr": 0.1})) for i in range(5))
     Journal(folder / "history.jsonl").append([RunOpened(1, plan), *configs])
-    with closing(Feed(Places(tmp_path).place("long"))) as feed:
+    with closing(Feed(Places(tmp_path).find("long"))) as feed:
         until = time.monotonic() + DEADLINE
         while not any(key == "connection" and value["state"] == "record" for _, key, value in written):
             assert time.monotonic() < until, written

@@ -119,8 +119,7 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
     assert check(run.ledger.history()) == []
 
 
-def test_an_empty_token_is_made_anew(tmp_path: Path) -> None:
-    (tmp_path / "ui-token").touch()
+def test_the_token_of_a_home_is_kept(tmp_path: Path) -> None:
     token = kept_token(tmp_path)
     assert len(token) > 20
     assert kept_token(tmp_path) == token

@@ -63,7 +63,7 @@ def hop(asked: argparse.Namespace, functions: Mapping[str, Any], shared: bool = 
             cerebro_elastic.load_recipe(recipe, root=Path(__file__).parent), home=home
         )
         said = {"opened": opened.stat().st_size}
-        if shared and not all(visit.same for visit in cerebro_elastic.replay(result, result.best.config)):
+        if shared and not all(visit.same for visit in cerebro_elastic.Run(result.folder).replay()):
             raise SystemExit("made anew, batches lead to other weights")
     visits = [visit for row in result.leaderboard for visit in row.visits]
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -29,9 +30,9 @@ from cerebro_elastic.runs.exactness.differences import (
     names_text,
     steady,
 )
-from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
 from cerebro_elastic.system.explanations import explain_error
+from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import (
@@ -123,7 +124,7 @@ class ExactnessCheck:
             return Exactness(CheckOutcome.REFUSED, units.error)
         seen = Exactness(
             CheckOutcome.EQUAL,
-            compared=_counts(units.all),
+            compared=dict(Counter(kind_of(name) for moment in units.all for name in moment.values)),
             logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
         )
         differing = differences(ordinary.all, units.all)
@@ -141,21 +142,12 @@ class ExactnessCheck:
         return replace(seen, outcome=CheckOutcome.VARIES, story=text)
 
 
-def check_exactness(
-    task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
-) -> Exactness:
-    """The result of an ``ExactnessCheck``."""
-    return ExactnessCheck(task, jobs, root, folder, seconds).result()
-
-
 class Trainer:
     """Trains the units of a ``check`` in forked children until the ``deadline``; states hop by checkpoints in
     ``folder``."""
 
     def __init__(self, check: ExactnessCheck, folder: str, deadline: float) -> None:
-        self._task = check.task
-        self._jobs = check.jobs
-        self._root = check.root
+        self._check = check
         self._folder = folder
         self._deadline = deadline
 
@@ -163,9 +155,9 @@ class Trainer:
         """One ordinary fit."""
 
         def fit() -> dict[str, Any]:
-            witness = _Witness(0, self._jobs[0])
-            jobs = [replace(job, beat=witness.beat) for job in self._jobs]
-            fitted = self._task.ordinary_fit(jobs, witness)
+            witness = _Witness(0, self._check.jobs[0])
+            jobs = [replace(job, beat=witness.beat) for job in self._check.jobs]
+            fitted = self._check.task.ordinary_fit(jobs, witness)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
@@ -180,11 +172,11 @@ class Trainer:
 
     def steps(self) -> UnitSteps:
         """The units, and the parts of the one that is left, to be trained one by one."""
-        return UnitSteps(self._task, list(self._parts()), self._folder, self._root)
+        return UnitSteps(self._check.task, list(self._parts()), self._folder, self._check.root)
 
     def _parts(self) -> Iterator[tuple[int, int, UnitJob]]:
         split = self._split()
-        for number, job in enumerate(self._jobs):
+        for number, job in enumerate(self._check.jobs):
             if number == split:
                 yield number, 0, replace(job, stop=partial(le, 1))
                 yield number, 1, replace(job, skip=1)
@@ -193,11 +185,12 @@ class Trainer:
 
     def _split(self) -> int | None:
         """The index of a unit after the first with more than one batch."""
-        numbers = (n for n, job in enumerate(self._jobs) if n and job_batches.unit_batches(job) > 1)
-        return next(numbers, None) if self._task.splits else None
+        numbers = (n for n, job in enumerate(self._check.jobs) if n and job_batches.unit_batches(job) > 1)
+        return next(numbers, None) if self._check.task.splits else None
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return call_in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
+        seconds = max(0.0, self._deadline - time.monotonic())
+        return call_in_fork(partial(_caught, work, self._check.root), seconds)
 
 
 class UnitSteps:
@@ -286,13 +279,6 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
         return work()
     except (Exception, SystemExit) as error:
         return {"error": explain_error(error, root)}
-
-
-def _counts(moments: Iterable[Moment]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in (name for moment in moments for name in moment.values):
-        counts[kind_of(name)] = counts.get(kind_of(name), 0) + 1
-    return counts
 
 
 class UnitsInARow:

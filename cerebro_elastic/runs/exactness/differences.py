@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -156,9 +157,7 @@ def _value(difference: FirstDifference, reference: str) -> str:
 
 
 def _besides(later: Sequence[FirstDifference]) -> str:
-    counts: dict[str, int] = {}
-    for difference in later:
-        counts[difference.kind] = counts.get(difference.kind, 0) + 1
+    counts = Counter(difference.kind for difference in later)
     texts = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
     return f"; then also {', '.join(texts)}" if texts else ""
 

@@ -13,12 +13,16 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text
-from cerebro_elastic.runs.exactness.check_configs import device_of_checks, why_not_forked
-from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
+from cerebro_elastic.runs.exactness.check_configs import (
+    device_of_checks,
+    representative_configs,
+    small_jobs,
+    why_not_forked,
+)
 from cerebro_elastic.runs.exactness.outcome import unlogged
-from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
 from cerebro_elastic.system.explanations import explain_error, frames_first
+from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.task import Task
 from cerebro_elastic.training.unit_runner import make_task, use_threads

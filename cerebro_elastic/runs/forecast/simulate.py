@@ -18,7 +18,8 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
-from cerebro_elastic.runs.results.result import RunResult, result_of
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import (
     MetricSource,
@@ -99,7 +100,7 @@ def simulate(
     """
     given = load_recipe(recipe)
     resolved = resolve_warm_start(given, Path(home) if home is not None else default_home())
-    recorded = None if like is None else result_of(like, home=home)
+    recorded = like if like is None or isinstance(like, RunResult) else Run.open(like, home=home).result
     plan = _plan(resolved, recorded)
     simulated = simulate_plan(
         resolved,

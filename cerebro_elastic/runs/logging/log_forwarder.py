@@ -18,7 +18,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.errors import StoreError, TrackerAway
 from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of
-from cerebro_elastic.runs.record_reader import RecordReader
+from cerebro_elastic.store.ledger.journal import JournalReader
 from cerebro_elastic.system.files import locate, read, write_text
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
@@ -180,7 +180,7 @@ class LogForwarder:
     def _rewind(self) -> None:
         """Back to the record's beginning; what is written is not written again."""
         self._written = None
-        self._reader = RecordReader(self._history)
+        self._reader = JournalReader(self._history)
         self._view = RunView()
 
     def _take(self, visit: Visit, number: int, written: dict[str, int]) -> bool:

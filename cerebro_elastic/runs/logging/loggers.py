@@ -29,7 +29,8 @@ from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwa
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
 from cerebro_elastic.runs.results.export import RECORD
 from cerebro_elastic.runs.results.report import write_results
-from cerebro_elastic.runs.results.result import RunResult, open_run
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, make_folder
@@ -234,7 +235,7 @@ def track(
         raise RunError(f"{to} takes no exported models: give them to mlflow")
     if remedy := missing("cerebro.loggers", to):
         raise MissingExtra(f"{to} is not installed: {remedy}")
-    result = open_run(run, home=home)
+    result = Run.open(run, home=home).result
     if result.folder.is_locked():
         raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})

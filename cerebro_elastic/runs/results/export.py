@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.checkpoint.tree import is_tensor
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.model.attempts import Visit
@@ -27,7 +26,7 @@ from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
 from cerebro_elastic.reporting.card import Card
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.exactness.outcome import RunExactness
-from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
+from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
 from cerebro_elastic.system.files import redacted, translated
 from cerebro_elastic.system.process import is_alive
 from cerebro_elastic.training.task import Exported, Exports
@@ -52,41 +51,9 @@ class ExportedConfig:
     """What of the state the exported files do not have."""
 
 
-def export(
-    run: str | Path | RunResult,
-    folder: str | Path,
-    config: str = "best",
-    *,
-    home: str | Path | None = None,
-    store: StoreSettings | None = None,
-) -> ExportedConfig:
-    """Write a config's model as it was at the end of its best epoch (imports torch).
-
-    If the objective was never logged, the last epoch is taken. The folder gets the weights (safetensors), a
-    checkpoint in the format of the task's framework if it has one, a record for machines, and a model card.
-
-    Args:
-        run: The run's id, its folder, or its result.
-        folder: A new or empty folder.
-        config: The config's id; ``best`` for the best one.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Returns:
-        What was exported, and what of its state the files do not have.
-
-    Raises:
-        RunError: No such run or config, nothing to export yet, or the folder is not empty.
-        TaskError: The task does not say how its models are exported.
-
-    Example:
-        >>> exported = export("sweep", "best-model")
-        >>> exported.at.epoch
-        2
-        >>> sorted(path.name for path in Path("best-model").iterdir())
-        ['README.md', 'model.safetensors', 'record.json']
-    """
-    result, folder = result_of(run, home=home, store=store), Path(folder)
+def export(result: RunResult, folder: str | Path, config: str = "best") -> ExportedConfig:
+    """``Run.export``, of a ``result``."""
+    folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 
@@ -113,13 +80,13 @@ def export(
     return replace(picked, not_carried=exported.not_carried)
 
 
-def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness | None]:
-    """The config that was exported to ``folder``, where the record ended then, and how far the check was;
-    ``None`` in exports of earlier versions."""
+def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness]:
+    """The config that was exported to ``folder``, where the record ended then (``None`` if it was a store's),
+    and how far the check was."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        head = record.get("record")
-        exactness = RunExactness.of_json(record["exactness"]) if "exactness" in record else None
+        head = record["record"]
+        exactness = RunExactness.of_json(record["exactness"])
         return str(record["config"]), RecordHead(**head) if head is not None else None, exactness
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc

@@ -13,7 +13,6 @@ from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.page.page import Report, read_metadata, render
-from cerebro_elastic.runs.results.record_chain import has_heads
 from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult
@@ -44,9 +43,7 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
     page = file.read_text(encoding="utf-8", errors="replace")
     metadata = read_metadata(page)
     if metadata is None:
-        explanation = f"{file} does not say of which record it is"
-        chained = result.lines[0].digest is not None or has_heads(result.events)
-        yield Violation("report", explanation) if chained else Note(f"{explanation}: not compared")
+        yield Violation("report", f"{file} does not say of which record it is")
         return
     if metadata.record is None:
         yield Note(f"{file} was made from a store's record: not compared")
@@ -82,9 +79,6 @@ def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
         place = result.line_of(record.digest) if record is not None else len(result.lines)
         if place is None:
             yield _of_another("export", folder, record)
-            return
-        if exactness is None:
-            yield Note(f"{folder} was exported by an earlier version of cerebro-elastic: not compared")
             return
         with tempfile.TemporaryDirectory(prefix="cerebro-verify-") as scratch:
             new = Path(scratch, "new")

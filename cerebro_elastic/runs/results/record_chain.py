@@ -21,26 +21,17 @@ from cerebro_elastic.system.words import counted
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:
     """The first line whose digest is not that of itself and the lines before it, and how many more."""
-    broken, previous, chained = [], "", False
+    broken, previous = [], ""
     for number, line in enumerate(lines, start=1):
-        expected = chain_digest(previous, line.body)
-        what = f"line {number} ({type(line.event).__name__} at revision {line.event.revision})"
-        if line.digest is None and chained:
-            broken.append(f"{what} bears no digest, and lines before it do")
-        if line.digest not in (None, expected):
+        if line.digest != chain_digest(previous, line.body):
             broken.append(
-                f"{what} is not as it was written, or lines before it were taken out, put in or exchanged"
+                f"line {number} ({type(line.event).__name__} at revision {line.event.revision}) is not as it "
+                "was written, or lines before it were taken out, put in or exchanged"
             )
-        chained = chained or line.digest is not None
-        previous = line.digest or expected
+        previous = line.digest
     if broken:
         more = f"; and so {counted(len(broken) - 1, 'line')} behind it" if len(broken) > 1 else ""
         yield f"{broken[0]}{more}"
-
-
-def has_heads(events: Sequence[Event]) -> bool:
-    """Whether the record is of a version that chains it: its leaders have noted where their own ended."""
-    return any(_head_in(event) is not None for event in events)
 
 
 def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
@@ -66,11 +57,10 @@ class Heads:
 
 
 def heads(lines: Sequence[Line]) -> Heads:
-    """The heads of a record whose lines bear digests."""
+    """The heads of a record."""
     walk = _walked(lines)
-    own = {line.digest: number for number, line in enumerate(lines, start=1) if line.digest is not None}
-    last = lines[-1].digest or ""
-    return Heads(walk.theirs_at(len(lines)) or last, {**walk.leaders, **own})
+    own = {line.digest: number for number, line in enumerate(lines, start=1)}
+    return Heads(walk.theirs_at(len(lines)) or (lines[-1].digest if lines else ""), {**walk.leaders, **own})
 
 
 def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
@@ -156,7 +146,6 @@ class _Walk:
         """By digest in the leader's record, the number of the line."""
         self.wrong: list[str] = []
         self.uncovered: list[str] = []
-        self._own = ""
         self._steps: list[_Step] = []
         self._covered = 0
         self._free = True
@@ -167,9 +156,8 @@ class _Walk:
         if isinstance(line.event, StateRead):
             self._steps, self._free = [], True
         before = self._steps[-1].theirs if self._steps else None
-        self._own = line.digest or chain_digest(self._own, line.body)
         theirs = chain_digest(before, line.body) if before is not None else None
-        self._steps.append(self._noted(_Step(number, line.event.revision, line.body, self._own, theirs)))
+        self._steps.append(self._noted(_Step(number, line.event.revision, line.body, line.digest, theirs)))
 
     def theirs_at(self, number: int) -> str | None:
         """The digest of the last line, ``number``, in the leader's record, if that is another one."""

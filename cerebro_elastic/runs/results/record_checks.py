@@ -29,7 +29,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.reading.batches import batch_count
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.runs.from_recipe import batches_in, plan_of
 from cerebro_elastic.system.files import content, locate
@@ -62,7 +62,7 @@ def check_spec(
             yield from _differ("spec", what, specs[number].plan, plan)
     yield from _check_extensions(spec, view)
     for each in specs:
-        yield from _check_recipe(each, recipe if each is spec else load_recipe(each.recipe, root=recipe.root))
+        yield from _check_recipe(each, recipe if each is spec else each.load_recipe())
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
     if not leaders:
         yield Note(
@@ -177,12 +177,10 @@ def check_data(
             )
 
 
-def check_rows(view: RunView) -> Iterator[Violation | Note]:
+def check_rows(view: RunView) -> Iterator[Violation]:
     """Check the rows that tasks logged against the visits that name them."""
-    unknown = 0
     for visit in view.log:
-        if visit.log is None or not visit.log_digest:
-            unknown += visit.log is not None
+        if visit.log is None:
             continue
         try:
             digest = content(locate(visit.log)).sha256
@@ -195,17 +193,15 @@ def check_rows(view: RunView) -> Iterator[Violation | Note]:
                 f"{in_words(visit.unit)}: {visit.log} has sha256 {digest}, it was committed with "
                 f"{visit.log_digest}",
             )
-    if unknown:
-        yield Note(f"{counted(unknown, 'file')} of logged rows cannot be checked: of an earlier version")
 
 
 def check_manifests(
     spec: Spec, view: RunView, events: Sequence[Event], manifests: Manifests
 ) -> Iterator[Violation | Note]:
     """Check the manifests of the checkpoints at rest: each is as it was written, and has the digest and the
-    origin of the visit that wrote the checkpoint. A checkpoint whose assignment has a head must bear one."""
+    origin of the visit that wrote the checkpoint."""
     assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
-    silent = made_again = 0
+    made_again = 0
     prefix = f"{spec.storage}/checkpoints/"
     bases = [basis_of(each) for each in specs_of(spec)]
     known = {bases[-1].code, *_codes(events)}
@@ -222,9 +218,7 @@ def check_manifests(
             )
         origin = manifest.origin
         if origin is None:
-            silent += 1
-            if visit.attempt in assigned:
-                yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
+            yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
             continue
         made_again += visit.attempt in assigned and origin.record is None
         hparams = view.state.configs[visit.unit.config].hparams
@@ -239,9 +233,6 @@ def check_manifests(
     for damage in manifests.values():
         if isinstance(damage, DamagedCheckpoint):
             yield Violation("checkpoints", str(damage))
-    if silent:
-        what = counted(silent, "checkpoint")
-        yield Note(f"{what} without a word of where it comes from, as earlier versions wrote them")
     if made_again:
         yield Note(
             f"{counted(made_again, 'checkpoint')} made again after damage, without a head of the record in it"

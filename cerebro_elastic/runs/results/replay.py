@@ -4,13 +4,11 @@ record."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
@@ -20,7 +18,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.results import ConfigResult, config_result
 from cerebro_elastic.runs.results.output_checks import curve_lines
-from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
+from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.system.files import locate, read
 from cerebro_elastic.system.process import Scratch
 
@@ -63,37 +61,8 @@ class ReplayedVisit:
         return not self.differences
 
 
-def replay(
-    run: str | Path | RunResult,
-    config: str = "best",
-    *,
-    home: str | Path | None = None,
-    store: StoreSettings | None = None,
-) -> Iterator[ReplayedVisit]:
-    """Train a config again on this machine, from its beginning, in the order of its visits (imports torch).
-
-    No recorded state is used: each unit continues from the one replayed before, and is trained by the same
-    strategy as in the run. A config that began with another one's checkpoint is replayed from that one's
-    beginning; one that began with a checkpoint from outside the run, from there. A unit that was split is
-    trained in its parts, and in one go as well.
-
-    Args:
-        run: The run's id, its folder, or its result.
-        config: The config's id; ``best`` for the best one.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Yields:
-        Each visit, when it has been trained again.
-
-    Raises:
-        RunError: No such run or config, or its modules or data are not on this machine.
-
-    Example:
-        >>> all(visit.same for visit in replay("sweep", "c0001"))
-        True
-    """
-    result = result_of(run, home=home, store=store)
+def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
+    """``Run.replay``, of a ``result``."""
     name = result.config(config).config
     from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
@@ -148,7 +117,7 @@ def compare_results(
 def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
     """The config's lines of ``metrics.csv``, as far as they are there."""
     file = result.folder.curves
-    if result.from_store or not file.is_file():
+    if result.store is not None or not file.is_file():
         return
     rows = [derived if row.config == derived.config else row for row in result.leaderboard]
     written = curve_lines(file.read_text(encoding="utf-8", errors="replace"), derived.config)
@@ -237,7 +206,4 @@ def _digest(ref: CheckpointRef | None) -> str | None:
 
 def _same(ours: Any, theirs: Any) -> bool:
     """Whether two values are bit-identical; NaN equals NaN."""
-    both_nan = (
-        isinstance(ours, float) and isinstance(theirs, float) and math.isnan(ours) and math.isnan(theirs)
-    )
-    return both_nan or bool(ours == theirs)
+    return bool(ours == theirs) or repr(ours) == repr(theirs)

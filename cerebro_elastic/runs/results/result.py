@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, leaderboard, logged_metrics
 from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
-from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
-from cerebro_elastic.store.ledger.journal import Line, read_lines
+from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, locate
 from cerebro_elastic.system.words import counted
 
@@ -48,11 +47,11 @@ _MOST_IN_LEGEND = 12
 class RunResult:
     """A run's configs with their metrics, visits and checkpoints, read from its history.
 
-    ``run`` and ``open_run`` return it. A result stays as it was when it was read; ``now()`` reads again. The
-    history is that of its ``store`` if one is given, else that in its ``folder``.
+    ``run`` returns it, and ``Run.result``. A result stays as it was when it was read; ``now()`` reads again.
+    The history is that of its ``store`` if one is given, else that in its ``folder``.
 
     Example:
-        >>> result = open_run("sweep")
+        >>> result = Run.open("sweep").result
         >>> result
         <RunResult 'sweep': 2 configs, best c0000 with val_acc 0...>
         >>> result.best.hparams
@@ -69,25 +68,25 @@ class RunResult:
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
-        self._store = store and with_key(store, folder.run, folder.path.parent)
+        self.store = store and with_key(store, folder.run, folder.path.parent)
+        """The etcd from which the record was read; ``None``: it was read from the folder."""
         self.spec, self.lines = self._read()
         self.events: Sequence[Event] = [line.event for line in self.lines]
 
     def _read(self) -> tuple[Spec, Sequence[Line]]:
-        if self._store is not None:
-            spec, events = read_record(self.folder.run, self._store)
-            return spec, [Line(event, encode(event), None) for event in events]
+        if self.store is not None:
+            spec, events = read_record(self.folder.run, self.store)
+            return spec, chained(events)
         return self.folder.read_spec(), read_lines(self.folder.history)
 
     @property
     def head(self) -> RecordHead | None:
         """Where the record in the folder ends. Keep it to prove later that the record was not changed
-        (``verify(..., head=...)``). It is that of the leader's record, and so the same on all machines of the
-        run. ``None`` if the record has no digests, or was read from a store."""
-        last = self.lines[-1] if self.lines else None
-        if last is None or last.digest is None:
+        (``Run.verify(head=...)``). It is that of the leader's record, and so the same on all machines of the
+        run. ``None`` if the record was read from a store, which keeps no digests."""
+        if self.store is not None or not self.lines:
             return None
-        return RecordHead(last.event.revision, self._heads.last)
+        return RecordHead(self.events[-1].revision, self._heads.last)
 
     def line_of(self, digest: str) -> int | None:
         """The number of the line at which this record, or the leader's, has this head, or one that begins
@@ -108,14 +107,9 @@ class RunResult:
         earlier.exactness = exactness or self.exactness
         return earlier
 
-    @property
-    def from_store(self) -> bool:
-        """Whether the record was read from a store."""
-        return self._store is not None
-
     def now(self) -> RunResult:
         """The run as it is now, read again."""
-        return RunResult(self.folder, self._store)
+        return RunResult(self.folder, self.store)
 
     def __repr__(self) -> str:
         best = self.leaderboard[0] if self.leaderboard else None
@@ -130,7 +124,7 @@ class RunResult:
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe that the run was opened with."""
-        return load_recipe(self.spec.recipe, root=self.spec.root)
+        return self.spec.load_recipe()
 
     @cached_property
     def view(self) -> RunView:
@@ -262,6 +256,13 @@ class RunResult:
 
         return load_picked(self, pick)[2]
 
+    def schedule(self, config: str = "best") -> list[dict[str, Any]]:
+        """The ``schedule`` that led to a config of ``pbt``, for a recipe with ``method: pbt-replay``: the
+        hyper-parameters of its ancestors and its own, each with the units from which on they held."""
+        from cerebro_elastic.search.pbt import schedule_of
+
+        return schedule_of(self.config(config).config, self.view.state.configs, self.spec.plan)
+
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with
         ``optuna.copy_study``. While the run goes on, each look at it shows what has happened by then."""
@@ -297,39 +298,10 @@ def load_picked(
             result = result.now()
 
 
-def open_run(
-    run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
-) -> RunResult:
-    """Open a run, live or ended, to see its results.
-
-    Args:
-        run: The run's id, or its folder.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Raises:
-        RunError: No such run; the message lists the known ones.
-
-    Example:
-        >>> open_run("sweep").config("c0001").status
-        <Status.FINISHED: 'finished'>
-    """
-    if store is not None:
-        return RunResult(run_folder(str(run), home), store)
-    return RunResult(find_run(run, Path(home) if home is not None else None))
-
-
-def result_of(
-    run: str | Path | RunResult, *, home: str | Path | None = None, store: StoreSettings | None = None
-) -> RunResult:
-    """``run`` itself if it is a result, else the run of this id or folder, opened."""
-    return run if isinstance(run, RunResult) else open_run(run, home=home, store=store)
-
-
 def check_here(result: RunResult, **needed: str) -> None:
     """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine (a run of a
     shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are needed."""
-    if "modules" in needed and not result.from_store:
+    if "modules" in needed and result.store is None:
         check_own(result.folder.path)
     for what, url in needed.items():
         place = locate(url)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import DECIDING_SECONDS
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy
@@ -23,56 +23,27 @@ from cerebro_elastic.errors import (
     SearchError,
     TaskError,
 )
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
 from cerebro_elastic.runs.results.report import manifest_of
-from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
+from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.system.words import counted
 
-DECIDING_SECONDS = 5.0
-
 
 def verify(
-    run: str | Path | RunResult,
+    result: RunResult,
     *,
     head: str | None = None,
     export: str | Path | None = None,
     seconds: float = DECIDING_SECONDS,
     say: Callable[[str], None] = lambda _text: None,
-    home: str | Path | None = None,
-    store: StoreSettings | None = None,
 ) -> list[Violation]:
-    """Check a run's record, and that all that was made of it agrees with it (imports torch).
-
-    The history is checked against the invariants and its own chain of digests; spec, checkpoints, data,
-    logged rows, ``metrics.csv`` and report are checked against the history. Decisions are made again.
-
-    Args:
-        run: The run's id, its folder, or its result.
-        head: A head of the record that you have noted, or its first characters: the record must have it.
-        export: The folder of an exported model: the run must have led to it.
-        seconds: For how long decisions are made again.
-        say: It is called with each note: what is worth knowing, and no violation.
-        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        store: The etcd of a run whose record is not on this machine.
-
-    Returns:
-        The violations; none if the record is sound.
-
-    Raises:
-        RunError: No such run, or its checkpoints are not in reach from this machine.
-
-    Example:
-        >>> verify("sweep")
-        []
-    """
-    result = result_of(run, home=home, store=store)
+    """``Run.verify``, of a ``result``."""
     check_here(result, checkpoints=result.spec.storage)
     findings = list(_findings(result, head, Path(export) if export is not None else None, seconds))
     for finding in findings:
@@ -90,7 +61,7 @@ def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
         return None
     try:
         policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
-        searches = [make_search(load_recipe(s.recipe, root=s.root)) for s in specs_of(result.spec)]
+        searches = [make_search(each.load_recipe()) for each in specs_of(result.spec)]
         return redecide(events, policy, searches[-1], lambda: time.monotonic() > until, searches[:-1])
     except (MissingExtra, RecipeError, SearchError, TaskError):
         return None
@@ -107,11 +78,7 @@ def _findings(
     yield from check(
         events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref, origins))
     )
-    chained = any(line.digest is not None for line in result.lines)
-    noted = record_chain.has_heads(events) or any(
-        origin is not None and origin.record is not None for origin in origins
-    )
-    yield from _chain(result, head, chained=chained, noted=noted)
+    yield from _chain(result, head)
     if impossible:
         return  # a history that cannot be leads nowhere
     yield from _heads(result, manifests)
@@ -122,7 +89,7 @@ def _findings(
     yield from record_checks.check_data(spec, result.recipe, manifest, result.view)
     yield from record_checks.check_rows(result.view)
     yield from record_checks.check_manifests(spec, result.view, events, manifests)
-    if not result.from_store:
+    if result.store is None:
         yield from output_checks.check_curves(result)
         yield from output_checks.check_report(result)
     if export is not None:
@@ -130,24 +97,13 @@ def _findings(
     yield from _decisions(result, seconds)
 
 
-def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -> Iterator[Violation | Note]:
-    if result.from_store:
+def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:
+    if result.store is not None:
         yield Note(
             "this is the store's record, which bears no digests: those of the machines that took part do"
         )
-    elif not chained and noted:
-        yield Violation(
-            "record", "its lines bear no digests, although the run was one of a version that writes them"
-        )
-    elif not chained:
-        yield Note(
-            "its lines bear no digests, for it is of an earlier version: a line that was changed is not named"
-        )
     else:
-        bare = sum(line.digest is None for line in result.lines)
         yield from (Violation("record", story) for story in record_chain.chain(result.lines))
-        if bare:
-            yield Note(f"the first {counted(bare, 'line')} are of an earlier version, and bear no digests")
     if head is not None:
         place = result.line_of(head)
         if place is None:
@@ -164,7 +120,7 @@ def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note
     """If the store went back, only the visits' checkpoints: others bear tokens of attempts that it forgot."""
     wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
-    if uncovered and not result.from_store:
+    if uncovered and result.store is None:
         yield Note(
             f"{', '.join(uncovered)} of the record: no head that was noted later in it covers them, for "
             "another machine led then, or the state was read afresh"

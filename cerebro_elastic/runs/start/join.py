@@ -18,11 +18,12 @@ from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
-from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
@@ -73,7 +74,7 @@ def join(
         'live'
     """
     watcher = watcher or Watcher()
-    run_id, settings = locate(run, home, store)
+    run_id, settings = Run.open(run, home=home, store=store).live_place()
     with closing(EtcdStore(settings)) as etcd, present(Record(etcd, run_id)):
         return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
 

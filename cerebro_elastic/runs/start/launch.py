@@ -121,8 +121,8 @@ class Launch:
             if spec is None:
                 watcher.say(
                     f"run {folder.run!r} has ended before; to go on with it: "
-                    f"{for_reader(f'cerebro extend {folder.run}', f'extend({folder.run!r}, ...)')}; to run "
-                    f"it again: {option('fresh', 'fresh=True')}, or another {option('run-id')}"
+                    f"{for_reader(f'cerebro extend {folder.run}', f'Run.open({folder.run!r}).extend(...)')}; "
+                    f"to run it again: {option('fresh', 'fresh=True')}, or another {option('run-id')}"
                 )
                 return CallbackCaller(self.callbacks, folder.history)
         if self.store is not None:

@@ -1,5 +1,5 @@
-"""A run's history in a file: one event a line, in the store's order. ``verify``, ``replay`` and
-``open_run`` read it when the store is gone.
+"""A run's history in a file: one event a line, in the store's order. Results are read from it, also when
+the store is gone.
 
 Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
 could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -38,10 +38,12 @@ def with_digest(body: str, digest: str) -> str:
     return f'{body[:-1]},"chain":"{digest}"}}'
 
 
-def split_digest(line: str) -> tuple[str, str | None]:
-    """The event's JSON and the digest of a line; lines of earlier versions of this package have none."""
+def split_digest(line: str) -> tuple[str, str]:
+    """The event's JSON and the digest of a line. Raises ``UnreadableValue`` if it bears none."""
     match = _DIGEST.search(line)
-    return (line, None) if match is None else (line[: match.start()] + "}", match[1])
+    if match is None:
+        raise UnreadableValue("the line bears no digest")
+    return line[: match.start()] + "}", match[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class Line:
     event: Event
     body: str
     """The event's JSON, as it stands in the line."""
-    digest: str | None
-    """The digest that it bears; ``None`` in records of earlier versions."""
+    digest: str
+    """The digest that it bears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class Journal:
         lines = read_lines(path) if path.exists() else []
         events = [line.event for line in lines]
         revision = events[-1].revision if events else 0
-        self._end = _End(_whole_bytes(path), revision, digest_of(lines), _of_one_revision(events))
+        digest = lines[-1].digest if lines else ""
+        self._end = _End(_whole_bytes(path), revision, digest, _of_one_revision(events))
         self._unproven: Sequence[str] = ()
 
     def __bool__(self) -> bool:
@@ -159,18 +162,40 @@ def read_journal(path: Path) -> list[Event]:
     return [line.event for line in read_lines(path)]
 
 
-def digest_of(lines: Sequence[Line]) -> str:
-    """The digest of the last of ``lines``. Lines that bear none are chained behind those that do."""
-    digest = ""
-    for line in lines:
-        digest = line.digest or chain_digest(digest, line.body)
-    return digest
+class JournalReader:
+    """Reads each event of the journal at ``path`` once, while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_events(self) -> Iterator[Event]:
+        """The events that the journal has gained since the last call, as far as their lines are whole."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield decode_event(split_digest(line.decode())[0])
+
+
+def chained(events: Iterable[Event]) -> list[Line]:
+    """The lines of a journal that has these events alone."""
+    lines, digest = [], ""
+    for event in events:
+        body = encode(event)
+        digest = chain_digest(digest, body)
+        lines.append(Line(event, body, digest))
+    return lines
 
 
 def _parsed(text: str, path: Path) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n")[:-1], start=1):
-        body, digest = split_digest(line)
         try:
+            body, digest = split_digest(line)
             yield Line(decode_event(body), body, digest)
         except UnreadableValue as exc:
             raise RunError(f"{path}:{number}: the history is damaged: {exc}") from exc

@@ -19,7 +19,7 @@ from lightning_zoo import Net
 from test_identity import CASES
 from torch import Tensor
 
-from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
@@ -32,7 +32,9 @@ def check(case: Case, folder: Path, section: LightningSection | None = None) -> 
     case = replace(case, orders=((0, 1), (1, 0)))
     jobs = [replace(job(case, epoch, place, None), rows=(14, 10)) for epoch in range(2) for place in range(2)]
     root = FOLDER if section is None else HERE
-    return check_exactness(LightningTask(section or case.section, root), jobs, root, str(folder), SECONDS)
+    return ExactnessCheck(
+        LightningTask(section or case.section, root), jobs, root, str(folder), SECONDS
+    ).result()
 
 
 EXACT = ("dropout and noise", "two optimizers by hand", "torchmetrics")

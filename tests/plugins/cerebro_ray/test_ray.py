@@ -257,7 +257,7 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
         driver.kill()
         driver.wait()
     assert "Leaderboard by val_loss" in log.read_text()
-    result = cerebro_elastic.open_run("job", home=tmp_path / "runs")
+    result = cerebro_elastic.Run.open("job", home=tmp_path / "runs").result
     assert {row.status for row in result.leaderboard} == {"finished"}
     assert sum(len(row.visits) for row in result.leaderboard) == 3 * 4 * 3
     assert verify(result) == []

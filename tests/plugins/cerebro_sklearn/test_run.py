@@ -61,8 +61,9 @@ def test_the_ranks_start_without_torch_and_the_run_is_exact(
     result = cerebro_elastic.run(load_recipe(recipe, root=tmp_path), home=tmp_path / "runs")
     assert {row.status for row in result.leaderboard} == {"finished"}
     assert set((tmp_path / "in_ranks").read_text().splitlines()) == {"[]"}
-    assert not cerebro_elastic.verify(result)
-    assert all(visit.same for visit in cerebro_elastic.replay(result))
+    run = cerebro_elastic.Run(result.folder)
+    assert not run.verify()
+    assert all(visit.same for visit in run.replay())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,352 @@
+"""Commands that run a recipe, alone or with other machines. Heavy modules are imported where they are used:
+what all processes of a run share is imported beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cerebro_elastic.cli.options import (
+    Checkpoints,
+    Epochs,
+    Etcd,
+    Grace,
+    Home,
+    Json,
+    RunId,
+    RunName,
+    SubmittedBy,
+    Verbose,
+    echo,
+    ended_by_ctrl_c,
+    overrides,
+    parent,
+    store_of,
+    watch,
+)
+from cerebro_elastic.config import GRACE
+from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.runs.start.imports import SharedImports
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes.fields import NodeRange
+    from cerebro_elastic.runs.folder import RunFolder
+
+_LEFT = "left the run; nothing that was committed is lost, and others go on."
+
+
+def run(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
+    ] = None,
+    run_id: RunId = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Number of nodes on this machine, instead of the recipe's.")
+    ] = None,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
+    ] = False,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+    as_json: Json = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the live page beside the run (see `cerebro ui`).")
+    ] = False,
+) -> None:
+    """Run a recipe on this machine, or continue an unfinished run of it.
+
+    Ctrl-C or SIGTERM stops the run cleanly; the same command continues it. Nodes may join at any time.
+
+    Example: cerebro run recipes/digits.yaml --nodes 2
+    """
+    if recipe is None:
+        raise RecipeError(
+            "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
+            "`cerebro init` lists others"
+        )
+    echo(f"reading {recipe}", err=as_json)
+    from cerebro_elastic.recipes import load_recipe
+
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
+    stopped = "stopped; what was committed is safe. The same command goes on from there."
+    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:  # they go on beside our own below
+        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.start.launch import Launch
+
+        launch = Launch.of(checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace)
+        view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
+        with _page(launch.folder) if ui else nullcontext(), view:
+            result = launch(view.watcher, imports)
+    conclude(result, as_json=as_json)
+
+
+def extend(
+    run: RunName,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of each config in all.")] = None,
+    num: Annotated[int | None, typer.Option(help="Configs that the search may propose in all.")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A greater bound of search.budget, e.g. units=400."),
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
+    by: Annotated[str, typer.Option(help="Who asks, for the record.")] = "",
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Let a run that has ended go on, as if it had been that long from the start.
+
+    It is refused where a training or the search depends on the number of epochs, with the names of what does.
+    Ctrl-C stops the run cleanly; `cerebro run` with its recipe continues it.
+
+    Example: cerebro extend digits --epochs 20 --top 3
+    """
+    bounds = dict(map(_bound, budget or []))
+    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
+    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.extension import Wish
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.run import Run
+        from cerebro_elastic.runs.start.extend import extend as perform
+
+        before = Run.open(run, home=home, store=store_of(etcd)).result
+        wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
+        with LiveView(before.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
+            result = perform(before, wish, grace=grace, watcher=view.watcher, imports=imports)
+    conclude(result, as_json=as_json)
+
+
+def host(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all machines.")],
+    run_id: RunId = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
+    home: Home = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
+        ),
+    ] = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+    submitted_by: SubmittedBy = None,
+) -> None:
+    """Take part in a recipe's run with other machines that run the same command.
+
+    The first machine opens the run, the others join; each may lead it. The command ends with the run. On
+    SIGTERM the machine's nodes leave: they finish their units, or hand them on part-way.
+
+    Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
+    """
+    with ended_by_ctrl_c(_LEFT, grace, code=0), SharedImports() as imports:
+        watch(submitted_by)
+        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.start.host import host as take_part
+        from cerebro_elastic.runs.start.prepare_run import has_ended
+
+        machines = _range(hosts)
+        size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
+        checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
+        with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
+            result = take_part(
+                checked,
+                run_id=run_id,
+                hosts=machines,
+                nodes=nodes,
+                home=home,
+                store=store_of(host_resolved(etcd, os.environ)),
+                grace=grace,
+                watcher=view.watcher,
+                imports=imports,
+            )
+    conclude(result, ended=has_ended(result.view.state, result.spec))
+
+
+def join(
+    run: RunName,
+    name: Annotated[
+        str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+) -> None:
+    """Make this machine a node of a live run, and a candidate for its lead.
+
+    The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it finishes its unit, or hands it on
+    part-way.
+
+    Example: cerebro join digits --etcd etcd.example.org:2379
+    """
+    with ended_by_ctrl_c(_LEFT, grace, code=0):
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.start.join import join as take_part
+
+        with LiveView(None, terminal(), moving=False) as view:
+            result = take_part(
+                run,
+                name=name,
+                nodes=nodes,
+                home=home,
+                store=store_of(etcd),
+                grace=grace,
+                watcher=view.watcher,
+            )
+    echo(f"a record of the run is at {result.folder.path}")
+
+
+def etcd(
+    run: Annotated[str, typer.Argument(help="The id of the run that the etcd serves.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 2379,
+    listen: Annotated[
+        str, typer.Option(help="This machine's address or name for clients; 0.0.0.0 for all its addresses.")
+    ] = "127.0.0.1",
+    home: Home = None,
+    submitted_by: SubmittedBy = None,
+) -> None:
+    """Serve an etcd for the hosts of one run, until they have ended.
+
+    The command makes the run's key. Clients need it, and connections are encrypted. To survive the loss of a
+    machine, use an etcd of three members.
+
+    Example: cerebro etcd digits --listen 0.0.0.0
+    """
+    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.runs.live import LiveView
+    from cerebro_elastic.runs.start.etcd_server import serve
+
+    stopped = "etcd stopped; the same command goes on with its data."
+    with ended_by_ctrl_c(stopped, code=0), LiveView(None, terminal(), moving=False) as view:
+        watch(submitted_by)
+        # A job on the submitting machine serves no other machine.
+        listen = "127.0.0.1" if submitted_by == parent() else listen
+        serve(run, port=port, listen=listen, home=home, watcher=view.watcher)
+
+
+def ray(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    run_id: RunId = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes of each host.", show_default="one per GPU")
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="CPUs of each host.", show_default="those of its nodes")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each host.")] = 0,
+    address: Annotated[str, typer.Option(help="HOST:PORT of the cluster's head.")] = "auto",
+    working_dir: Annotated[
+        Path | None, typer.Option(help="The project's folder, which Ray copies to the machines.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for larger machines, which the autoscaler is to bring.")
+    ] = False,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+) -> None:
+    """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
+
+    Ray places the hosts, and replaces those that it loses. Ctrl-C or SIGTERM stops the run cleanly; the same
+    command continues it, also after a kill.
+
+    Example: cerebro ray recipes/digits.yaml --hosts 2:8 --cpus 4 --working-dir .
+    """
+    from cerebro_elastic.cli.output import conclude
+    from cerebro_elastic.registry import load
+    from cerebro_elastic.runs.live import Watcher
+
+    launch = load("cerebro.launchers", "ray")
+    with ended_by_ctrl_c("stopped; what was committed is safe. The same command goes on from there."):
+        result = launch(
+            recipe,
+            run_id=run_id,
+            hosts=hosts,
+            nodes=nodes,
+            cpus=cpus,
+            gpus=gpus,
+            address=address,
+            working_dir=working_dir,
+            wait=wait,
+            home=home,
+            etcd=etcd,
+            epochs=epochs,
+            checkpoints=checkpoints,
+            grace=grace,
+            verbose=verbose,
+            watcher=Watcher(say=echo),
+        )
+    conclude(result)
+
+
+def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
+    """Replace NAME in ``@NAME:PORT`` by the variable's value; return any other address as it is.
+
+    Each scheduler of torchx has a variable of its own for the host. Where it is not set, the host is this
+    machine.
+    """
+    if address is None or not address.startswith("@"):
+        return address
+    name, colon, port = address[1:].partition(":")
+    return f"{env.get(name) or 'localhost'}{colon}{port}"
+
+
+def _range(hosts: str | None) -> NodeRange | None:
+    from cerebro_elastic.recipes.fields import node_range
+
+    try:
+        return None if hosts is None else node_range(hosts)
+    except ValueError:
+        raise RunError(f"--hosts is {hosts!r}: give a number, or a range MIN:MAX such as 2:8") from None
+
+
+def _bound(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is not KEY=NUMBER, such as units=400") from exc
+
+
+@contextmanager
+def _page(folder: RunFolder) -> Iterator[None]:
+    """Serve the live page, in a thread."""
+    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.ui.serve import served
+
+    with served(Places(folder.path.parent), folder.run) as address:
+        echo(f"live page: {address}", err=True)
+        yield
