@@ -92,15 +92,22 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, Enum):
         return value.value
-    if not dataclasses.is_dataclass(value):
+    fields = _defaults(value.__class__)
+    if fields is None:
         return value
-    own = ((name, getattr(value, name), default) for name, default in _defaults(value.__class__))
-    return {name: _plain(held) for name, held, default in own if held is not default and held != default}
+    plain = {}
+    for name, default in fields:
+        own = getattr(value, name)
+        if own is not default and own != default:
+            plain[name] = own if type(own) in _SCALARS else _plain(own)
+    return plain
 
 
 @functools.cache
-def _defaults(kind: Any) -> list[tuple[str, Any]]:
-    """The names of a dataclass's fields, each with the default."""
+def _defaults(kind: Any) -> list[tuple[str, Any]] | None:
+    """The names of a dataclass's fields, each with the default; ``None`` for another class."""
+    if not dataclasses.is_dataclass(kind):
+        return None
     return [
         (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
         for f in dataclasses.fields(kind)
