@@ -17,7 +17,7 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.output import outcome_json, show_outcome
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
-from cerebro_elastic.reporting.page.page import read_metadata
+from cerebro_elastic.reporting.page.report import read_metadata
 from cerebro_elastic.runs.exactness.outcome import (
     CheckedConfig,
     CheckOutcome,

@@ -21,8 +21,8 @@ from cerebro_elastic.recipes.loggers import (
     tracker_arguments,
 )
 from cerebro_elastic.registry import load, missing
-from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.reporting.logged import Logger, RunEnd
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker

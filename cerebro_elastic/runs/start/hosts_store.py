@@ -14,7 +14,7 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.attach import known_spec, store_at
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder
 from cerebro_elastic.runs.results.report import write_report

@@ -19,7 +19,7 @@ from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.rendezvous.compatibility import check_compatible
-from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher

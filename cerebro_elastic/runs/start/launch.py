@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.attach import store_at, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder

@@ -1,8 +1,8 @@
-"""A dataset's description in the terminal."""
+"""A dataset's description, in the terminal and as one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -12,12 +12,14 @@ from rich.text import Text
 
 from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.data.reading.description import ClassBalance, Description, Value
+from cerebro_elastic.reporting.page.report import page_environment
+from cerebro_elastic.reporting.png import picture_url
 from cerebro_elastic.reporting.tables import brief, bytes_text
 from cerebro_elastic.system.words import counted, one_line
 
 SPLIT_NAMES: dict[Split, str] = {"train": "training", "valid": "validation", "test": "test"}
 _MOST_CLASSES = 20
-_MOST_PARTITIONS = 8
+_MOST_PARTITIONS, _MOST_PARTITIONS_ON_PAGE = 8, 100
 _MOST_SAMPLES = 3
 _MOST_VALUES = 6
 _MOST_LETTERS = 80
@@ -107,3 +109,23 @@ def value_text(value: Value) -> str:
     first = flat[:_MOST_VALUES].tolist()
     shown = " ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in first)
     return brief(shown + (" ..." if len(flat) > _MOST_VALUES else ""))
+
+
+def render_dataset(description: Description) -> str:
+    """Write the page."""
+    filters: dict[str, Callable[..., object]] = {
+        "bytes": bytes_text,
+        "dtype": lambda dtype: np.dtype(dtype).name,
+        "rows": lambda rows: rows_text(rows, _MOST_PARTITIONS_ON_PAGE),
+        "shape": shape_text,
+        "value": value_text,
+        "picture": picture_url,
+    }
+    environment = page_environment().overlay()
+    environment.filters = environment.filters | filters
+    return environment.get_template("dataset.html.j2").render(
+        description=description,
+        names=SPLIT_NAMES,
+        share=share_text,
+        classes={balance.column: balance.classes for balance in description.balances},
+    )
