@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import hparams_text
-from cerebro_elastic.reporting.timeline import Mark, Span, Timeline
+from cerebro_elastic.reporting.timeline import Span, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,10 +86,6 @@ def _draw_gantt(axes: Axes, line: Timeline, colours: Mapping[str, str]) -> None:
         width = max(end - start, least) / seconds
         return [((start - line.begin) / seconds, width)], (nodes[node], top)
 
-    def mark(marked: Mark, y: float) -> None:
-        colour = _FAULT if marked.fault else _EVENT
-        axes.plot((marked.at - line.begin) / seconds, y, "v", markersize=3, color=colour, clip_on=False)
-
     for each in line.quarantines:
         place = bar(each.node, each.start, each.end)
         axes.broken_barh(*place, facecolor="white", edgecolor=_EVENT, hatch="....", linewidth=0.3)
@@ -99,8 +95,10 @@ def _draw_gantt(axes: Axes, line: Timeline, colours: Mapping[str, str]) -> None:
             axes.broken_barh(*place, facecolor="white", edgecolor=_FAULT, hatch="////", linewidth=0.3)
         else:
             axes.broken_barh(*place, facecolor=colours[span.unit.config])
-    for marked in line.marks:
-        mark(marked, -0.5 if marked.node is None else nodes.get(marked.node, -0.5) + top / 2)
+    for at, mark in line.marks:
+        y = nodes[mark.node] + top / 2 if mark.node in nodes else -0.5
+        colour = _FAULT if mark.fault else _EVENT
+        axes.plot((at - line.begin) / seconds, y, "v", markersize=3, color=colour, clip_on=False)
     axes.set(xlim=(0, line.seconds / seconds or 1), ylim=(len(nodes), 0))
     axes.set_yticks([row + top / 2 for row in nodes.values()], [node[-16:] for node in nodes])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} {unit}")

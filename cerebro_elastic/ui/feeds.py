@@ -178,7 +178,7 @@ class Feed:
         if grown and time.monotonic() >= self._details_due:
             began = time.monotonic()
             self._detailed = len(view.events)
-            view.publish_details(timeline(view.events), self._manifest_of(view), self.place.folder.logs)
+            view.publish_details(timeline(view), self._manifest_of(view), self.place.folder.logs)
             now = time.monotonic()
             self._details_due = now + max(1.0, _SHARE * (now - began))
 

@@ -124,14 +124,14 @@ def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, 
     assert sum("lost" in text or "failed" in text for text in bars) == 2
     assert bars[0] == "c0000 epoch 1 partition 0 on node-0, 0.00 s to 1.00 s: 0.8 s, hop 0.2 s"
     assert "about 2.50 s: node-1 was lost" in texts
-    share = next(share for share in timeline(past.events).shares if share.node == "node-2")
+    share = next(share for share in timeline(RunView(past.events)).shares if share.node == "node-2")
     assert f"node-2 in quarantine for about {share.quarantined:.4g} s: its disk is full" in texts
 
 
 def test_the_nodes_table_has_where_their_time_went(page: Page, past: Any) -> None:
     heads = page.locator("#node-table th").all_inner_texts()
     cells = page.locator("#node-table tbody tr", has_text="node-2").locator("td").all_inner_texts()
-    share = next(share for share in timeline(past.events).shares if share.node == "node-2")
+    share = next(share for share in timeline(RunView(past.events)).shares if share.node == "node-2")
     shown = dict(zip(heads, cells, strict=True))
     assert (shown["units"], shown["quarantine"]) == ("2", f"{share.quarantined:.1f} s")
     assert "profiles" not in shown, "nothing was profiled"
@@ -220,7 +220,7 @@ def test_long_runs_stay_small(
     browser: Browser, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bars that cannot be seen one by one are drawn together, but none is left out."""
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     many = [span for span in line.spans for _ in range(500)]
     drawn = spans_together(replace(line, end=line.begin + 1e6, spans=many), 500.0)
     assert [bar["node"] for bar in drawn] == ["node-0", "node-1", "node-2"]
@@ -233,7 +233,7 @@ def test_long_runs_stay_small(
 
 def test_a_failure_between_long_waits_is_as_long_as_it_was(past: Any) -> None:
     """What is too short to be seen is not drawn over the time after it, nor over another's work."""
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     short, visit = next(s for s in line.spans if s.lost), next(s for s in line.spans if s.visit)
     at = line.begin
     spans = [

@@ -24,7 +24,7 @@ def pixels(png: bytes) -> Any:
 
 
 def test_a_row_for_each_node_and_a_colour_for_each_config(past: Any) -> None:
-    seen = pixels(gantt_picture(timeline(past.events)))
+    seen = pixels(gantt_picture(timeline(RunView(past.events))))
     assert seen.shape[1] == 2000
     row = seen[74, 220:]  # within the bars of the first row, from where the axis begins
     colours = {tuple(pixel) for pixel in row[10::20].tolist()}
@@ -36,7 +36,7 @@ def test_a_row_for_each_node_and_a_colour_for_each_config(past: Any) -> None:
 @pytest.mark.parametrize("seconds", [10.0, 100.0, 120.0, 7200.0 * 50])
 def test_no_label_is_cut(past: Any, seconds: float) -> None:
     """The last mark of the axis lies at its very end, and the legend is as wide as it can be."""
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     names = [f"config-{'w' * 5}{i:02}" for i in range(20)]
     spans = [
         replace(line.spans[0], end=line.begin + seconds, unit=replace(line.spans[0].unit, config=name))
@@ -48,24 +48,24 @@ def test_no_label_is_cut(past: Any, seconds: float) -> None:
 
 
 def test_a_quarantine_is_drawn(past: Any) -> None:
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     assert line.quarantines
     assert gantt_picture(line) != gantt_picture(replace(line, quarantines=()))
 
 
 def test_the_same_history_makes_the_same_gantt_picture(past: Any) -> None:
-    assert gantt_picture(timeline(past.events)) == gantt_picture(timeline(past.events))
+    assert gantt_picture(timeline(RunView(past.events))) == gantt_picture(timeline(RunView(past.events)))
 
 
 def test_before_the_first_unit_there_is_none(past: Any) -> None:
     with pytest.raises(RunError, match="no unit is done"):
-        gantt_picture(timeline(past.events[:3]))
+        gantt_picture(timeline(RunView(past.events[:3])))
 
 
 def test_without_the_extra_it_says_what_to_install(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'cerebro-elastic\[plots\]'"):
-        gantt_picture(timeline(past.events))
+        gantt_picture(timeline(RunView(past.events)))
 
 
 def test_the_curves_of_a_notebook(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_leaderboard_json_report_and_card_have_it(
     metadata = read_metadata(result.folder.report.read_text())
     assert metadata is not None
     assert text in metadata.exactness
-    assert "<dt>exactness</dt>" in result.folder.report.read_text()
+    assert '"exactness":"' in result.folder.report.read_text()
     export(result, tmp_path / "model")
     assert "| exactness | " in (tmp_path / "model" / "README.md").read_text()
     assert text in json.loads((tmp_path / "model" / "record.json").read_text())["exactness"]["text"]

@@ -14,6 +14,7 @@ from typing import Self
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.history.spans import Spans
 from cerebro_elastic.core.history.tallies import add_point
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
@@ -79,6 +80,8 @@ class RunView:
         """Every node that has ever been seen, as it registered last."""
         self.plans: list[tuple[int, Plan, Extension | None]] = []
         """The run's plan, and each later one: since which revision, and by which extension."""
+        self.spans = Spans()
+        """Its attempts, and when nodes were there, by the numbers of the events."""
         for event in events:
             self.take(event)
 
@@ -89,8 +92,9 @@ class RunView:
         Raises:
             IllegalEvent: The event is not possible after those before it.
         """
-        before, self.state = self.state.plan, fold(self.state, event)
-        if self.state.plan is not None and self.state.plan is not before:
+        before, self.state = self.state, fold(self.state, event)
+        self.spans.note(event, before, self.state)
+        if self.state.plan is not None and self.state.plan is not before.plan:
             self.plans.append((self.state.extended, self.state.plan, self.state.extension))
         match event:
             case UnitCommitted(visit=visit):

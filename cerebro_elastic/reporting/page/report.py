@@ -64,7 +64,7 @@ def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metad
     page = RunPage(board, spec)
     for event in events:
         page.take(event)
-    line = timeline(events)
+    line = timeline(page)
     page.publish_recipe()
     page.publish(live=False)
     page.publish_details(line, manifest, logs=None)
@@ -73,7 +73,7 @@ def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metad
     else:
         board.put("run", "lost", None)
         board.put("run", "together", spans_together(line, line.seconds / _PIXELS))
-    for name, value in asdict(metadata).items():
+    for name, value in {**asdict(metadata), "versions": dict(sorted(metadata.versions.items()))}.items():
         board.put("report", name, value)
     shown = board.since(-1, between="\n")[1]
     inside = {

@@ -110,8 +110,8 @@ class RunPage(RunView):
         best_known = gap(self.state)
         health = {
             "failures": list(failure_texts(self.state.configs.values(), logs)),
-            "marks": [asdict(mark) for mark in line.marks[-_MOST_MARKS:]],
-            "faults": sum(mark.fault for mark in line.marks),
+            "marks": [{"at": at, **asdict(mark)} for at, mark in line.marks[-_MOST_MARKS:]],
+            "faults": sum(mark.fault for _, mark in line.marks),
             "earlier": max(0, len(line.marks) - _MOST_MARKS),
             "gap": best_known and [best_known.forecast, best_known.bound, best_known.share],
         }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import RecordHead
@@ -67,7 +68,7 @@ def write_gantt(events: Sequence[Event], output: str | Path) -> str:
     """Write the Gantt chart of the run with these events as a PNG (extra ``plots``) to a file or URL, which
     is returned."""
     where = str(output)
-    image = gantt_picture(timeline(events))
+    image = gantt_picture(timeline(RunView(events)))
     with translated(RunError, f"cannot write the Gantt chart {where}"):
         write(locate(where), [image])
     return where

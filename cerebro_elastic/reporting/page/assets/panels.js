@@ -163,7 +163,7 @@ function environment() {
   const rows = Object.entries(section("shares")).map(([name, node]) => h("tr", {}, [name, node.host, node.hardware, node.devices.join(", "), String(node.ranks), node.version || section("run").spec?.version].map((text, index) => h("td", { class: index === 4 ? "n" : null }, text ?? ""))));
   $("environment-body").replaceChildren(
     rows.length ? h("div", { class: "scroll" }, table(["node", "host", "hardware", "devices", "ranks", "cerebro-elastic"], rows, [4])) : h("p", { class: "empty" }, "No node has joined yet."),
-    versions ? h("p", {}, `Where this was written: ${Object.entries(versions).sort().map((pair) => pair.join(" ")).join(", ")}.`) : "");
+    versions ? h("p", {}, `Where this was written: ${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}.`) : "");
 }
 
 function recipe() {
