@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
-from cerebro_elastic.core.history.spans import Mark, NodeSpan
-from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.history.view import Mark, NodeSpan, RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.units import Unit
 

@@ -1,12 +1,16 @@
 """What people ask of a run from its page. Each request calls the function that the command of its name calls.
 
 The history gets the person's name, as far as it has room: not for a node that leaves.
+
+``python -m cerebro_elastic.ui.actions`` is a process that exports a model: it imports torch and the users'
+modules; the server does not.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,9 +24,9 @@ from cerebro_elastic.runs.control.end import end
 from cerebro_elastic.runs.control.extension import Wish
 from cerebro_elastic.runs.results.result import open_run
 from cerebro_elastic.runs.start.extend import extend, planned
+from cerebro_elastic.runs.subprocess_call import call, serve
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.words import counted, one_line
-from cerebro_elastic.ui.export import export_model
 from cerebro_elastic.ui.places import RunPlace
 
 Name = Annotated[str, Field(max_length=80)]
@@ -138,7 +142,7 @@ class Export(_Request):
     config: str
 
     def perform(self, place: RunPlace) -> str:
-        return export_model(place, self.config)
+        return _export(place, self.config)
 
 
 Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Export
@@ -229,3 +233,43 @@ def _value(name: str, text: str) -> Any:
         return read_yaml(f"value: {text}", name).values.get("value")
     except CerebroError as exc:
         raise RunError(f"{name} is {text!r}, which is no value: write it as in a recipe, e.g. 0.01") from exc
+
+
+def _export(place: RunPlace, config: str) -> str:
+    """Export a config's best model to a new folder among the run's. Returns what was done. Raises
+    ``CerebroError`` as ``export`` does."""
+    request = {
+        "run": place.run,
+        "config": config,
+        "home": str(place.home),
+        "etcd": ",".join(place.etcd.endpoints) if place.etcd else None,
+    }
+    answer = call(__name__, "the export", request)
+    return f"The model of {config} behind epoch {answer['epoch']} is in {answer['folder']}."
+
+
+def _export_here(request: Mapping[str, Any]) -> dict[str, Any]:
+    from cerebro_elastic.runs.attach import store_at
+    from cerebro_elastic.runs.folder import run_folder
+    from cerebro_elastic.runs.results.export import export
+    from cerebro_elastic.runs.results.result import result_of
+
+    store = store_at(request["etcd"]) if request["etcd"] else None
+    result = result_of(request["run"], home=request["home"], store=store)
+    name = result.config(request["config"]).config
+    folder = _free(run_folder(request["run"], request["home"]).path / "exports" / name)
+    exported = export(result, folder, name)
+    return {"folder": str(folder), "epoch": exported.at.epoch}
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or one with a number behind its name if it exists."""
+    number, free = 1, folder
+    while free.exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free
+
+
+if __name__ == "__main__":
+    serve(_export_here)

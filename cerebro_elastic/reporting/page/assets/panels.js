@@ -96,7 +96,7 @@ function nodeTable() {
   });
   $("node-table").replaceChildren(
     h("table", {}, h("thead", {}, h("tr", {}, ["node", "host", "hardware", ...(there ? ["now"] : [])].map((title) => h("th", { scope: "col" }, title)), ["units", "there", ...spentOn.map(word)].map((title) => h("th", { scope: "col", class: "n" }, title)), h("th", { scope: "col" }, "its time"), there ? h("th", { scope: "col" }, h("span", { class: "hidden" }, "actions")) : null)), h("tbody", {}, rows)),
-    h("p", { class: "soft" }, spentOn.map((part) => [h("i", { class: `key ${part}` }), ` ${part === "hopping" ? "hops: loading a state before a unit, or waiting for its partition, saving and committing it after" : word(part)} `]).flat(), "Seconds are from the first unit's begin to the last unit's end."));
+    h("p", { class: "soft" }, spentOn.map((part) => [h("i", { class: `key ${part}` }), ` ${part === "hopping" ? "hops: loading a state before a unit, or waiting for its partition, saving and committing it after" : word(part)} `]).flat(), "(seconds from the first unit's begin to the last unit's end)"));
   if (again !== undefined) [...$("node-table").querySelectorAll("[data-drain]")].find((button) => button.dataset.drain === again)?.focus();
 }
 
