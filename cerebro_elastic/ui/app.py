@@ -150,8 +150,9 @@ class Server:
     async def _table(self, request: Request) -> Response:
         """The leaderboard, or the metrics of all epochs, as CSV."""
         feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
-        written = {} if feed.view is None else await run_in_threadpool(tables, feed.view)
-        text = written.get(request.path_params["table"])
+        if feed.view is None:
+            raise RunError("the run's record is being read")
+        text = (await run_in_threadpool(tables, feed.view)).get(request.path_params["table"])
         if text is None:
             return PlainTextResponse("there is no such table", 404)
         return Response(text, media_type="text/csv")

@@ -63,9 +63,16 @@ function measure(panel) {
   panel.range = limits(panel.values, $("scale").value === "log");
 }
 
+// The panels of each quantity.
+function together(all) {
+  const groups = new Map();
+  for (const panel of all) groups.set(quantity(panel.metric), [...(groups.get(quantity(panel.metric)) ?? []), panel]);
+  return [...groups.values()];
+}
+
 // Panels of one quantity share a scale if their values overlap.
 function align() {
-  for (const own of Map.groupBy(panels.filter((panel) => panel.range), (panel) => quantity(panel.metric)).values()) {
+  for (const own of together(panels.filter((panel) => panel.range))) {
     const [lows, highs] = [own.map((panel) => panel.range[0]), own.map((panel) => panel.range[1])];
     if (Math.max(...lows) > Math.min(...highs)) continue;
     for (const panel of own) panel.range = [Math.min(...lows), Math.max(...highs)];
@@ -167,8 +174,7 @@ function layout(names) {
     return panel;
   });
   const none = h("p", { class: "empty" }, "No config has logged a metric yet.");
-  const quantities = [...Map.groupBy(panels, (panel) => quantity(panel.metric)).values()].map((own) => own.map((panel) => panel.figure));
-  const places = quantities.map((figures) => (figures.length > 1 ? h("div", { class: "several" }, figures) : figures[0]));
+  const places = together(panels).map((own) => own.map((panel) => panel.figure)).map((figures) => (figures.length > 1 ? h("div", { class: "several" }, figures) : figures[0]));
   $("panels").replaceChildren(...(places.length ? places : [none]));
   $("panels").classList.toggle("one", panels.length < 2);
   $("no-training").hidden = !names.length || names.some((name) => name.includes("train"));
