@@ -123,7 +123,7 @@ def draw_curves(axes: Axes, rows: Sequence[ConfigResult], metric: str) -> None:
         epochs = range(row.behind + 1, row.epochs + 1)
         values = [epoch.get(metric, math.nan) for epoch in row.curve]
         axes.plot(epochs, values, marker=".", label=f"{row.config} {hparams_text(row.hparams)}")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel(metric)
     if len(rows) <= _MOST_IN_LEGEND:
@@ -145,8 +145,10 @@ def curves_html(rows: Sequence[ConfigResult], metric: str) -> str:
     axes = figure.add_subplot()
     draw_curves(axes, rows, metric)
     axes.tick_params(colors=_GREY)
-    for part in (axes.xaxis.label, axes.yaxis.label, *axes.spines.values()):
-        part.set_color(_GREY)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_color(_GREY)
+    for spine in axes.spines.values():
+        spine.set_color(_GREY)
     written = io.BytesIO()
     figure.savefig(written, format="png", transparent=True, bbox_inches="tight")
     url = f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
