@@ -42,7 +42,7 @@ def main() -> None:
         for number in range(asked.runs):
             before_it = plan(recipe, nodes=[asked.nodes], partitions=partitions)
             live = cerebro_elastic.run(recipe, run_id=f"live-{number}", home=home)
-            seconds = timeline(live.events).seconds
+            seconds = timeline(live.view).seconds
             fed = simulate(recipe, like=live).seconds / seconds
             ahead = f"{simulate(recipe, like=before).seconds / seconds:.3f}" if before else "-"
             planned = before_it.best.seconds / seconds

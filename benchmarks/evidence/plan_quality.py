@@ -99,10 +99,8 @@ def live(case: str, epochs: int, root: Path, rounds: int) -> dict[str, Any]:
                 continue
             run = f"{case}-{nodes}-{partitions}-{strategy}-{number}".replace(" ", "-")
             candidate = recipe(case, epochs, root, [strategy], nodes, partitions)
-            events = cerebro_elastic.run(candidate, run_id=run, home=root).events
-            tried.setdefault(_name(nodes, partitions, strategy), []).append(
-                round(timeline(events).seconds, 3)
-            )
+            view = cerebro_elastic.run(candidate, run_id=run, home=root).view
+            tried.setdefault(_name(nodes, partitions, strategy), []).append(round(timeline(view).seconds, 3))
             shutil.rmtree(root / run)
     print(tried, flush=True)
     return {

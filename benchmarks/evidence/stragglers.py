@@ -113,8 +113,8 @@ def live(way: str, slow: bool) -> dict[str, Any]:
             run.wait()
         if run.returncode:
             raise SystemExit((folder / "log").read_text())
-        events = Run.open("recipe", home=folder).result.events
-    shown = timeline(events)
+        view = Run.open("recipe", home=folder).view
+    shown = timeline(view)
     units = {share.node: share.visits for share in shown.shares}
     return {"seconds": round(shown.seconds, 3), "units": units}
 

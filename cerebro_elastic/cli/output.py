@@ -18,9 +18,8 @@ from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.reporting.failures import failure_texts
 from cerebro_elastic.reporting.gap import gap
-from cerebro_elastic.reporting.tables import leaderboard_table, unit_text
+from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.results.result import RunResult

@@ -138,8 +138,7 @@ def _is_dataset(source: str) -> bool:
 def _show_dataset(url: str, name: str, page: str | None) -> None:
     """Print what the dataset at ``url`` holds, and write the page about it."""
     from cerebro_elastic.data.reading.description import describe
-    from cerebro_elastic.reporting.dataset_tables import description_tables
-    from cerebro_elastic.reporting.page.dataset import render_dataset
+    from cerebro_elastic.reporting.dataset import description_tables, render_dataset
 
     description = replace(describe(url), url=redacted(name))
     terminal().print(description_tables(description))

@@ -70,7 +70,7 @@ def simulate(
         home=home,
     )
     if report is not None:
-        write_page(result.spec, result.simulation.events, checked.objective, report)
+        write_page(result.spec, result.simulation.events, report)
     if gantt is not None:
         write_gantt(result.simulation.events, gantt)
     if as_json:

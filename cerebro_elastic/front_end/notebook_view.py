@@ -102,9 +102,9 @@ class NotebookView:
 
     def _page_html(self) -> str:
         """The frame with the live page, and how another machine's browser opens it."""
-        from cerebro_elastic.ui.panel import panel_server
+        from cerebro_elastic.ui.serve import notebook_server
 
-        server = panel_server(self._folder.path.parent)
+        server = notebook_server(self._folder.path.parent)
         address = server.address(self._folder.run)
         way = html.escape(way_to(address, server.port))
         if not self._framed:

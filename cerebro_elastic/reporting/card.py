@@ -13,8 +13,8 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
-from cerebro_elastic.reporting.page.scale import number
 from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.tables import number
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",

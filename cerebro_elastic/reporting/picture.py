@@ -1,31 +1,46 @@
-"""A run's Gantt chart as a picture for slides and papers. ``page/gantt.py`` draws the same on a page."""
+"""Charts as pictures, by matplotlib: a run's Gantt chart for slides and papers, and learning curves."""
 
 from __future__ import annotations
 
+import base64
+import html
 import io
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_elastic.errors import MissingExtra, RunError
-from cerebro_elastic.reporting.page.gantt import BAR, LEFT, ROW, TOP, WIDTH, Flag, Gantt, Lane, gantt
-from cerebro_elastic.reporting.timeline import Timeline
+from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.reporting.timeline import Span, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SCALE = 100
-"""Pixels of the page that make an inch of the picture."""
+_WIDTH = 10.0
+"""Inches."""
+_ROW, _BAR, _MARGIN, _LEGEND_ROW = 0.22, 0.14, 0.3, 0.22
+"""Inches: the height of a row, and of its bars; above and below the rows; of a row of the legend."""
+_LEFT, _RIGHT = 0.11, 0.97
+"""Where the time axis begins and ends, as shares of the width."""
 _DOTS = 200
-"""Dots per inch of the picture."""
+"""Dots per inch."""
 _FONT = 6
-_SEVERAL, _FAULT, _EVENT, _GRID = "#b8b8b8", "#d62728", "#555555", "#dddddd"
+_FAULT, _EVENT, _GRID = "#d62728", "#555555", "#dddddd"
 _HUES = 20
-_A_ROW, _LEGEND = 10, 22
-"""Configs in a row of the legend, and its height."""
+_A_ROW = 10
+"""Configs in a row of the legend."""
+_LEAST_SHARE = 0.0003
+"""The width of a bar that is too short to be seen, as a share of the time axis."""
+_MOST_IN_LEGEND = 12
+"""Configs that are named beside their curves."""
+_GREY = "#808080"
+"""Seen on white and on black."""
+_UNITS = ((3600, "h"), (60, "min"), (1, "s"))
 
 
-def picture(line: Timeline) -> bytes:
-    """Draw the chart as a PNG.
+def gantt_picture(line: Timeline) -> bytes:
+    """Draw the Gantt chart of a run as a PNG.
 
     Each node has a row, and each attempt a bar in its config's colour, hatched if its work was lost. Dots
     show quarantines, and marks show faults and other events.
@@ -41,60 +56,100 @@ def picture(line: Timeline) -> bytes:
         raise MissingExtra(
             "a Gantt chart as PNG needs matplotlib: pip install 'cerebro-elastic[plots]'"
         ) from exc
-    chart = gantt(line)
-    if chart is None:
+    if not line.spans:
         raise RunError("there is no Gantt chart yet: no unit is done")
-    colours = _colours(chart)
-    height = chart.height + _LEGEND * (-(-min(len(colours), _HUES) // _A_ROW)) + 8
-    figure = Figure(figsize=(WIDTH / _SCALE, height / _SCALE), dpi=_DOTS)
+    colours = _colours(line.spans)
+    rows = _ROW * len(line.shares)
+    legend = _LEGEND_ROW * math.ceil(min(len(colours), _HUES) / _A_ROW)
+    height = rows + 2 * _MARGIN + legend
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DOTS)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    axes.axis("off")
-    _draw(axes, chart, colours)
+    axes = figure.add_axes((_LEFT, (_MARGIN + legend) / height, _RIGHT - _LEFT, rows / height))
+    _draw_gantt(axes, line, colours)
+    for place, (config, colour) in enumerate(list(colours.items())[:_HUES]):
+        row, column = divmod(place, _A_ROW)
+        x, y = _LEFT + column * (1 - _LEFT) / _A_ROW, (legend - (row + 0.7) * _LEGEND_ROW) / height
+        figure.text(x, y, "■", color=colour, fontsize=_FONT + 2)
+        figure.text(x + 0.012, y, config[-12:], fontsize=_FONT)
     written = io.BytesIO()
     figure.savefig(written, format="png", metadata={"Software": None})
     return written.getvalue()
 
 
-def _draw(axes: Axes, chart: Gantt, colours: Mapping[str, str]) -> None:
-    for tick in chart.across:
-        axes.plot([tick.at, tick.at], [TOP, chart.height - 22], color=_GRID, linewidth=0.5, zorder=0)
-        axes.text(tick.at, chart.height - 6, tick.text, ha="center", fontsize=_FONT)
-    for lane in chart.lanes:
-        _draw_lane(axes, lane, colours)
-    for flag in chart.flags:
-        _draw_flag(axes, flag, TOP - ROW / 2)
-    for place, (config, colour) in enumerate(list(colours.items())[:_HUES]):
-        row, column = divmod(place, _A_ROW)
-        x, y = LEFT + column * (WIDTH - LEFT) / _A_ROW, chart.height + row * _LEGEND
-        axes.broken_barh([(x, 10)], (y, 10), facecolor=colour)
-        axes.text(x + 14, y + 9, config[-12:], fontsize=_FONT)
+def _draw_gantt(axes: Axes, line: Timeline, colours: Mapping[str, str]) -> None:
+    nodes = {share.node: row for row, share in enumerate(line.shares)}
+    seconds, unit = next((n, name) for n, name in _UNITS if line.seconds >= 2 * n or n == 1)
+    least = _LEAST_SHARE * line.seconds
+    top = _BAR / _ROW
 
+    def bar(node: str, start: float, end: float) -> tuple[list[tuple[float, float]], tuple[float, float]]:
+        width = max(end - start, least) / seconds
+        return [((start - line.begin) / seconds, width)], (nodes[node], top)
 
-def _draw_lane(axes: Axes, lane: Lane, colours: Mapping[str, str]) -> None:
-    axes.text(LEFT - 8, lane.y + 12, lane.node[-16:], ha="right", fontsize=_FONT)
-    for band in lane.bands:
-        where = [(band.x, band.width)], (lane.y, BAR)
-        axes.broken_barh(*where, facecolor="white", edgecolor=_EVENT, hatch="....", linewidth=0.3)
-    for bar in lane.bars:
-        place = [(bar.x, bar.width)], (lane.y, BAR)
-        if bar.lost:
+    for each in line.quarantines:
+        place = bar(each.node, each.start, each.end)
+        axes.broken_barh(*place, facecolor="white", edgecolor=_EVENT, hatch="....", linewidth=0.3)
+    for span in line.spans:
+        place = bar(span.node, span.start, span.end)
+        if span.lost:
             axes.broken_barh(*place, facecolor="white", edgecolor=_FAULT, hatch="////", linewidth=0.3)
         else:
-            axes.broken_barh(*place, facecolor=colours.get(bar.config, _SEVERAL))
-    for flag in lane.flags:
-        _draw_flag(axes, flag, lane.y + BAR / 2)
+            axes.broken_barh(*place, facecolor=colours[span.unit.config])
+    for at, mark in line.marks:
+        y = nodes[mark.node] + top / 2 if mark.node in nodes else -0.5
+        colour = _FAULT if mark.fault else _EVENT
+        axes.plot((at - line.begin) / seconds, y, "v", markersize=3, color=colour, clip_on=False)
+    axes.set(xlim=(0, line.seconds / seconds or 1), ylim=(len(nodes), 0))
+    axes.set_yticks([row + top / 2 for row in nodes.values()], [node[-16:] for node in nodes])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} {unit}")
+    axes.tick_params(length=0, labelsize=_FONT)
+    axes.grid(axis="x", color=_GRID, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set_frame_on(False)
 
 
-def _draw_flag(axes: Axes, flag: Flag, y: float) -> None:
-    axes.plot(flag.x, y, marker="v", markersize=3, color=_FAULT if flag.fault else _EVENT)
-
-
-def _colours(chart: Gantt) -> dict[str, str]:
+def _colours(spans: Sequence[Span]) -> dict[str, str]:
     """The colour of each config, in the order of their ids. After twenty the colours repeat."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    configs = sorted({bar.config for lane in chart.lanes for bar in lane.bars if bar.config})
+    configs = sorted({span.unit.config for span in spans})
     return {config: to_hex(colormaps["tab20"](place % _HUES)) for place, config in enumerate(configs)}
+
+
+def draw_curves(axes: Axes, rows: Sequence[ConfigResult], metric: str) -> None:
+    """Draw the curves of the configs: ``metric`` over epochs."""
+    for row in rows:
+        epochs = range(row.behind + 1, row.epochs + 1)
+        values = [epoch.get(metric, math.nan) for epoch in row.curve]
+        axes.plot(epochs, values, marker=".", label=f"{row.config} {hparams_text(row.hparams)}")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(metric)
+    if len(rows) <= _MOST_IN_LEGEND:
+        axes.legend()
+
+
+def curves_html(rows: Sequence[ConfigResult], metric: str) -> str:
+    """The curves of the configs as a picture in HTML, for a notebook that is light or dark; how to get them
+    if matplotlib is not installed. Empty if no epoch is done."""
+    if not any(metric in epoch for row in rows for epoch in row.curve):
+        return ""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "<p>For the curves: <code>pip install 'cerebro-elastic[plots]'</code></p>"
+    figure = Figure(figsize=(8, 4))
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    draw_curves(axes, rows, metric)
+    axes.tick_params(colors=_GREY)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_color(_GREY)
+    for spine in axes.spines.values():
+        spine.set_color(_GREY)
+    written = io.BytesIO()
+    figure.savefig(written, format="png", transparent=True, bbox_inches="tight")
+    url = f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
+    return f'<img src="{url}" alt="{html.escape(metric)} of each config over epochs">'

@@ -1,35 +1,40 @@
-"""The leaderboard in the terminal, and values as people read them."""
+"""The leaderboard in the terminal, why configs failed, and values as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.system.words import one_line
+from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.words import counted, one_line
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on"}
+_NAMED = 5
+"""How many of the configs that failed for one reason are named."""
 STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
+
+
+def number(value: Any) -> str:
+    """For people: four digits of a float, anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def hparams_text(hparams: Mapping[str, Any]) -> str:
     """``lr=0.01 width=64``."""
-    return one_line(
-        " ".join(
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in hparams.items()
-        )
-    )
+    return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))
 
 
 def brief(text: str, most: int = 200) -> str:
@@ -112,3 +117,32 @@ def bytes_text(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} PB" if count < 999.5 else f"{count / 1000:.4g} EB"
+
+
+def failure_texts(configs: Iterable[Config], logs: Path | None) -> Iterator[str]:
+    """A text for each reason for which configs failed: the configs, the error with the user's own lines, and
+    the node's log below ``logs`` that has all of it, if that file exists."""
+    configs_by_text: dict[str, list[str]] = {}
+    node_by_text: dict[str, str] = {}
+    for config in sorted(configs, key=lambda config: config.id):
+        if config.status is not Status.FAILED:
+            continue
+        last = next((f for f in reversed(config.failures) if f.story in config.reason), None)
+        text = shortened(config.reason) if last is None else _failure_text(last)
+        configs_by_text.setdefault(text, []).append(config.id)
+        if last is not None:
+            node_by_text.setdefault(text, last.node)
+    for text, names in configs_by_text.items():
+        log = None if logs is None else logs / f"{node_by_text.get(text)}.log"
+        where = f"\n  all of it: {log}" if log is not None and log.is_file() else ""
+        yield f"{_names(names)} failed: {text}{where}"
+
+
+def _failure_text(failure: Failure) -> str:
+    kind = "" if failure.kind is FailureKind.EXCEPTION else f"{failure.kind.value}: "
+    return kind + shortened(failure.story)
+
+
+def _names(configs: Sequence[str]) -> str:
+    more = len(configs) - _NAMED
+    return ", ".join(configs[:_NAMED]) + (f" and {counted(more, 'other')}" if more > 0 else "")

@@ -1,16 +1,21 @@
 """What people ask of a run from its page. Each request calls the method of ``Run`` with its name.
 
 The history gets the person's name, as far as it has room: not for a node that leaves.
+
+``python -m cerebro_elastic.ui.actions`` is a process that exports a model: it imports torch and the users'
+modules; the server does not.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
@@ -18,8 +23,8 @@ from cerebro_elastic.runs.extension import Wish
 from cerebro_elastic.runs.run import CloneStart, Run
 from cerebro_elastic.runs.start.extend import extend, planned
 from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line
-from cerebro_elastic.ui.export import export_model
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -128,7 +133,7 @@ class Export(_Request):
     config: str
 
     def perform(self, run: Run) -> str:
-        return export_model(run, self.config)
+        return _export(run, self.config)
 
 
 Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Export
@@ -207,3 +212,38 @@ def _value(name: str, text: str) -> Any:
         return read_yaml(f"value: {text}", name).values.get("value")
     except CerebroError as exc:
         raise RunError(f"{name} is {text!r}, which is no value: write it as in a recipe, e.g. 0.01") from exc
+
+
+def _export(run: Run, config: str) -> str:
+    """Export a config's best model to a new folder among the run's. Returns what was done. Raises
+    ``CerebroError`` as ``Run.export`` does."""
+    request = {
+        "run": run.folder.run,
+        "config": config,
+        "home": str(run.folder.path.parent),
+        "etcd": ",".join(run.store.endpoints) if run.store else None,
+    }
+    answer = call(__name__, "the export", request)
+    return f"The model of {config} behind epoch {answer['epoch']} is in {answer['folder']}."
+
+
+def _export_here(request: Mapping[str, Any]) -> dict[str, Any]:
+    store = StoreSettings.at(request["etcd"]) if request["etcd"] else None
+    run = Run.open(request["run"], home=request["home"], store=store)
+    name = run.result.config(request["config"]).config
+    folder = _free(run.folder.path / "exports" / name)
+    exported = run.export(folder, name)
+    return {"folder": str(folder), "epoch": exported.at.epoch}
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or one with a number behind its name if it exists."""
+    number, free = 1, folder
+    while free.exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free
+
+
+if __name__ == "__main__":
+    serve(_export_here)

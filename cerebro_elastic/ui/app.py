@@ -4,38 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from cerebro_elastic import reporting
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.reporting.page.board import Board, json_text
+from cerebro_elastic.reporting.page.report import ASSETS, page_html, tables
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.ui.access import Access, Guard
 from cerebro_elastic.ui.actions import ACTIONS, perform
-from cerebro_elastic.ui.board import Board, json_text
 from cerebro_elastic.ui.feeds import Feeds
-from cerebro_elastic.ui.node_logs import logs_answer
 from cerebro_elastic.ui.places import Places
 
-ASSETS = Path(__file__).parent / "assets"
-_PAGE_STYLE = Path(str(reporting.__path__[0])) / "page" / "page.css"
 _LOOK_SECONDS = 0.15
 """How often a stream looks for changes."""
 _ALIVE_SECONDS = 10.0
 """A stream without changes sends a sign of life: a page without one for longer says that it is cut off."""
 _LONGEST_BODY = 100_000
+_LOG_LINES = 500
+_TAIL_BYTES, _CONFIG_TAIL_BYTES = 1 << 16, 1 << 22
+"""How much is read of the end of a node's log, and of each log for the lines that name a config."""
 
 
 class Server:
@@ -46,9 +48,6 @@ class Server:
         self._access = access
         self._ended = ended
         self._feeds = Feeds(places)
-        self._template = Environment(autoescape=True).from_string(
-            (ASSETS / "page.html.j2").read_text(encoding="utf-8")
-        )
         self.app = Starlette(
             routes=[
                 Route("/", self._all_runs),
@@ -57,8 +56,8 @@ class Server:
                 Route("/run/{run}/events", self._events),
                 Route("/run/{run}/logs", self._logs),
                 Route("/run/{run}/importances", self._importances),
+                Route("/run/{run}/{table}.csv", self._table),
                 Route("/run/{run}/{action}", self._act, methods=["POST"]),
-                Route("/assets/report.css", lambda _request: FileResponse(_PAGE_STYLE)),
                 Mount("/assets", StaticFiles(directory=ASSETS)),
             ],
             middleware=[Middleware(Guard, access=access)],
@@ -76,13 +75,13 @@ class Server:
     def _page(self, request: Request, run: str) -> Response:
         person = self._person(request)
         return HTMLResponse(
-            self._template.render(
-                run=run,
+            page_html(
+                run,
+                __version__,
                 token=self._access.page_token,
                 read_only=self._access.read_only,
                 person=person or "",
                 known=person is not None,
-                version=__version__,
                 home=str(self._places.home.resolve()),
                 etcd=", ".join(self._places.etcd.endpoints) if self._places.etcd else "",
             )
@@ -101,9 +100,7 @@ class Server:
         try:
             await run_in_threadpool(self._feeds.of, run)
         except RunError as error:
-            return HTMLResponse(
-                self._template.render(missing=str(error), run=run, version=__version__), status_code=404
-            )
+            return HTMLResponse(page_html(run, __version__, missing=str(error)), status_code=404)
         return self._page(request, run)
 
     async def _all_events(self, request: Request) -> Response:
@@ -144,11 +141,21 @@ class Server:
     async def _logs(self, request: Request) -> Response:
         run = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).run
         node, config = request.query_params.get("node"), request.query_params.get("config")
-        return _json(await run_in_threadpool(logs_answer, run.folder, node, config))
+        return _json(await run_in_threadpool(_logs_of, run.folder, node, config))
 
     async def _importances(self, request: Request) -> Response:
         feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
         return _json(await run_in_threadpool(feed.importances))
+
+    async def _table(self, request: Request) -> Response:
+        """The leaderboard, or the metrics of all epochs, as CSV."""
+        feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
+        if feed.view is None:
+            raise RunError("the run's record is being read")
+        text = (await run_in_threadpool(tables, feed.view)).get(request.path_params["table"])
+        if text is None:
+            return PlainTextResponse("there is no such table", 404)
+        return Response(text, media_type="text/csv")
 
     async def _act(self, request: Request) -> Response:
         action = request.path_params["action"]
@@ -176,3 +183,30 @@ def _json(value: Any) -> Response:
 
 async def _problem(_request: Request, error: Exception) -> Response:
     return JSONResponse({"problem": str(error)}, 409)
+
+
+def _logs_of(folder: RunFolder, node: str | None, config: str | None) -> dict[str, Any]:
+    """The names of the logs that the run's nodes have written on this machine, and the last lines of one, or
+    those of all logs that name a config, each behind the name of its log."""
+    files = {path.stem: path for path in sorted(folder.logs.glob("*.log")) if path.is_file()}
+    lines: list[str] = []
+    if node in files:
+        lines = _tail(files[node], _TAIL_BYTES)
+    elif config:
+        named = re.compile(rf"\b{re.escape(config)}\b")
+        lines = [
+            f"{name}: {line}"
+            for name, path in files.items()
+            for line in _tail(path, _CONFIG_TAIL_BYTES)
+            if named.search(line)
+        ]
+    return {"logs": list(files), "lines": lines[-_LOG_LINES:], "folder": str(folder.logs)}
+
+
+def _tail(path: Path, most: int) -> list[str]:
+    """The last whole lines of at most ``most`` bytes."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        lines = file.read().decode(errors="replace").splitlines()
+    return lines[1:] if size > most else lines

@@ -1,12 +1,16 @@
-"""Starts the server, and finds its port."""
+"""Starts the server, and finds its port: for a command, beside a run, or for a frame of a notebook."""
 
 from __future__ import annotations
 
+import atexit
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 PORT = 8470
 """The first port that is tried if none is given."""
 _PORTS = 20
+FRAMES = (
+    "http://127.0.0.1:*",
+    "http://localhost:*",
+    "https://127.0.0.1:*",
+    "https://localhost:*",
+    "vscode-webview:",
+    "vscode-file:",
+)
+"""The pages that may show the page in a frame: Jupyter on this machine, and VS Code, which is no web site."""
 _END_SECONDS = 2
 
 
@@ -73,22 +86,64 @@ def make_server(places: Places, access: Access) -> uvicorn.Server:
     return server
 
 
+class PageServer:
+    """A server for this machine alone, in a thread of this process.
+
+    Args:
+        places: Where the runs are.
+        access: What requests must show.
+        port: Where to listen, 0 for any port; ``None``: the first free one from ``PORT`` on.
+    """
+
+    def __init__(self, places: Places, access: Access, port: int | None = None) -> None:
+        self._access = access
+        self._server = make_server(places, access)
+        self._listener = open_socket(LOOPBACK, port)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}, name="live page", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        return int(self._listener.getsockname()[1])
+
+    def address(self, run: str) -> str:
+        """The address of a run's page, with the token."""
+        return address(self._listener, LOOPBACK, run, self._access)
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+
 @contextmanager
 def served(places: Places, run: str) -> Iterator[str]:
-    """Serve on this machine alone, in a thread; the address of the run's page."""
+    """Serve the runs; the address of the run's page."""
     check_installed()
     from cerebro_elastic.ui.access import Access, kept_token
 
-    access = Access(kept_token(places.home))
-    server = make_server(places, access)
-    with open_socket(LOOPBACK, None) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="live page")
-        thread.start()
-        try:
-            yield address(listener, LOOPBACK, run, access)
-        finally:
-            server.should_exit = True
-            thread.join()
+    with closing(PageServer(places, Access(kept_token(places.home)))) as server:
+        yield server.address(run)
+
+
+@cache
+def notebook_server(home: Path) -> PageServer:
+    """The server of a notebook's kernel for the runs of ``home``, started when it is first needed. It ends
+    with the kernel.
+
+    The token is this server's own. A notebook keeps the address with its output: it opens nothing once the
+    kernel has ended.
+    """
+    from cerebro_elastic.ui.access import Access
+    from cerebro_elastic.ui.places import Places
+
+    server = PageServer(Places(home), Access(secrets.token_urlsafe(24), frames=FRAMES), 0)
+    atexit.register(server.close)
+    return server
 
 
 def check_host(host: str, *, token: str | None, trust_header: str | None) -> None:

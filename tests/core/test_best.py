@@ -22,11 +22,11 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.page.board import Board
+from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.search.criterion import Criterion, ranked
-from cerebro_elastic.ui.board import Board
-from cerebro_elastic.ui.view import RunPage
 
 Mode = Literal["min", "max"]
 PLAN = Plan("run", partitions=1, epochs=9)

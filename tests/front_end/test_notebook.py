@@ -138,7 +138,7 @@ def test_a_run_from_its_cell_to_its_replay(notebook: Notebook) -> None:
     assert "Traceback" not in shown
     shown = notebook.run("result = Run.open('slow').wait()\nresult")
     assert "Leaderboard by val_acc" in shown
-    assert "<polyline" in shown
+    assert '<img src="data:image/png' in shown
     assert requests.get(address[1], timeout=30).status_code == 200, "the page stays as long as the kernel"
     assert "run 'slow' has ended" in notebook.run(cell)
     for command in (["verify", "slow"], ["replay", "slow", "--config", "c0001"]):

@@ -131,7 +131,8 @@ class Past:
     @property
     def spec(self) -> Spec:
         recipe = {
-            "search": {"space": {"lr": {"loguniform": [0.001, 0.1]}, "act": {"strategy": ["relu", "tanh"]}}}
+            "objective": {"metric": "val_acc", "mode": "max"},
+            "search": {"space": {"lr": {"loguniform": [0.001, 0.1]}, "act": {"strategy": ["relu", "tanh"]}}},
         }
         return Spec(
             self.plan, recipe, "r" * 64, "/data", "d" * 64, "/project", {"net.py": "c" * 64}, "/runs", "1.0"

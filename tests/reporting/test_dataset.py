@@ -14,9 +14,7 @@ from PIL import Image
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.reporting.dataset_tables import description_tables
-from cerebro_elastic.reporting.page.dataset import render_dataset
-from cerebro_elastic.reporting.png import as_png
+from cerebro_elastic.reporting.dataset import as_png, description_tables, render_dataset
 from cerebro_elastic.reporting.terminal import terminal
 from support.prepared import prepare
 

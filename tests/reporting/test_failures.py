@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigEnded, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.reporting.failures import failure_texts
+from cerebro_elastic.reporting.tables import failure_texts
 from cerebro_elastic.runs.live import LiveView
 
 STORY = "TypeError: no such layer\n  my_net.py:7 in step: self.layer(x)\n  raised at torch/nn.py:1 in forward"

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import NodeLeft, NodeQuarantined, NodeReleased, StateRead, UnitTrained
 from cerebro_elastic.reporting.timeline import timeline
 
 
 def test_visits_lie_where_they_were(past: Any) -> None:
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     assert line.seconds == pytest.approx(9.0)
     done = [span for span in line.spans if span.visit is not None]
     assert len(done) == 10
@@ -22,9 +23,9 @@ def test_visits_lie_where_they_were(past: Any) -> None:
 
 
 def test_lost_work_lies_between_what_is_known(past: Any) -> None:
-    lost = {span.unit.config: span for span in timeline(past.events).spans if span.visit is None}
+    lost = {span.unit.config: span for span in timeline(RunView(past.events)).spans if span.visit is None}
     assert set(lost) == {"c0001", "c0003"}
-    begin = timeline(past.events).begin
+    begin = timeline(RunView(past.events)).begin
     withdrawn, failed = lost["c0001"], lost["c0003"]
     assert withdrawn.node == "node-1"
     assert 1.0 <= withdrawn.start - begin < withdrawn.end - begin <= 3.0
@@ -34,7 +35,7 @@ def test_lost_work_lies_between_what_is_known(past: Any) -> None:
 
 
 def test_a_nodes_time_adds_up(past: Any) -> None:
-    shares = {share.node: share for share in timeline(past.events).shares}
+    shares = {share.node: share for share in timeline(RunView(past.events)).shares}
     assert {name: share.visits for name, share in shares.items()} == {"node-0": 7, "node-1": 1, "node-2": 2}
     whole = shares["node-0"]
     assert whole.present == pytest.approx(9.0), "it was there before the first unit and to the end"
@@ -59,15 +60,16 @@ def test_a_save_behind_the_next_unit_is_no_work_of_its_node(past: Any) -> None:
     run.commit(third, 3.0, {})
     run.fail(second, FailureKind.DISK_FULL, "no space left")
     run.visit("c0000", "node-0", 7.0)
-    line = timeline(run.events)
+    line = timeline(RunView(run.events))
     (share,) = line.shares
     assert (share.training, share.hopping, share.visits) == (pytest.approx(2.4), pytest.approx(0.6), 3)
     lost = next(span for span in line.spans if span.lost)
     assert lost.end - line.begin < 3.0, "from when it was trained its node was free"
 
 
-def quarantined(past: Any) -> Any:
-    """A config fails on node-0, which is then in quarantine for 60 of the 65 seconds between two visits."""
+def quarantined(past: Any, last: str = "node-0") -> Any:
+    """A config fails on node-0, which is then in quarantine for 60 of the 65 seconds between two visits, of
+    which one is on the node ``last``."""
     run = type(past)({"c0000": {"lr": 0.1}, "c0001": {"lr": 0.2}})
     run.join("node-0", "node-1")
     run.place()
@@ -77,12 +79,12 @@ def quarantined(past: Any) -> Any:
         run.fail(broken, FailureKind.EXCEPTION, "RuntimeError: shapes")
     run.tell(NodeQuarantined, node="node-0", why="3 failures", failure=broken.token, seconds=60.0)
     run.tell(NodeReleased, node="node-0")
-    run.visit("c0000", "node-0", 66.0)
+    run.visit("c0000", last, 66.0)
     return run
 
 
 def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
-    line = timeline(quarantined(past).events)
+    line = timeline(RunView(quarantined(past).events))
     (quarantine,) = line.quarantines
     assert (quarantine.node, quarantine.why) == ("node-0", "3 failures")
     assert quarantine.seconds == pytest.approx(60.0, abs=1.0)
@@ -92,35 +94,34 @@ def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
     assert share.lost == pytest.approx(sum(span.seconds for span in line.spans if span.lost))
     assert share.idle < 5.1
     assert (other.quarantined, other.idle) == (0, pytest.approx(other.present))
-    texts = [mark.text for mark in line.marks]
+    texts = [mark.text for _, mark in line.marks]
     assert texts[-2:] == ["node-0 was quarantined for 60 s: 3 failures", "node-0 got units again"]
 
 
 def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
-    run = quarantined(past)
+    run = quarantined(past, last="node-1")
     released = next(i for i, event in enumerate(run.events) if isinstance(event, NodeReleased))
     gone = NodeLeft(run.events[released].revision, "node-0")
-    events = [*run.events[:released], gone, *run.events[released + 1 :]]
-    line = timeline(events)
+    line = timeline(RunView([*run.events[:released], gone, *run.events[released + 1 :]]))
     share = line.shares[0]
     assert share.quarantined == pytest.approx(sum(each.seconds for each in line.quarantines))
     assert share.quarantined + share.lost + 2.0 <= share.present + 1e-6
-    early = timeline(run.events[: released + 1])
+    early = timeline(RunView(run.events[: released + 1]))
     assert early.seconds == pytest.approx(1.0)
     assert early.quarantines == []
-    known = timeline([StateRead(run.events[released - 1].revision, run.state, ())])
+    known = timeline(RunView([StateRead(run.events[released - 1].revision, run.state, ())]))
     assert known.quarantines == []
 
 
 def test_the_work_of_a_lost_node_ends_with_it(past: Any) -> None:
-    line = timeline(past.events)
+    line = timeline(RunView(past.events))
     (lost,) = [span for span in line.spans if span.lost and span.node == "node-1"]
-    left = next(mark.at for mark in line.marks if mark.text == "node-1 was lost")
+    left = next(at for at, mark in line.marks if mark.text == "node-1 was lost")
     assert lost.end <= left
 
 
 def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
-    texts = {mark.text: mark for mark in timeline(past.events).marks}
+    texts = {mark.text: mark for _, mark in timeline(RunView(past.events)).marks}
     faults = [text for text, mark in texts.items() if mark.fault]
     assert faults == [
         "node-1 was lost",
@@ -139,14 +140,14 @@ def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
 
 def test_a_history_that_begins_with_a_state_has_its_visits(past: Any) -> None:
     visits = tuple(event.visit for event in past.events if hasattr(event, "visit"))
-    line = timeline([StateRead(past.events[-1].revision, past.state, visits)])
+    line = timeline(RunView([StateRead(past.events[-1].revision, past.state, visits)]))
     assert len(line.spans) == 10
     assert line.seconds == pytest.approx(9.0)
     assert {share.node for share in line.shares} == {"node-0", "node-1", "node-2"}
 
 
 def test_nothing_has_happened_yet(past: Any) -> None:
-    line = timeline(past.events[:4])
+    line = timeline(RunView(past.events[:4]))
     assert (line.spans, line.marks, line.shares, line.seconds) == ([], [], [], 0.0)
 
 
@@ -158,7 +159,7 @@ def test_profiles_of_a_gang_are_no_lost_work(past: Any) -> None:
     tried.try_on("c0000", "node-0", "node-1")
     tried.try_on("c0000", "node-1", "node-0", refusal="out of memory")
     tried.visit("c0000", "node-0", 3.0)
-    line = timeline(tried.events)
+    line = timeline(RunView(tried.events))
     profiles = [span for span in line.spans if span.visit is None]
     assert [span.node for span in profiles] == ["node-0", "node-0", "node-1", "node-1"]
     assert {span.why for span in profiles} == {

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.compatibility import content_digest
-from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.report import write_report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,9 @@ def test_an_unknown_config_is_reported_by_name(finished: RunResult, tmp_path: Pa
 def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
     page = finished.folder.report.read_text()
     assert finished.best.config in page
-    assert page.count("<rect") == sum(len(row.visits) for row in finished.leaderboard)
+    (board,) = re.findall(r'(?s)<script type="application/json" id="board-of-report">(.*?)</script>', page)
+    units = json.loads(board)[0]["spans"]
+    assert len(units) == sum(len(row.visits) for row in finished.leaderboard)
 
 
 def test_a_report_is_written_to_the_given_path(finished: RunResult, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.output import outcome_json, show_outcome
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
-from cerebro_elastic.reporting.page.page import read_metadata
+from cerebro_elastic.reporting.page.report import read_metadata
 from cerebro_elastic.runs.exactness.outcome import (
     CheckedConfig,
     CheckOutcome,
@@ -103,7 +103,7 @@ def test_leaderboard_json_report_and_card_have_it(
     metadata = read_metadata(result.folder.report.read_text())
     assert metadata is not None
     assert text in metadata.exactness
-    assert "<dt>exactness</dt>" in result.folder.report.read_text()
+    assert '"exactness":"' in result.folder.report.read_text()
     export(result, tmp_path / "model")
     assert "| exactness | " in (tmp_path / "model" / "README.md").read_text()
     assert text in json.loads((tmp_path / "model" / "record.json").read_text())["exactness"]["text"]

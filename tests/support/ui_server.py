@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from cerebro_elastic.core.history.progress import next_units, position
@@ -14,7 +12,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.ui.access import Access
 from cerebro_elastic.ui.places import Places
-from cerebro_elastic.ui.serve import make_server, open_socket
+from cerebro_elastic.ui.serve import PageServer
 from support.ledger import Leader, Ledger
 
 TOKEN = "a-token-of-the-tests"
@@ -38,16 +36,8 @@ class Page:
 @contextmanager
 def served(places: Places, *, port: int = 0, read_only: bool = False) -> Iterator[Page]:
     """A server, as ``cerebro ui`` starts it; in a thread."""
-    listener: socket.socket = open_socket("127.0.0.1", port)
-    server = make_server(places, Access(TOKEN, read_only=read_only))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield Page(listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with closing(PageServer(places, Access(TOKEN, read_only=read_only), port)) as server:
+        yield Page(server.port)
 
 
 @dataclass

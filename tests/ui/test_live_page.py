@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -176,6 +178,18 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     assert len([event for event in history if isinstance(event, ConfigEnded)]) == 1
     assert sorted(run.ledger.state().configs) == ["c0000", "c0001", "c0002", "c0003"]
     assert check(history) == []
+
+
+def test_tables_as_csv(run: LiveRun, session: tuple[requests.Session, Page]) -> None:
+    client, page = session
+    url, until = f"{page.origin}/run/{run.name}", time.monotonic() + 30
+    while (answer := client.get(f"{url}/leaderboard.csv")).status_code == 409:
+        assert answer.json() == {"problem": "the run's record is being read"}
+        assert time.monotonic() < until
+    assert [row["config"] for row in csv.DictReader(answer.text.splitlines())] == ["c0000", "c0001"]
+    assert client.get(f"{url}/metrics.csv").text.splitlines()[1].startswith("c0000,1,")
+    assert client.get(f"{url}/another.csv").status_code == 404
+    assert requests.get(f"{url}/metrics.csv", timeout=30).status_code == 403
 
 
 def test_requests_that_are_refused(

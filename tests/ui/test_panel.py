@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.ui import panel
-from cerebro_elastic.ui.panel import PanelServer
+from cerebro_elastic.ui.access import Access
 from cerebro_elastic.ui.places import Places
+from cerebro_elastic.ui.serve import FRAMES, PageServer
 from support.ui_server import LiveRun
 
 
@@ -41,15 +41,13 @@ def notebook() -> Iterator[ThreadingHTTPServer]:
 
 
 @pytest.fixture
-def server(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PanelServer]:
-    monkeypatch.setattr(panel, "Places", lambda _home: places)
-    server = PanelServer(tmp_path)
-    yield server
-    server.close()
+def server(places: Places) -> Iterator[PageServer]:
+    with closing(PageServer(places, Access("a-token", frames=FRAMES), 0)) as server:
+        yield server
 
 
 def test_the_page_works_in_a_notebooks_frame(
-    run: LiveRun, server: PanelServer, notebook: ThreadingHTTPServer, browser: Browser
+    run: LiveRun, server: PageServer, notebook: ThreadingHTTPServer, browser: Browser
 ) -> None:
     notebook.shown = server.address(run.name)
     for host, config in (("127.0.0.1", "c0000"), ("localhost", "c0001")):
@@ -69,7 +67,7 @@ def test_the_page_works_in_a_notebooks_frame(
 
 
 def test_no_other_site_shows_it(
-    run: LiveRun, server: PanelServer, notebook: ThreadingHTTPServer, browser: Browser
+    run: LiveRun, server: PageServer, notebook: ThreadingHTTPServer, browser: Browser
 ) -> None:
     context = browser.new_context()
     tab = context.new_page()

@@ -6,7 +6,7 @@ and callbacks get, the journal for optuna, measured times, and which checkpoints
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Self
@@ -15,14 +15,34 @@ from cerebro_elastic.core.history.derived import add_point
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
-from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitCommitted
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import (
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    LeaderChanged,
+    NodeDraining,
+    NodeJoined,
+    NodeLeft,
+    NodeQuarantined,
+    NodeReleased,
+    ProfileDone,
+    RunEnded,
+    RunExtended,
+    StateRead,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
+    UnitWithdrawn,
+)
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
+from cerebro_elastic.system.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +85,164 @@ class ConfigHistory:
         return frozenset(ref.url for ref in (*self.last, *best) if ref is not None)
 
 
+@dataclass(slots=True)
+class AttemptSpan:
+    """An attempt from its assignment to its end."""
+
+    attempt: Attempt
+    began: int
+    """The number of the event that assigned it."""
+    freed: int | None = None
+    """The number of the event from which on its nodes were free, if that was before its end."""
+    ended: int | None = None
+    """The number of the event that ended it without a visit."""
+    why: str = ""
+    """The result of a profile, or why the attempt's work was lost; empty for a visit."""
+    lost: bool = False
+    """Whether the attempt's work was lost."""
+
+
+@dataclass(slots=True)
+class NodeSpan:
+    """A time in which a node was registered, or in quarantine."""
+
+    node: str
+    began: int
+    """The number of the event that began it."""
+    ended: int | None = None
+    """The number of the event that ended it; ``None`` if it goes on."""
+    why: str = ""
+    """Of a quarantine: the failures."""
+    ordered: float | None = None
+    """Of a quarantine that has ended by itself: the seconds that it was ordered for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event out of the ordinary."""
+
+    text: str
+    """What happened, as a sentence."""
+    node: str | None = None
+    """The node on which it happened, if it was on one."""
+    fault: bool = True
+    """Whether it is a fault, not a request or a recovery."""
+
+
+class Spans:
+    """The attempts of a run, the times of its nodes, and what was out of the ordinary, noted event by event.
+
+    Only visits have times. All else has its place in the history: the number of its event, from 0.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many events were noted."""
+        self.attempts: dict[int, AttemptSpan] = {}
+        """The attempts by their tokens."""
+        self.presences: list[NodeSpan] = []
+        """The times in which nodes were registered."""
+        self.quarantines: list[NodeSpan] = []
+        """The times in which nodes were in quarantine."""
+        self.marks: list[tuple[int, Mark]] = []
+        """Events out of the ordinary and their numbers. Nodes that come and go before the first assignment,
+        or after the run's end until it is extended, are not among them."""
+        self.known: dict[int, float] = {}
+        """When the latest visit so far had ended, by the number of the event that said so."""
+        self._assigned = self._over = False
+        """Whether there was an assignment since the run began or was extended, and whether it has ended."""
+        self._ordered: dict[str, float] = {}
+        """By node: the seconds of its last quarantine."""
+
+    def note(self, event: Event, before: State, state: State) -> None:
+        """Note the next event, which has led from the state ``before`` to ``state``."""
+        match event:
+            case UnitAssigned(revision=token, attempt=attempt):
+                self.attempts[token] = AttemptSpan(attempt, self.count)
+                self._assigned = True
+            case UnitTrained(token=token) if token in self.attempts:
+                self.attempts[token].freed = self.count
+            case UnitCommitted(visit=visit):
+                self._visits_end(visit.ended)
+            case UnitFailed(failure=failure):
+                how = f"{failure.kind.value}: {failure.story}"
+                self._end(failure.attempt, f"failed, {how}", lost=True)
+                self._mark(f"{failure.unit.config} failed on {failure.node}, {how}", failure.node)
+            case UnitWithdrawn(node=name, token=token):
+                self._end(token, "withdrawn: what it did was lost", lost=True)
+                config = self.attempts[token].attempt.unit.config if token in self.attempts else "a config"
+                self._mark(f"{config}'s unit on {name} was withdrawn", name, fault=False)
+            case ProfileDone(profile=profile):
+                result = profile.refusal or f"a unit takes {profile.seconds:.3g} s"
+                self._end(profile.attempt, f"{profile.strategy}: {result}", lost=False)
+            case NodeJoined(node=node):
+                self._follow(self.presences, dict.fromkeys(state.nodes, ""))
+                if self._assigned:
+                    self._mark(f"{node.name} joined", node.name, fault=False)
+            case NodeLeft(node=name):
+                self._follow(self.presences, dict.fromkeys(state.nodes, ""))
+                if name in before.nodes and before.nodes[name].drain is not None:
+                    self._mark(f"{name} left", name, fault=False)
+                elif self._assigned:
+                    self._mark(f"{name} was lost", name)
+            case NodeDraining(node=name, grace=grace):
+                self._mark(f"{name} was asked to leave within {grace:g} s", name, fault=False)
+            case NodeQuarantined(node=name, why=why, seconds=seconds):
+                self._ordered[name] = seconds
+                self._follow(self.quarantines, state.quarantined)
+                self._mark(f"{name} was quarantined for {seconds:g} s: {why}", name)
+            case NodeReleased(node=name):
+                self._follow(self.quarantines, state.quarantined, self._ordered.get(name))
+                self._mark(f"{name} got units again", name, fault=False)
+            case ConfigEnded(config=config, status=status, reason=reason):
+                self._mark(f"{config} {status.value}: {reason}", fault=status is Status.FAILED)
+            case ConfigResumed(config=config, reason=reason):
+                self._mark(f"{config} goes on: {reason}", fault=False)
+            case LeaderChanged(leader=leader) if leader is None or self._assigned:
+                self._mark(f"{leader} took the lead" if leader else "nobody led the run", fault=False)
+            case RunEnded():
+                self._over, self._assigned = True, False
+            case RunExtended(extension=extension):
+                self._over = False
+                self._mark(_extended_text(extension), fault=False)
+            case StateRead(visits=visits):
+                self._follow(self.presences, dict.fromkeys(state.nodes, ""))
+                self._follow(self.quarantines, state.quarantined)
+                if visits:
+                    self._visits_end(max(visit.ended for visit in visits))
+                if self.count and state.plan is not None:
+                    self._mark("the history has a gap: the state was read afresh")
+        self.count += 1
+
+    def _mark(self, text: str, node: str | None = None, *, fault: bool = True) -> None:
+        if not self._over:
+            self.marks.append((self.count, Mark(text, node, fault)))
+
+    def _visits_end(self, ended: float) -> None:
+        self.known[self.count] = max(next(reversed(self.known.values()), ended), ended)
+
+    def _end(self, token: int, why: str, *, lost: bool) -> None:
+        if token in self.attempts:
+            span = self.attempts[token]
+            span.ended, span.why, span.lost = self.count, why, lost
+
+    def _follow(
+        self, spans: list[NodeSpan], present: Mapping[str, str], ordered: float | None = None
+    ) -> None:
+        """End and begin spans, so that those that go on are of the nodes that are ``present``."""
+        going_on = {span.node: span for span in spans if span.ended is None}
+        for name in going_on.keys() - present.keys():
+            going_on[name].ended, going_on[name].ordered = self.count, ordered
+        spans += [NodeSpan(n, self.count, why=why) for n, why in present.items() if n not in going_on]
+
+
+def _extended_text(extension: Extension) -> str:
+    more = extension.epochs > extension.epochs_before
+    length = f" to {extension.epochs} epochs" if more else ""
+    by = f" by {extension.by}" if extension.by else ""
+    return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to go on"
+
+
 class RunView:
     """A run after the events that were taken in: its state, its visits, and everything that took part."""
 
@@ -79,6 +257,8 @@ class RunView:
         """Every node that has ever been seen, as it registered last."""
         self.plans: list[tuple[int, Plan, Extension | None]] = []
         """The run's plan, and each later one: since which revision, and by which extension."""
+        self.spans = Spans()
+        """Its attempts, and when nodes were there, by the numbers of the events."""
         for event in events:
             self.take(event)
 
@@ -89,8 +269,9 @@ class RunView:
         Raises:
             IllegalEvent: The event is not possible after those before it.
         """
-        before, self.state = self.state.plan, fold(self.state, event)
-        if self.state.plan is not None and self.state.plan is not before:
+        before, self.state = self.state, fold(self.state, event)
+        self.spans.note(event, before, self.state)
+        if self.state.plan is not None and self.state.plan is not before.plan:
             self.plans.append((self.state.extended, self.state.plan, self.state.extension))
         match event:
             case UnitCommitted(visit=visit):

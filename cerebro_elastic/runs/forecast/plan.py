@@ -279,7 +279,7 @@ def _batches(measurement: RecipeMeasurement, rows: int) -> int:
 
 
 def _option(candidate: PlanCandidate, simulation: Simulation) -> Option:
-    shares = timeline(simulation.events).shares
+    shares = timeline(RunView(simulation.events)).shares
     present = sum(share.present for share in shares)
     known_gap = gap(simulation.state)
     return Option(

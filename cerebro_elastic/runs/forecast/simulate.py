@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import simulation
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
@@ -123,7 +124,7 @@ def simulate(
         storage="",
         version=__version__,
     )
-    return SimulatedRun(spec, simulated, timeline(simulated.events).shares)
+    return SimulatedRun(spec, simulated, timeline(RunView(simulated.events)).shares)
 
 
 def simulate_plan(

@@ -11,8 +11,8 @@ from pathlib import Path
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.reporting.curves import curves_text
-from cerebro_elastic.reporting.page.page import Report, read_metadata, render
+from cerebro_elastic.reporting.page.report import read_metadata, render
+from cerebro_elastic.reporting.results import curves_text
 from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult
@@ -59,8 +59,7 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
     if metadata.dataset and (manifest is None or manifest.digest != result.spec.data_digest):
         yield Note(f"{file} is about data that have changed since: not compared")
         return
-    objective, events = result.recipe.objective, result.upto(place).events
-    rendered = render(Report(result.spec, events, objective, manifest, metadata))
+    rendered = render(result.spec, result.upto(place).events, manifest, metadata)
     pairs = zip_longest(_lines(page.encode()), _lines(rendered.encode()))
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:

@@ -15,8 +15,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.reporting.curves import curves_text
-from cerebro_elastic.reporting.results import ConfigResult, config_result
+from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.system.files import locate, read

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
-from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.curves import write_curves
-from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
-from cerebro_elastic.reporting.picture import picture
+from cerebro_elastic.reporting.page.report import ReportMetadata, render
+from cerebro_elastic.reporting.picture import gantt_picture
+from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
@@ -40,14 +40,12 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
     notes = [f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good]
-    objective, exactness = result.recipe.objective, result.exactness.text
-    return write_page(result.spec, result.events, objective, where, result.head, notes, exactness)
+    return write_page(result.spec, result.events, where, result.head, notes, result.exactness.text)
 
 
 def write_page(
     spec: Spec,
     events: Sequence[Event],
-    objective: Objective,
     output: str | Path,
     record: RecordHead | None = None,
     notes: Sequence[str] = (),
@@ -70,7 +68,7 @@ def write_page(
         notes=tuple(notes),
         exactness=exactness,
     )
-    page = render(Report(spec, events, objective, manifest, metadata))
+    page = render(spec, events, manifest, metadata)
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
     return where
@@ -80,7 +78,7 @@ def write_gantt(events: Sequence[Event], output: str | Path) -> str:
     """Write the Gantt chart of the run with these events as a PNG (extra ``plots``) to a file or URL, which
     is returned."""
     where = str(output)
-    image = picture(timeline(events))
+    image = gantt_picture(timeline(RunView(events)))
     with translated(RunError, f"cannot write the Gantt chart {where}"):
         write(locate(where), [image])
     return where

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -17,9 +16,15 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.reporting.curves import leaderboard_records, records
-from cerebro_elastic.reporting.results import ConfigResult, leaderboard, logged_metrics
-from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
+from cerebro_elastic.reporting.picture import curves_html, draw_curves
+from cerebro_elastic.reporting.results import (
+    ConfigResult,
+    leaderboard,
+    leaderboard_records,
+    logged_metrics,
+    records,
+)
+from cerebro_elastic.reporting.tables import leaderboard_table
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
@@ -40,8 +45,6 @@ T = TypeVar("T")
 
 _PATIENCE, _PAUSE = 20.0, 0.2
 """Seconds for which a state of a live run is looked for, and between two looks."""
-_MOST_IN_LEGEND = 12
-"""Configs that are named beside their curves."""
 
 
 class RunResult:
@@ -206,20 +209,11 @@ class RunResult:
         if name not in logged:
             raise RunError(f"no config of run {self.run!r} has logged {name!r}; {did_you_mean(name, logged)}")
         axes = ax if ax is not None else pyplot.subplots()[1]
-        for row in self.leaderboard:
-            epochs = range(row.behind + 1, row.epochs + 1)
-            values = [epoch.get(name, math.nan) for epoch in row.curve]
-            axes.plot(epochs, values, marker=".", label=f"{row.config} {hparams_text(row.hparams)}")
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(name)
-        if len(self.leaderboard) <= _MOST_IN_LEGEND:
-            axes.legend()
+        draw_curves(axes, self.leaderboard, name)
         return axes
 
     def _repr_html_(self) -> str:
         """The leaderboard and the curves, in a notebook."""
-        from cerebro_elastic.reporting.page.notebook import curves_html
-
         metric = self.recipe.objective.metric
         board = html_text(leaderboard_table(self.leaderboard, metric))
         board += html_text(f"exactness: {self.exactness.text}")

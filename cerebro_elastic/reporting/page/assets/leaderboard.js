@@ -1,12 +1,14 @@
-// The leaderboard: sorted, filtered, grouped; only the rows in sight are in the document.
+// The leaderboard: sorted, filtered, grouped; of many rows only those in sight are in the document.
 
-import { $, h, hparams, number, plural } from "./dom.js";
+import { $, cut, h, number, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
 import { colour, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
 import { parse } from "./expression.js";
 import { openConfig } from "./dialogs.js";
 
 const ROW = 34;
+// A longer table has only the rows in sight.
+const MOST_WHOLE = 100;
 const SPARK = [72, 20];
 let sort = { key: "best", up: null };
 let test = null;
@@ -123,14 +125,7 @@ function spark(config) {
   const [x0, x1] = [points[0][0], points.at(-1)[0]];
   const [width, height] = SPARK;
   const line = points.map(([x, v]) => `${(((x - x0) / (x1 - x0 || 1)) * (width - 2) + 1).toFixed(1)},${(height - 2 - ((v - low) / (high - low || 1)) * (height - 4)).toFixed(1)}`).join(" ");
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("class", `spark ${colour(config)}`);
-  svg.setAttribute("aria-hidden", "true");
-  const polyline = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-  polyline.setAttribute("points", line);
-  svg.append(polyline);
-  return svg;
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, class: `spark ${colour(config)}`, "aria-hidden": "true" }, s("polyline", { points: line }));
 }
 
 function statusText(row) {
@@ -155,7 +150,7 @@ function line(item, index) {
     null: () => spark(config),
     at: () => number(row.at),
     progress: () => (done === null ? h("span", { class: "soft" }, `epoch ${row.epoch}`) : meter(done, row)),
-    status: () => h("span", { class: `status-${row.status}`, "data-tip": statusText(row).length > 13 ? statusText(row) : null }, statusText(row)),
+    status: () => h("span", { class: `status-${row.status}`, "data-tip": statusText(row).length > 13 ? cut(statusText(row), 300) : null }, statusText(row)),
   };
   const tr = h("tr", { "data-config": config, "aria-rowindex": index + 2, "aria-selected": String(chosen), tabindex: index === current ? 0 : -1, class: focused() === config ? "pointed" : null },
     columns.map((column) => {
@@ -181,8 +176,9 @@ function draw() {
   }
   current = Math.min(current, items.length - 1);
   const height = Math.max(frame.clientHeight, 500);
-  const first = Math.max(0, Math.floor(frame.scrollTop / ROW) - 6);
-  const until = Math.min(items.length, Math.ceil((frame.scrollTop + height) / ROW) + 6);
+  const all = items.length <= MOST_WHOLE;
+  const first = all ? 0 : Math.max(0, Math.floor(frame.scrollTop / ROW) - 6);
+  const until = all ? items.length : Math.min(items.length, Math.ceil((frame.scrollTop + height) / ROW) + 6);
   const active = document.activeElement?.closest?.("tr[data-config]")?.dataset.config;
   const space = (count) => { const row = h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: columns.length })); row.style.height = `${count * ROW}px`; return row; };
   body.replaceChildren(space(first), ...lines(first, until), space(items.length - until));

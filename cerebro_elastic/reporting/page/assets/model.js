@@ -1,5 +1,6 @@
 // What several parts of a run's page share: the ranking, colours, and which configs are selected.
 
+import { $ } from "./dom.js";
 import { data, on, section, touch } from "./stream.js";
 
 const COLOURED = 8;
@@ -59,3 +60,17 @@ export function colours() {
 }
 
 export const live = () => Boolean(summary()?.live) && data.run?.connection?.state !== "lost";
+
+const SPAN = ["node", "config", "epoch", "partition", "phase", "begin", "end", "seconds", "hop", "fetch", "save", "strategy", "left"];
+
+// The units that were done: in `run_page.py` a list of these values.
+export const spans = () => Object.values(section("spans")).map((values) => Object.fromEntries(SPAN.map((name, index) => [name, values[index]])));
+
+// Draw soon what is in sight, and now and then what is not: people search the page, and readers read it aloud.
+export function lazily(id, sections, draw, pause = 0, away = 4000) {
+  if (body.report) { on(sections, draw); return; }
+  let [seen, stale, due] = [false, true, 0];
+  const go = () => { clearTimeout(due); due = 0; if (stale) { stale = false; draw(); } };
+  new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; if (seen) go(); }, { rootMargin: "300px" }).observe($(id));
+  on(sections, () => { stale = true; if (!due && (seen || away)) due = setTimeout(go, seen ? pause : away); });
+}

@@ -1,8 +1,9 @@
 // The chart of nodes and units, on a canvas: a row for each node, a bar for each attempt.
 
-import { $, clock, number, showTip, ticks } from "./dom.js";
+import { $, clock, number, plural, showTip } from "./dom.js";
+import { ticks } from "./scale.js";
 import { now, on, section } from "./stream.js";
-import { colour, colours, focus, focused, live } from "./model.js";
+import { colour, colours, focus, focused, live, spans } from "./model.js";
 
 const [ROW, BAR, TOP, BOTTOM] = [22, 14, 22, 26];
 let lanes = new Map();
@@ -13,11 +14,17 @@ function collect() {
   const names = new Set([...Object.keys(section("shares")), ...Object.keys(section("nodes"))]);
   bars = new Map();
   const add = (node, bar) => { names.add(node); if (!bars.has(node)) bars.set(node, []); bars.get(node).push(bar); };
-  for (const [node, config, epoch, partition, phase, begin, end, hop] of Object.values(section("spans"))) add(node, { config, begin, end, text: `epoch ${epoch} ${phase === "evaluate" ? "evaluation" : "partition"} ${partition}`, hop });
-  for (const [node, config, begin, end, why, lost] of section("run").lost ?? []) add(node, { config, begin, end, text: why, lost });
+  for (const span of spans()) add(span.node, { ...span, what: `${span.config} epoch ${span.epoch} ${span.phase === "evaluate" ? "evaluation" : "partition"} ${span.partition}`, how: spent(span) });
+  for (const span of section("run").lost ?? []) add(span.node, { ...span, what: span.config, how: span.why });
+  for (const span of section("run").together ?? []) add(span.node, { ...span, what: `${span.attempts} attempts at ${plural(span.configs, "config")}`, how: "" });
   for (const list of bars.values()) list.sort((a, b) => a.begin - b.begin);
   const natural = new Intl.Collator("en", { numeric: true });
   lanes = new Map([...names].sort(natural.compare).map((name, index) => [name, index]));
+}
+
+// What a unit took, for people.
+function spent({ strategy, seconds, hop, fetch, save, left }) {
+  return [strategy, `${number(seconds)} s`, `hop ${number(hop)} s`, fetch && `fetch ${number(fetch)} s`, save && `saved ${number(save)} s behind it`, left && `left after ${left} ${left === 1 ? "batch" : "batches"}`].filter(Boolean).join(", ");
 }
 
 function range() {
@@ -145,17 +152,17 @@ function at(event) {
   const [px, py] = [event.clientX - box.left, event.clientY - box.top];
   const time = view.begin + ((px - view.left) / (view.width - view.left - 10)) * (view.end - view.begin);
   const node = [...lanes.keys()][Math.floor((py - TOP + 4) / ROW)];
-  const since = (moment) => clock(moment - view.origin);
+  const since = (moment) => (view.end - view.origin < 120 ? `${(moment - view.origin).toFixed(2)} s` : clock(moment - view.origin));
   const mark = (section("run").health?.marks ?? []).find((each) => Math.abs(view.x(each.at) - px) < 6 && (each.node === node || (py < TOP && !lanes.has(each.node))));
   if (mark) return { text: `about ${since(mark.at)}: ${mark.text}`, config: null };
   if (node === undefined || px < view.left) return null;
   const unit = section("nodes")[node]?.unit;
   if (unit && time >= unit.began) return { config: unit.config, text: `${unit.config} epoch ${unit.epoch} partition ${unit.partition} on ${node}, for ${clock(now() - unit.began)} so far${unit.expected ? ` of about ${clock(unit.expected)}` : ""}` };
+  const quarantine = (section("run").quarantines ?? []).find((each) => each.node === node && each.start <= time && time <= each.end);
   const near = (3 * (view.end - view.begin)) / (view.width - view.left);
   const bar = (bars.get(node) ?? []).findLast?.((each) => each.begin <= time + near && each.end >= time - near);
-  if (!bar) return { text: `${node}: idle`, config: null };
-  const hop = bar.hop ? `, of which ${number(bar.hop)} s hops` : "";
-  return { config: bar.config, text: `${bar.config} ${bar.text} on ${node}, ${since(bar.begin)} to ${since(bar.end)}${hop}` };
+  if (!bar) return { text: quarantine ? `${node} in quarantine for about ${number(quarantine.end - quarantine.start)} s: ${quarantine.why}` : `${node}: idle`, config: null };
+  return { config: bar.config, text: `${bar.what} on ${node}, ${since(bar.begin)} to ${since(bar.end)}${bar.how ? `: ${bar.how}` : ""}` };
 }
 
 export function start() {

@@ -53,9 +53,9 @@ class Board:
             if key not in keys:
                 self.put(section, key, None)
 
-    def since(self, version: int) -> tuple[int, str]:
+    def since(self, version: int, between: str = "") -> tuple[int, str]:
         """The present version, and what has changed after ``version``, as a JSON object of sections. A value
-        that was removed is ``null``."""
+        that was removed is ``null``. White space may be put ``between`` the values."""
         sections: dict[str, list[str]] = {}
         with self._lock:
             for (section, key), (at, text) in reversed(self._items.items()):
@@ -63,10 +63,12 @@ class Board:
                     break
                 sections.setdefault(section, []).append(f"{json.dumps(key)}:{text or 'null'}")
             now = self._version
+        comma = f",{between}"
         parts = (
-            f"{json.dumps(name)}:{{{','.join(reversed(items))}}}" for name, items in sorted(sections.items())
+            f"{json.dumps(name)}:{{{comma.join(reversed(items))}}}"
+            for name, items in sorted(sections.items())
         )
-        return now, f"{{{','.join(parts)}}}"
+        return now, f"{{{comma.join(parts)}}}"
 
 
 def json_text(value: Any) -> str:

@@ -4,7 +4,7 @@ import { $, h, hparams, number } from "./dom.js";
 import { on, section } from "./stream.js";
 import { base, body, live, summary } from "./model.js";
 
-const token = document.querySelector('meta[name="cerebro-token"]').content;
+const token = document.querySelector('meta[name="cerebro-token"]')?.content;
 const NAME = "cerebro-name";
 
 // Why nothing can be asked of the run; null if something can.
@@ -142,15 +142,15 @@ export function openConfig(config) {
     const facts = [["status", row.reason ? `${row.status}: ${row.reason}` : row.on ? `${row.queued ? "next on" : "on"} ${row.on}` : row.status], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
       ["epochs done", String(row.epoch)], ["clone of", row.parent], ["failed attempts", row.tries ? String(row.tries) : null],
       ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
-    const reasons = Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
-    const general = neverLive();
+    const reasons = body.report ? [] : Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
+    const general = body.report ? null : neverLive();
     const others = reasons.filter(([, why]) => why && why !== general);
     const focused = document.activeElement?.textContent;
     content.replaceChildren(
       h("h2", { id: "config-title" }, config),
       h("dl", {}, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       h("p", { class: "buttons" }, reasons.map(([action, why]) => actionButton(TEXT[action], why, () => { dialog.close(); ASK[action](config, row); })),
-        h("button", { type: "button", onclick: () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); } }, "Logs"),
+        body.report ? null : h("button", { type: "button", onclick: () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); } }, "Logs"),
         h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")),
       general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : "",
       others.length ? h("ul", { class: "soft reasons" }, others.map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))) : "");

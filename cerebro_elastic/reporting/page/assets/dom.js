@@ -43,24 +43,8 @@ export function clock(seconds) {
 
 export const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %` : "–");
 export const hparams = (values) => Object.entries(values).map(([name, value]) => `${name}=${number(value)}`).join(" ");
+export const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 export const plural = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-
-// Marks at round numbers between two values, about `count` of them.
-export function ticks(low, high, log, count = 5) {
-  if (!(high > low)) return [low];
-  if (log) {
-    const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
-    const step = Math.max(1, Math.floor((last - first) / count));
-    const powers = [];
-    for (let power = first; power <= last; power += step) powers.push(10 ** power);
-    if (powers.length > 1) return powers;
-  }
-  const power = 10 ** Math.floor(Math.log10((high - low) / count));
-  const step = [1, 2, 5, 10].map((by) => by * power).find((by) => (high - low) / by <= count) ?? power;
-  const marks = [];
-  for (let i = Math.ceil(low / step - 1e-6); i <= Math.floor(high / step + 1e-6); i += 1) marks.push(Number((i * step).toPrecision(10)));
-  return marks;
-}
 
 const tip = () => $("tip");
 

@@ -12,8 +12,13 @@ import pandas as pd
 import pytest
 
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.reporting.curves import curves_text, leaderboard_text, records, write_curves
-from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.results import (
+    ConfigResult,
+    curves_text,
+    leaderboard_text,
+    records,
+    write_curves,
+)
 
 
 def row(config: str, curve: list[dict[str, float]], behind: int = 0, **hparams: Any) -> ConfigResult:

@@ -2,7 +2,7 @@
 
 import { $, bytes, clock, h, plural } from "./dom.js";
 import { now, on, section } from "./stream.js";
-import { colour, focus, focused, live, summary } from "./model.js";
+import { colour, focus, focused, live, spans, summary } from "./model.js";
 import { openConfig } from "./dialogs.js";
 
 const MOST_AT_REST = 40;
@@ -120,7 +120,7 @@ function place(config, target, box, frame, time) {
 }
 
 function collect() {
-  visits = Object.values(section("spans")).map(([node, config, epoch, partition, phase, begin, end]) => ({ node, config, epoch, partition, phase, begin, end })).sort((a, b) => a.begin - b.begin);
+  visits = spans().sort((a, b) => a.begin - b.begin);
   const over = !live() && visits.length > 0;
   $("player").hidden = !over;
   if (!over) stop();

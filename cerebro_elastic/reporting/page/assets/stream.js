@@ -27,7 +27,7 @@ export function touch(name) {
   changed.add(name);
 }
 
-function take(change) {
+export function take(change) {
   for (const [name, values] of Object.entries(change)) {
     const known = (data[name] ??= {});
     for (const [key, value] of Object.entries(values)) {

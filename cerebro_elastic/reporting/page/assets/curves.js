@@ -1,6 +1,7 @@
 // Learning curves: a panel for each metric, a line for each config.
 
-import { $, h, number, s, showTip, ticks } from "./dom.js";
+import { $, h, number, s, showTip } from "./dom.js";
+import { markText, scale, ticks, wide } from "./scale.js";
 import { on, section } from "./stream.js";
 import { colour, focus, focused, place, ranking, selected, summary } from "./model.js";
 
@@ -9,11 +10,21 @@ const BEST = 8;
 const MOST_PANELS = 6;
 let panels = [];
 
+// The part of a metric's name that does not name the data on which it was measured: "loss" of "train_loss" and "val/loss".
+const STAGE = /(?:^|(?<=[_/.\- ]))(train|training|val|valid|validation|epoch)(?:[_/.\- ]|$)/g;
+const quantity = (metric) => metric.replace(STAGE, "").replace(/^[_/.\- ]+|[_/.\- ]+$/g, "") || metric;
+
+// The metrics of one quantity beside one another, those of validation first; the objective's quantity first of all.
+export function inOrder(names, objective) {
+  const key = (name) => [quantity(name) !== quantity(objective), quantity(name), name !== objective, name.includes("train"), name];
+  const compare = (one, other) => { const at = one.findIndex((part, index) => part !== other[index]); return at < 0 ? 0 : one[at] < other[at] ? -1 : 1; };
+  return [...names].sort((one, other) => compare(key(one), key(other)));
+}
+
 function metrics() {
   const names = new Set();
   for (const curves of Object.values(section("curves"))) for (const name of Object.keys(curves)) names.add(name);
-  const objective = summary()?.objective?.[0];
-  return [...names].sort((a, b) => (b === objective) - (a === objective) || (a < b ? -1 : 1));
+  return inOrder(names, summary()?.objective?.[0] ?? "");
 }
 
 function smooth(points, weight) {
@@ -41,20 +52,46 @@ function limits(values, log) {
   return [Math.max(finite[0], low - reach), Math.min(finite.at(-1), high + reach)];
 }
 
-function scale(low, high, start, end, log) {
-  const level = log ? (v) => Math.log10(Math.max(v, low)) : (v) => v;
-  const [a, b] = [level(low), level(high)];
-  return (v) => { const share = b > a ? (level(v) - a) / (b - a) : 0.5; return start + Math.min(Math.max(share, 0), 1) * (end - start); };
+// Whether a range is drawn by its logarithm.
+const logarithmic = (range) => $("scale").value === "log" || ($("scale").value === "" && wide(...range));
+
+// The lines of a panel, and the range in which they are drawn.
+function measure(panel) {
+  const weight = Number($("smoothing").value);
+  panel.lines = shownConfigs().map((config) => [config, smooth(section("curves")[config]?.[panel.metric] ?? [], weight)]).filter(([, points]) => points.length);
+  panel.values = panel.lines.flatMap(([, points]) => points.map(([, v]) => v));
+  panel.range = limits(panel.values, $("scale").value === "log");
+}
+
+// The panels of each quantity.
+function together(all) {
+  const groups = new Map();
+  for (const panel of all) groups.set(quantity(panel.metric), [...(groups.get(quantity(panel.metric)) ?? []), panel]);
+  return [...groups.values()];
+}
+
+// Panels of one quantity share a scale if their values overlap.
+function align() {
+  for (const own of together(panels.filter((panel) => panel.range))) {
+    const [lows, highs] = [own.map((panel) => panel.range[0]), own.map((panel) => panel.range[1])];
+    if (Math.max(...lows) > Math.min(...highs)) continue;
+    for (const panel of own) panel.range = [Math.min(...lows), Math.max(...highs)];
+  }
+}
+
+function drawAll() {
+  panels.forEach(measure);
+  align();
+  panels.forEach(drawPanel);
 }
 
 function drawPanel(panel) {
-  const { metric, svg, figure } = panel;
+  const { metric, svg, figure, lines, range } = panel;
+  const log = range ? logarithmic(range) : $("scale").value === "log";
   const width = Math.max(240, figure.clientWidth - 24);
   const height = Math.round(Math.min([560, 560, 420][panels.length] ?? 340, Math.max(220, width * 0.5)));
-  const log = $("log").checked;
-  const weight = Number($("smoothing").value);
-  const lines = shownConfigs().map((config) => [config, smooth(section("curves")[config]?.[metric] ?? [], weight)]).filter(([, points]) => points.length);
-  const range = limits(lines.flatMap(([, points]) => points.map(([, v]) => v)), log);
+  const cut = range && panel.values.some((v) => v !== null && (v < range[0] || v > range[1]));
+  figure.firstElementChild.textContent = `${metric}${log ? ", logarithmic" : ""}${cut ? "; outliers lie at the border" : ""}`;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
   if (!range) {
@@ -66,8 +103,8 @@ function drawPanel(panel) {
   const [first, last] = [Math.min(1, ...xs), Math.max(2, ...xs)];
   const x = scale(first, last, LEFT, width - RIGHT, false);
   const y = scale(range[0], range[1], height - BOTTOM, TOP, log);
-  panel.x = x; panel.y = y; panel.lines = lines;
-  const grid = ticks(range[0], range[1], log).map((v) => [s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(v), y2: y(v) }), s("text", { x: LEFT - 6, y: y(v) + 4, class: "end" }, number(v))]);
+  panel.x = x; panel.y = y;
+  const grid = ticks(range[0], range[1], log).map((v) => [s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(v), y2: y(v) }), s("text", { x: LEFT - 6, y: y(v) + 4, class: "end" }, markText(v))]);
   const across = ticks(first, last, false, Math.min(8, width / 60)).filter(Number.isInteger).map((v) => s("text", { x: x(v), y: height - BOTTOM + 17, class: "mid" }, String(v)));
   const order = [...lines].sort(([a], [b]) => (place(b) ?? Infinity) - (place(a) ?? Infinity) || 0);
   const drawn = order.map(([config, points]) => curve(config, points, x, y));
@@ -137,15 +174,17 @@ function layout(names) {
     return panel;
   });
   const none = h("p", { class: "empty" }, "No config has logged a metric yet.");
-  $("panels").replaceChildren(...(panels.length ? panels.map((panel) => panel.figure) : [none]));
+  const places = together(panels).map((own) => own.map((panel) => panel.figure)).map((figures) => (figures.length > 1 ? h("div", { class: "several" }, figures) : figures[0]));
+  $("panels").replaceChildren(...(places.length ? places : [none]));
   $("panels").classList.toggle("one", panels.length < 2);
-  panels.forEach(drawPanel);
+  $("no-training").hidden = !names.length || names.some((name) => name.includes("train"));
+  drawAll();
 }
 
 export function start() {
   let shape = null;
   let due = 0;
-  const redraw = () => { due = 0; panels.forEach(drawPanel); };
+  const redraw = () => { due = 0; drawAll(); };
   on("curves run selection", () => {
     const names = metrics();
     const now = JSON.stringify(names);
@@ -154,7 +193,7 @@ export function start() {
   });
   on("focus", () => panels.forEach((panel) => bringOut(panel)));
   $("metric").addEventListener("change", () => layout(metrics()));
-  for (const name of ["which", "smoothing", "log"]) $(name).addEventListener("input", redraw);
+  for (const name of ["which", "smoothing", "scale"]) $(name).addEventListener("input", redraw);
   let width = 0;
   new ResizeObserver(() => { if ($("panels").clientWidth !== width) { width = $("panels").clientWidth; redraw(); } }).observe($("panels"));
   layout([]);

@@ -1,0 +1,366 @@
+"""What a run's page shows, computed from its events as they come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cerebro_elastic.core.history.estimates import begun_at
+from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.history.progress import units_left
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.best import epoch_ends
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.page.board import Board
+from cerebro_elastic.reporting.progress import seconds_left, unit_counts
+from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
+from cerebro_elastic.reporting.tables import failure_texts
+from cerebro_elastic.reporting.timeline import Span, Timeline
+from cerebro_elastic.reporting.traffic import summarize_traffic
+from cerebro_elastic.system.explanations import shortened
+
+_TOP = 5
+"""The number of best configs to show where many runs are."""
+_MOST_MARKS = 300
+_Cause = tuple[Config, Attempt | None, bool, tuple[Point, ...], str | None]
+
+
+class RunPage(RunView):
+    """The view of a run, which writes what has changed to the ``board``."""
+
+    def __init__(self, board: Board, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.plan = spec.plan
+        self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        self.events: list[Event] = []
+        self.results: dict[str, ConfigResult] = {}
+        self._board = board
+        self._causes: dict[str, _Cause] = {}
+        self._first_seen: dict[int, float] = {}
+        self._drawn: Sequence[Visit] = ()
+        self._sent = 0
+
+    def take(self, event: Event) -> list[tuple[int, Visit]]:
+        """Take in the next event."""
+        added = super().take(event)
+        self.events.append(event)
+        return added
+
+    def publish(self, *, live: bool) -> None:
+        """Write what has changed. In a run that is not live no node is there, whatever the record says."""
+        state = self.state
+        if not live:
+            state = replace(state, nodes={}, attempts={}, queued={}, saving={}, leader=None)
+        running = {attempt.unit.config: attempt for attempt in state.underway()}
+        for config in state.configs.values():
+            self._publish_config(config, running.get(config.id))
+        self._board.keep("configs", state.configs)
+        self._board.keep("curves", state.configs)
+        for name, node in state.nodes.items():
+            attempt = state.attempts.get(name)
+            unit = None if attempt is None else self._unit(attempt)
+            row = _node_row(node, unit, state.saving.get(name), state.quarantined.get(name))
+            self._board.put("nodes", name, row)
+        self._board.keep("nodes", state.nodes)
+        homes = {str(partition): names for partition, names in state.homes.items()}
+        self._board.put("run", "homes", homes)
+        self._board.put("run", "summary", self.summary(live=live))
+
+    def publish_spans(self) -> None:
+        """Write the units that were done since the last time."""
+        afresh = self.log is not self._drawn
+        if afresh:
+            self._drawn, self._sent = self.log, 0
+        for visit in self.log[self._sent :]:
+            for node in visit.nodes:
+                self._board.put("spans", f"{visit.attempt} {node}", _visit_span(visit, node))
+        self._sent = len(self.log)
+        if afresh:
+            self._board.keep(
+                "spans", {f"{visit.attempt} {node}" for visit in self.log for node in visit.nodes}
+            )
+
+    def publish_details(self, line: Timeline, manifest: Manifest | None, logs: Path | None) -> None:
+        """Write what is computed from the whole history: how nodes spent their time (``line``), what went
+        wrong, bytes moved. It lags behind a long run by as much as it costs.
+
+        Args:
+            line: The run's timeline.
+            manifest: The manifest of its dataset, if it can be read.
+            logs: The folder of the nodes' logs, of which failures name a file; ``None`` to name none.
+        """
+        self._publish_nodes(line)
+        best_known = gap(self.state)
+        health = {
+            "failures": list(failure_texts(self.state.configs.values(), logs)),
+            "marks": [{"at": at, **asdict(mark)} for at, mark in line.marks[-_MOST_MARKS:]],
+            "faults": sum(mark.fault for _, mark in line.marks),
+            "earlier": max(0, len(line.marks) - _MOST_MARKS),
+            "gap": best_known and [best_known.forecast, best_known.bound, best_known.share],
+        }
+        self._board.put("run", "health", health)
+        self._board.put("run", "traffic", asdict(summarize_traffic(self, manifest)))
+        strategies = [
+            {
+                "config": config,
+                "strategy": str(estimate.strategy),
+                "hardware": estimate.hardware,
+                "seconds": estimate.seconds,
+                "memory": estimate.bytes,
+                "refusal": estimate.refusal,
+            }
+            for config, estimates in self.state.profiles.items()
+            for estimate in estimates
+        ]
+        self._board.put("run", "strategies", strategies)
+
+    def _publish_nodes(self, line: Timeline) -> None:
+        """How each node has spent its time, and attempts and quarantines for the chart."""
+        for share in line.shares:
+            node = self.nodes.get(share.node)
+            hardware = {
+                "host": node.host if node else "",
+                "hardware": node.hardware if node else "",
+                "devices": node.devices if node else (),
+                "ranks": node.ranks if node else 0,
+                "version": node.version if node else "",
+            }
+            self._board.put("shares", share.node, {**share.values(), **hardware})
+        self._board.keep("shares", {share.node for share in line.shares})
+        lost = [
+            {
+                "node": span.node,
+                "config": span.unit.config,
+                "begin": span.start,
+                "end": span.end,
+                "why": span.why,
+                "lost": span.lost,
+            }
+            for span in line.spans
+            if span.visit is None
+        ]
+        self._board.put("run", "lost", lost)
+        self._board.put("run", "quarantines", [asdict(quarantine) for quarantine in line.quarantines])
+
+    def _publish_config(self, config: Config, attempt: Attempt | None) -> None:
+        """Write a config's row if something has changed that it shows."""
+        points = self.state.curves.get(config.id, ())
+        last = self._last_node(config.id)
+        queued = attempt is not None and self.state.is_queued(attempt)
+        cause = (config, attempt, queued, points, last)
+        known = self._causes.get(config.id)
+        if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
+            return
+        self._causes[config.id] = cause
+        metric, mode = self.objective.metric, self.objective.mode
+        result = self.results[config.id] = config_result(config, points, (), metric, mode)
+        self._board.put("configs", config.id, _config_row(config, result, attempt, queued, last, self.plan))
+        if known is None or known[3] is not points:
+            self._board.put("curves", config.id, _curves(points))
+
+    def _last_node(self, config: str) -> str | None:
+        visits = self.visits.get(config)
+        return visits[-1].node if visits else None
+
+    def _unit(self, attempt: Attempt) -> dict[str, Any]:
+        began = begun_at(self.state, attempt)
+        if began is None:  # the run's first units: nothing in the record says when
+            began = self._first_seen.setdefault(attempt.token, time.time())
+        return _unit_under_way(attempt, began, self._last_node(attempt.unit.config))
+
+    def ranked(self) -> list[ConfigResult]:
+        """The configs that have a value of the objective, the best first."""
+        configs = in_order(self.state.configs.values())
+        rows = [self.results[config.id] for config in configs if config.id in self.results]
+        return ranked(rows, self.objective.mode)
+
+    def summary(self, *, live: bool) -> dict[str, Any]:
+        """How the run stands, in few values."""
+        state, plan = self.state, self.plan
+        of_config = plan.epochs * (plan.partitions + plan.evaluations)
+        return {
+            "run": plan.run,
+            "live": live and state.outcome is None,
+            "outcome": state.outcome,
+            "leader": state.leader if live else None,
+            "objective": [self.objective.metric, self.objective.mode],
+            "configs": dict(Counter(config.status.value for config in state.configs.values())),
+            "units": unit_counts(state.configs.values(), plan),
+            "unitsOfConfig": of_config,
+            "epochs": plan.epochs,
+            "partitions": plan.partitions,
+            "nodes": len(state.nodes) if live else 0,
+            "busy": len(state.attempts) if live else 0,
+            "began": state.usage.began,
+            "until": state.usage.until,
+            "left": seconds_left(state, plan) if live and state.plan else None,
+            "best": [
+                {"config": row.config, "best": row.best, "hparams": row.hparams}
+                for row in self.ranked()[:_TOP]
+            ],
+        }
+
+    def publish_recipe(self) -> None:
+        """Write what never changes: the recipe, and where everything comes from."""
+        spec = self.spec
+        recipe = yaml.safe_dump(dict(spec.recipe), sort_keys=False, allow_unicode=True, width=100)
+        self._board.put(
+            "run",
+            "spec",
+            {
+                "recipe": recipe,
+                "logarithmic": _logarithmic(spec),
+                "seed": spec.plan.seed,
+                "digest": spec.recipe_digest,
+                "data": spec.data,
+                "dataDigest": spec.data_digest,
+                "root": spec.root,
+                "code": spec.code,
+                "storage": spec.storage,
+                "version": spec.version,
+            },
+        )
+
+
+def _logarithmic(spec: Spec) -> dict[str, bool]:
+    """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
+    space = spec.recipe.get("search", {}).get("space", {})
+    return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}
+
+
+def _config_row(
+    config: Config,
+    result: ConfigResult,
+    attempt: Attempt | None,
+    queued: bool,
+    last_node: str | None,
+    plan: Plan,
+) -> dict[str, Any]:
+    """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
+    total = plan.epochs * (plan.partitions + plan.evaluations)
+    return {
+        "hparams": config.hparams,
+        "status": config.status,
+        "reason": config.reason,
+        "epoch": config.epoch,
+        "done": total - units_left(config, plan) if config.status is Status.LIVE else None,
+        "best": result.best,
+        "at": result.best_at,
+        "metrics": config.metrics,
+        "parent": config.parent.config if config.parent else None,
+        "on": attempt.node if attempt else None,
+        "saving": bool(attempt and attempt.trained),
+        "queued": queued,
+        "last": last_node,
+        "tries": len(config.failures),
+    }
+
+
+def _curves(points: tuple[Point, ...]) -> dict[str, list[tuple[int, float]]]:
+    """A config's curves by metric: epochs and the values at their ends."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for end in epoch_ends(points):
+        for name, value in end.metrics.items():
+            curves.setdefault(name, []).append((end.epochs, value))
+    return curves
+
+
+def _node_row(
+    node: Node, unit: dict[str, Any] | None, saved: Attempt | None, quarantined: str | None
+) -> dict[str, Any]:
+    """A node that is registered, and what it does."""
+    return {
+        "host": node.host,
+        "hardware": node.hardware,
+        "starting": node.starting,
+        "leaving": node.drain is not None,
+        "stalled": None if node.stalled is None else shortened(node.stalled.why),
+        "quarantined": None if quarantined is None else shortened(quarantined),
+        "unit": unit,
+        "saves": None if saved is None else saved.unit.config,
+    }
+
+
+def _unit_under_way(attempt: Attempt, began: float, last_node: str | None) -> dict[str, Any]:
+    """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new one."""
+    return {
+        "config": attempt.unit.config,
+        "epoch": attempt.unit.epoch + 1,
+        "partition": attempt.unit.partition,
+        "began": began,
+        "expected": attempt.expected,
+        "from": last_node if attempt.input is not None else None,
+        "strategy": _strategy_text(attempt.strategy),
+    }
+
+
+def _strategy_text(strategy: Strategy) -> str:
+    return "" if strategy == Strategy() else str(strategy)
+
+
+def _visit_span(visit: Visit, node: str) -> list[Any]:
+    """A visit's bar in the chart of nodes: the values that ``spans`` in ``model.js`` names. ``left`` is the
+    number of batches after which the config left its partition, 0 if it trained all of them."""
+    unit = visit.unit
+    return [
+        node,
+        unit.config,
+        unit.epoch + 1,
+        unit.partition,
+        unit.phase,
+        round(visit.started, 3),
+        round(visit.freed, 3),
+        round(visit.seconds, 3),
+        round(visit.hop_seconds, 3),
+        round(visit.fetch_seconds, 3),
+        round(visit.save_seconds, 3),
+        _strategy_text(visit.strategy),
+        0 if visit.whole else visit.skip + visit.batches,
+    ]
+
+
+def spans_together(line: Timeline, least_seconds: float) -> list[dict[str, Any]]:
+    """The attempts of a timeline as bars. Neighbouring attempts that are together shorter than
+    ``least_seconds`` share a bar; longer ones have bars of their own."""
+    return [
+        {
+            "node": spans[0].node,
+            "config": spans[0].unit.config if len(configs) == 1 else "",
+            "begin": spans[0].start,
+            "end": max(span.end for span in spans),
+            "attempts": len(spans),
+            "configs": len(configs),
+            "lost": any(span.lost for span in spans),
+        }
+        for node, own in groupby(line.spans, key=lambda span: span.node)
+        for spans in _neighbours(own, least_seconds)
+        for configs in [{span.unit.config for span in spans}]
+    ]
+
+
+def _neighbours(spans: Iterator[Span], least_seconds: float) -> Iterator[list[Span]]:
+    together: list[Span] = []
+    for span in spans:
+        if together and span.end - together[0].start >= least_seconds:
+            yield together
+            together = []
+        together.append(span)
+    if together:
+        yield together
