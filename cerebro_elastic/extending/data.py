@@ -6,7 +6,6 @@ from cerebro_elastic.data.preparing.sources import as_column as as_column
 from cerebro_elastic.data.ragged import Arrays as Arrays
 from cerebro_elastic.data.ragged import Columns as Columns
 from cerebro_elastic.data.reading.batches import in_worker_processes as in_worker_processes
-from cerebro_elastic.data.reading.batches import worker_settings as worker_settings
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory as DatasetFactory
 from cerebro_elastic.data.reading.datasets import indivisible as indivisible
 from cerebro_elastic.data.reading.made_once import Batches as Batches

@@ -26,7 +26,6 @@ from cerebro_elastic.extending.data import (
     DatasetFactory,
     in_worker_processes,
     indivisible,
-    worker_settings,
 )
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
@@ -138,14 +137,14 @@ class ValidationLoader:
         """The batches of these rows: made by the worker processes for training, if any, and shared with the
         host's other ranks."""
         job = self._job
-        factory, settings = job.loader.dataset, worker_settings(job.loader)
+        factory = job.loader.dataset
         assert factory is not None
         make = partial(_validation_batch, factory, job.seed, self._number)
-        if not settings.workers:
+        if not job.loader.workers:
             yield from map(make, rows_of_batches)
             return
         seed = (job.seed, self._number)
-        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, settings)
+        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, job.loader)
         key = ("validation loader", *seed, job.loader.data_args, list(map(list, rows_of_batches)))
         shared = nullcontext() if job.made is None else job.made.shared(key, len(rows_of_batches))
         with shared as in_use:

@@ -53,42 +53,38 @@ class Selection:
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
         """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
         matrix, or hold what the ``vocabulary`` has not."""
+        keys = self.keys
         if columns:
             check_lengths(columns, what)
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = codes_of(name, _plain(kept, name, "encode"), categories, what)
-        for name in self.keys.text:
+        for name in keys.text:
             kept[name] = _text(name, _plain(kept, name, "text"), what)
-        if self.keys.sample_weight is None:
+        if keys.sample_weight is None:
             return self._arranged(kept, what)
-        weights = _weights(
-            self.keys.sample_weight, _plain(columns, self.keys.sample_weight, "sample_weight"), what
-        )
-        if self.keys.sample_weight in (
-            self.keys.label,
-            *(self.keys.features or ()),
-            *(self.keys.encode or ()),
-        ):
+        weights = _weights(keys.sample_weight, _plain(columns, keys.sample_weight, "sample_weight"), what)
+        if keys.sample_weight in (keys.label, *(keys.features or ()), *(keys.encode or ())):
             raise DataError(
-                f"the `sample_weight` {self.keys.sample_weight!r} is in `features`, `label` or `encode`, "
+                f"the `sample_weight` {keys.sample_weight!r} is in `features`, `label` or `encode`, "
                 "too: it weighs rows, and nothing else; remove it there"
             )
-        without = {name: column for name, column in kept.items() if name != self.keys.sample_weight}
-        return {**self._arranged(without, what), self.keys.sample_weight: weights}
+        without = {name: column for name, column in kept.items() if name != keys.sample_weight}
+        return {**self._arranged(without, what), keys.sample_weight: weights}
 
     def _arranged(self, kept: Columns, what: str) -> Columns:
         """The columns as they are, or those of matrix and label."""
-        if self.keys.label is None and self.keys.features is None:
+        keys = self.keys
+        if keys.label is None and keys.features is None:
             return kept
-        if self.keys.label == FEATURES:
+        if keys.label == FEATURES:
             raise DataError(f"the label is {FEATURES!r}, which is the name of the matrix: rename the column")
-        if self.keys.label in (self.keys.features or ()):
-            raise DataError(f"the label {self.keys.label!r} is among the `features`: remove it there")
-        if self.keys.label is None:
+        if keys.label in (keys.features or ()):
+            raise DataError(f"the label {keys.label!r} is among the `features`: remove it there")
+        if keys.label is None:
             return {FEATURES: _matrix(self._features(kept), what)}
-        label = _vector(self.keys.label, _plain(kept, self.keys.label, "label"), what)
-        return {FEATURES: _matrix(self._features(kept), what), self.keys.label: label}
+        label = _vector(keys.label, _plain(kept, keys.label, "label"), what)
+        return {FEATURES: _matrix(self._features(kept), what), keys.label: label}
 
     def feature_names(self, columns: Columns) -> tuple[str, ...]:
         """What the columns of the matrix are, from left to right; ``a[0]``, ``a[1]`` if ``a`` has vectors."""

@@ -40,7 +40,6 @@ from cerebro_elastic.errors import DamagedData
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
-    from cerebro_elastic.data.reading.worker_processes import WorkerSettings
 
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
@@ -118,18 +117,11 @@ def batches(
             maker = BatchMaker(partition, loader, opened)
             make: Make = partial(_here, maker, rows_of)
             if loader.workers:
-                make = partial(in_worker_processes, maker.make, rows_of, (seed,), worker_settings(loader))
+                make = partial(in_worker_processes, maker.make, rows_of, (seed,), loader)
             for batch in Batches(range(skip, count), make, shared, use or DataUse()):
                 yield _pinned(batch) if loader.pin_memory else batch
 
     return of_pass()
-
-
-def worker_settings(loader: LoaderSettings) -> WorkerSettings:
-    """The processes that serve a loader with ``workers`` (imports torch)."""
-    from cerebro_elastic.data.reading.worker_processes import WorkerSettings
-
-    return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
 
 
 @contextmanager
@@ -146,11 +138,12 @@ def in_worker_processes(
     make: Callable[[Any], Any],
     argument_of: Callable[[int], Any],
     seed: tuple[int, ...],
-    settings: WorkerSettings,
+    loader: LoaderSettings,
     numbers: Iterator[int],
     records: Records | None,
 ) -> Generator[Made, None, None]:
-    """What ``make`` makes in worker processes for the argument of each number; they put it into the records.
+    """What ``make`` makes of each number's argument in the worker processes of a ``loader``; they put it into
+    the records. (Imports torch.)
 
     ``seed`` and the number seed the generators of the process for each call.
     """
@@ -158,7 +151,7 @@ def in_worker_processes(
 
     keep = SentOnce(partial(_made_and_kept, make, records))
     tasks = (SeededTask(partial(keep, number, argument_of(number)), (*seed, number)) for number in numbers)
-    return in_workers(tasks, settings)
+    return in_workers(tasks, loader)
 
 
 def _made_and_kept(make: Callable[[Any], Any], records: Records | None, number: int, argument: Any) -> Made:

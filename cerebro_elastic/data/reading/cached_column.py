@@ -132,7 +132,11 @@ class CachedColumn:
         sums = self._passing()
         with replacing(str(self.path)) as temporary:
             cloned = _cloned(source, temporary)
-            self._mark(cloned=cloned)
+            mark = self.path.with_suffix(CLONE)  # nothing else says that a file is a clone
+            if cloned:
+                mark.touch()
+            else:
+                mark.unlink(missing_ok=True)
             if cloned or _referred(source, temporary):
                 content = digest(sums.passing(_beating(locate(temporary), beat)))
             else:
@@ -144,14 +148,6 @@ class CachedColumn:
                     "restore the file, or prepare the dataset again at another place"
                 )
         self._keep(sums)
-
-    def _mark(self, *, cloned: bool) -> None:
-        """Say beside the file whether it is a clone: nothing else does."""
-        mark = self.path.with_suffix(CLONE)
-        if cloned:
-            mark.touch()
-        else:
-            mark.unlink(missing_ok=True)
 
     def _passing(self) -> RowSums:
         if self.offsets is None:

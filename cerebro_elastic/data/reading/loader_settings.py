@@ -123,7 +123,10 @@ class LoaderSettings:
                 )
         if self.bucket and self.dataset is None:
             _check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
-        _check_pad_values(self.pad_value, known)
+        for name, value in self.pad_value.items():
+            dtype = np.dtype(known[name].dtype)
+            if dtype.kind not in "fc" and not _has(dtype, value):
+                raise RecipeError(f"pad_value of {name!r} is {value}: its dtype {dtype} has no such value")
         lengths = [name + LENGTHS for name, column in known.items() if column.kind == "ragged"]
         taken = [name for name in lengths if name in known]
         if taken and self.layout == "dict" and self.ragged == "pad":
@@ -158,14 +161,6 @@ def _check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], ki
                 f"{key} names {name!r}, which {reason}: it takes a column of {' or '.join(kinds)}; "
                 f"{did_you_mean(name, fitting)}"
             )
-
-
-def _check_pad_values(pad_values: Mapping[str, float], known: Mapping[str, Column]) -> None:
-    """Raise ``RecipeError`` for a value that its column's dtype has not."""
-    for name, value in pad_values.items():
-        dtype = np.dtype(known[name].dtype)
-        if dtype.kind not in "fc" and not _has(dtype, value):
-            raise RecipeError(f"pad_value of {name!r} is {value}: its dtype {dtype} has no such value")
 
 
 def _has(dtype: np.dtype[Any], value: float) -> bool:

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.user_state import seed_generators
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
 from cerebro_elastic.registry import is_library
@@ -68,25 +69,14 @@ def _received(_number: int, sent: bytes) -> Any:
     return pickle.loads(sent)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """Which processes serve a loader."""
-
-    workers: int
-    """How many there are."""
-    prefetch: int
-    """Batches that each of them makes ahead."""
-    pin_memory: bool
-    """Whether batches come in page-locked memory."""
-
-
-def in_workers(tasks: Iterable[SeededTask], settings: WorkerSettings) -> Generator[Any, None, None]:
-    """What the tasks make, in their order. Raises what a task raises, with a note where.
+def in_workers(tasks: Iterable[SeededTask], loader: LoaderSettings) -> Generator[Any, None, None]:
+    """What the tasks make in a loader's worker processes, in their order. Raises what a task raises, with a
+    note where.
 
     The processes are those of an earlier call that has ended or was closed, or fresh ones.
     """
-    idle = _idle[settings]
-    processes = idle.pop() if idle else _Processes(settings)
+    idle = _idle[loader.workers, loader.prefetch, loader.pin_memory]
+    processes = idle.pop() if idle else _Processes(loader)
     try:
         yield from map(_batch_of, processes.serve(tasks))
     except GeneratorExit:  # the unit stops here
@@ -108,16 +98,16 @@ def end_idle() -> None:
 class _Processes:
     """The processes of one loader."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, loader: LoaderSettings) -> None:
         self._tasks = _Tasks()
         self._loader: DataLoader[Any] = DataLoader(
             _Performer(),
             batch_size=None,
             sampler=self._tasks,
             collate_fn=_as_it_is,
-            num_workers=settings.workers,
-            prefetch_factor=settings.prefetch,
-            pin_memory=settings.pin_memory,
+            num_workers=loader.workers,
+            prefetch_factor=loader.prefetch,
+            pin_memory=loader.pin_memory,
             persistent_workers=True,
             multiprocessing_context=ForkServerContext(),
             generator=torch.Generator(),  # else it would draw from the global one
@@ -137,8 +127,8 @@ class _Processes:
         stop_workers(self._iterator)
 
 
-_idle: defaultdict[WorkerSettings, list[_Processes]] = defaultdict(list)
-"""The processes that wait for another unit, by their settings."""
+_idle: defaultdict[tuple[int, int, bool], list[_Processes]] = defaultdict(list)
+"""The processes that wait for another unit, by what of a loader shapes them."""
 
 _Base: TypeAlias = Sampler[bytes]
 
