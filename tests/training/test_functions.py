@@ -345,10 +345,10 @@ def test_a_unit_leaves_the_generators_as_found(root: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "hparams", "words"),
     [
-        ({}, {"lr": 0.1, "widht": 8}, "takes a hyper-parameter 'widht'; did you mean 'width'?"),
+        ({}, {"lr": 0.1, "widht": 8}, "takes no hyper-parameter 'widht'; did you mean 'width'?"),
         ({}, {"width": 8}, "model_fn needs lr: search over it"),
         ({"args": {"lr": 0.1}}, {"lr": 0.1}, "lr: both in task.args and searched"),
-        ({"args": {"depth": 1}}, {"lr": 0.1}, "takes a hyper-parameter 'depth'"),
+        ({"args": {"depth": 1}}, {"lr": 0.1}, "takes no hyper-parameter 'depth'"),
         ({}, {"lr": 0.1, "epochs": 3}, "epochs: a name of the system's own"),
         ({}, {"lr": 0.1, "batch_size": 0}, "batch_size is 0"),
         ({}, {"lr": 0.1, "batch_size": "8"}, "batch_size is '8'"),
