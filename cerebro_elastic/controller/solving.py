@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.system.subprocess_call import SubprocessCall
+from cerebro_elastic.system.subprocess_call import NO_FORK, SubprocessCall
 
 NICENESS = 10
 """By how much the solver's priority is lowered."""
@@ -58,7 +58,7 @@ class Solving:
     def _ask(self, question: Mapping[str, Any]) -> None:
         self._question, name = question, f"the solver {self._policy.solver}"
         try:
-            self._process = SubprocessCall(self._policy.solver, name, question)
+            self._process = SubprocessCall(self._policy.solver, name, question, NO_FORK)
         except OSError as error:
             self._give_up(f"{name} cannot be asked ({error})")
             return

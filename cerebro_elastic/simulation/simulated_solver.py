@@ -6,7 +6,7 @@ from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.system.subprocess_call import call
+from cerebro_elastic.system.subprocess_call import NO_FORK, call
 
 SOLVING_SECONDS = 10.0
 """How long the solver takes, on the virtual clock."""
@@ -28,5 +28,6 @@ class SimulatedSolver:
         question = self._policy.question(left, self._seed)
         if question is None:
             return None
-        answer = call(self._policy.solver, f"the solver {self._policy.solver}", question)
+        solver = self._policy.solver
+        answer = call(solver, f"the solver {solver}", question, NO_FORK)
         return self._policy.order(left, question, answer["answer"])
