@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
-from cerebro_elastic.system.subprocess_call import SubprocessCall
+from cerebro_elastic.system.subprocess_call import NO_FORK, SubprocessCall
 
 NICENESS = 10
 """By how much the solver's priority is lowered."""
@@ -190,7 +190,7 @@ class Solving:
     def _ask(self, question: Mapping[str, Any]) -> None:
         name = f"the solver {self._solver}"
         try:
-            self._process = SubprocessCall(self._solver, name, question)
+            self._process = SubprocessCall(self._solver, name, question, NO_FORK)
         except OSError as error:
             self._give_up(f"{name} cannot be asked ({error})")
             return

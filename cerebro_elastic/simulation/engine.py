@@ -44,7 +44,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.metrics import Logged, MetricSource
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
-from cerebro_elastic.system.subprocess_call import call
+from cerebro_elastic.system.subprocess_call import NO_FORK, call
 
 LEASE_SECONDS = 5.0
 """The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
@@ -205,7 +205,8 @@ class Engine:
         question = self._questions.due(self.state)
         if question is None:
             return None
-        answer = call(self.policy.solver, f"the solver {self.policy.solver}", question)
+        solver = self.policy.solver
+        answer = call(solver, f"the solver {solver}", question, NO_FORK)
         return self._questions.order(answer["answer"])
 
     def _solved(self, order: Order) -> None:

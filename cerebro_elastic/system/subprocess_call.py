@@ -25,6 +25,9 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.process import MARK, PYTHON, die_with_parent, end_marked
 
+NO_FORK = {forkserver.SOCKET: "off"}
+"""The environment of a program whose libraries must not meet those that a fork server has imported."""
+
 
 def call(
     module: str, what: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None

@@ -45,7 +45,7 @@ from cerebro_elastic.errors import RunError, ScheduleError
 from cerebro_elastic.scheduling.openshop.checks import Array
 from cerebro_elastic.scheduling.openshop.instances import Instance
 from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
-from cerebro_elastic.system.subprocess_call import call
+from cerebro_elastic.system.subprocess_call import NO_FORK, call
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is this many of them. Durations are rounded up."""
@@ -154,6 +154,6 @@ def exact_joint(
 def ask(question: Mapping[str, Any]) -> Any:
     """What CP-SAT answers (see ``cp_sat``)."""
     try:
-        return call(SOLVER, f"the solver {SOLVER}", question)["answer"]
+        return call(SOLVER, f"the solver {SOLVER}", question, NO_FORK)["answer"]
     except RunError as error:
         raise ScheduleError(str(error)) from error
