@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.checkpoint import leaves, manifest, tensors, tree
+from cerebro_elastic.checkpoint import manifest, tensors, tree
 from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
@@ -110,7 +110,7 @@ class Staged:
 
 def is_divided(state: Mapping[str, Any]) -> bool:
     """Whether ranks hold parts of the state's tensors, so that each has to save its own."""
-    return any(map(leaves.is_divided, tree.leaves_in(state)))
+    return any(map(tensors.is_divided, tree.leaves_in(state)))
 
 
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
@@ -231,7 +231,7 @@ def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
 
 def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Leaf]]:
     values, flat = tree.flatten(state)
-    if any(map(leaves.is_divided, flat.values())):
+    if any(map(tensors.is_divided, flat.values())):
         raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
     return values, flat
 
@@ -258,7 +258,7 @@ def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk
     from cerebro_elastic.checkpoint.torch_values import local_rows
 
     values, flat = tree.flatten(state)
-    divided: dict[str, Any] = {name: tensor for name, tensor in flat.items() if leaves.is_divided(tensor)}
+    divided: dict[str, Any] = {name: tensor for name, tensor in flat.items() if tensors.is_divided(tensor)}
     full = tensors.specs(divided)
     own: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
     layout = [spec.of(part) for spec in full]

@@ -11,27 +11,26 @@ from cerebro_elastic.training.parallel.base import (
     Portion,
     Sharding,
     Stepwise,
+    make_parallelism,
 )
-from cerebro_elastic.training.parallel.choose import make as make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made as construct
 from cerebro_elastic.training.parallel.data_parallel import (
     Buffers,
+    DataParallel,
     averaged_gradients,
-    averaged_step,
     collected,
     portion,
     taken,
 )
-from cerebro_elastic.training.parallel.ddp import Ddp
-from cerebro_elastic.training.parallel.fsdp import Fsdp
+from cerebro_elastic.training.parallel.fsdp import Fsdp, blocks, repeated
 from cerebro_elastic.training.parallel.group import subgroup, together
 from cerebro_elastic.training.parallel.memory_estimate import Spread, check_room
-from cerebro_elastic.training.parallel.single import Single
-from cerebro_elastic.training.parallel.wrapping import blocks, repeated
+from cerebro_elastic.training.parallel.replicated import Ddp, Single
 
 __all__ = [
     "Buffers",
+    "DataParallel",
     "Ddp",
     "Fsdp",
     "LossOf",
@@ -44,7 +43,6 @@ __all__ = [
     "Spread",
     "Stepwise",
     "averaged_gradients",
-    "averaged_step",
     "blocks",
     "check_room",
     "collected",

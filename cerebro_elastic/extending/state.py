@@ -27,12 +27,12 @@ from cerebro_elastic.training.objects.object_graph import (
 )
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import checksum, fingerprint
-from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.objects.tensor_kinds import cloned
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.parallel.handover import hand_over, load_values
+from cerebro_elastic.training.parallel.construct import hand_over, load_values
 from cerebro_elastic.training.parallel.optimizer_state import NamedState, check_groups, take, to_names
-from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
+from cerebro_elastic.training.rebuild import finalize_lazy_modules, rebuild
+from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
 
 __all__ = [
     "MODULE_ATTRIBUTES",

@@ -10,12 +10,12 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.reading.batches import BatchPart, whole
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.arguments import select as select_arguments
-from cerebro_elastic.training import generators, job_batches, process_settings
+from cerebro_elastic.training import job_batches, process_settings
 from cerebro_elastic.training.array_task import ArrayTask, Learner, UnitBatches
-from cerebro_elastic.training.epoch_means import EpochMeans
-from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.generators import generators
+from cerebro_elastic.training.hparams import Taker
+from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.object_trees import ObjectDecoder, ObjectEncoder
-from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -61,12 +61,10 @@ __all__ = [
     "UnitBatches",
     "UnitJob",
     "UnitResult",
-    "check_taken",
     "generators",
     "is_users",
     "job_batches",
-    "known_names",
-    "not_finite_arrays",
+    "not_finite",
     "object_digest",
     "process_settings",
     "select_arguments",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.training import rng
-from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.optimizer_options import OptimizerOptions, constructor_options, override_options
+from cerebro_elastic.training.generators import rng
+from cerebro_elastic.training.metrics import not_finite
+from cerebro_elastic.training.parallel.optimizer_state import (
+    OptimizerOptions,
+    constructor_options,
+    override_options,
+)
 
 __all__ = [
     "OptimizerOptions",

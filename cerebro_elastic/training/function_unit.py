@@ -22,29 +22,32 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, process_settings, rng
-from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training import job_batches, process_settings
+from cerebro_elastic.training.generators import rng
+from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.optimizer_options import constructor_options, override_options
-from cerebro_elastic.training.parallel import choose, collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.objects.tensor_kinds import cloned
+from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
 from cerebro_elastic.training.parallel.memory_estimate import check_room
+from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
+    check_per_row,
     evaluation_pass,
+    refused_by,
     train_pass,
     unweighted,
+    weighted,
 )
-from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.rebuild import rebuild
+from cerebro_elastic.training.rebuild import rebuild
+from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
-from cerebro_elastic.training.weighted_loss import check_per_row, refused_by, weighted
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
@@ -59,29 +62,17 @@ class Progress:
 
     step: int = 0
     """How many steps the config has trained."""
-    rows: int = 0
-    """How many rows the whole units of the present epoch have."""
-    sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the metrics over these rows, by name."""
+    epoch: EpochMeans = field(default_factory=EpochMeans)
+    """The metrics of the whole units of the present epoch."""
     loss: Mean = field(default_factory=Mean)
     """The loss in the present unit."""
-
-    def add(self, metrics: Mapping[str, float], rows: int) -> None:
-        """Count a whole unit."""
-        self.rows += rows
-        for name, value in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value * rows
-        self.loss = Mean()
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.rows for name, total in self.sums.items()}
 
 
 @contextmanager
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
-    parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
+    parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
             yield FunctionUnit(section, user, job, parallelism)
@@ -162,11 +153,12 @@ class FunctionUnit:
         """End a whole unit; with the epoch's last unit validate and step the scheduler. Returns the
         validation metrics."""
         job = self._job
-        self.progress.add(unit, sum(job_batches.training_rows(job)))
+        self.progress.epoch.add(unit, sum(job_batches.training_rows(job)))
+        self.progress.loss = Mean()
         if not job.last or job.unit.phase is Phase.PROFILE:
             return {}
         validation = self.validate(job.validation)
-        self._end_epoch({**self.progress.means(), **validation})
+        self._end_epoch({**self.progress.epoch.values(), **validation})
         return validation
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
@@ -195,7 +187,7 @@ class FunctionUnit:
 
     def state(self, *, whole: bool) -> TaskState:
         """The config's state. That of rank 0 counts, unless it is divided among the ranks."""
-        loss = self.progress.loss
+        loss, epoch = self.progress.loss, self.progress.epoch.state()
         model, optimizer = self._exported()
         structure = self._structure()
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
@@ -212,8 +204,8 @@ class FunctionUnit:
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
-            "rows": self.progress.rows,
-            "sums": dict(self.progress.sums),
+            "rows": epoch["rows"],
+            "sums": epoch["sums"],
             "begun": (loss.total, loss.rows) if loss.rows else None,
             "others": others,
             **self._moved.state(),
@@ -243,7 +235,7 @@ class FunctionUnit:
         return without_uninitialized(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
-        """As ``finite_check.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
+        """As ``metrics.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
         counts."""
         model = state["model"]
         own = ((name, nn.Parameter(_local(model[name]))) for name in self._trained if name in model)
@@ -287,11 +279,9 @@ class FunctionUnit:
         if self._job.inherits is not None:
             schedulers = [parts.scheduler] if parts.scheduler is not None else []
             override_options(parts.optimizer, schedulers, state["options"], self._options)
-        first = not self._job.visited
         return Progress(
             step=state["step"],
-            rows=0 if first else state["rows"],
-            sums={} if first else dict(state["sums"]),
+            epoch=EpochMeans(state if self._job.visited else None),
             loss=self._begun(state) if self._job.skip else Mean(),
         )
 

@@ -42,13 +42,14 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
-from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import is_plain, value_differences, values_equal
-from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
-from cerebro_elastic.training.parallel import choose
-from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.generators import rng
+from cerebro_elastic.training.metrics import not_finite
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.optimizer_state import to_names
+from cerebro_elastic.training.passes import check_per_row, refused_by
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -60,7 +61,6 @@ from cerebro_elastic.training.task import (
     UnitResult,
 )
 from cerebro_elastic.training.user_functions import UserFunctions
-from cerebro_elastic.training.weighted_loss import check_per_row, refused_by
 
 
 class FunctionTask:
@@ -72,14 +72,14 @@ class FunctionTask:
         self._user = UserFunctions(section, root)
 
     def check(self, hparams: HParams) -> None:
-        self._user.check(hparams)
+        self._user.takers.check(hparams)
 
     def takes(self, name: str) -> bool:
-        return self._user.takes(name)
+        return self._user.takers.takes(name)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checked with a model without values; ``None`` if ``model_fn`` cannot make one."""
-        parallelism = choose.make(strategy.parallelism, strategy.options)
+        parallelism = make_parallelism(strategy.parallelism, strategy.options)
         try:
             with self._user.files.borrowed(), torch.device("meta"):
                 parts = self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
@@ -93,7 +93,7 @@ class FunctionTask:
             return
         check_per_row(self._user.loss)
         refusals = [
-            refused_by(choose.make(strategy.parallelism, strategy.options), strategy.parallelism)
+            refused_by(make_parallelism(strategy.parallelism, strategy.options), strategy.parallelism)
             for strategy in strategies
         ]
         if all(refusals):
@@ -117,7 +117,7 @@ class FunctionTask:
                 state=state,
                 samples=job_batches.rows_until(job, done),
                 batches=done - job.skip,
-                metrics={**unit.progress.means(), **validation},
+                metrics={**unit.progress.epoch.values(), **validation},
                 log=[row] if whole else (),
                 whole=whole,
                 not_finite=unit.not_finite(row, state) if whole else None,
@@ -160,7 +160,7 @@ class FunctionTask:
                 row, validation, _ = self._trained(unit, job)
                 rows.append(row)
                 if job.last:
-                    metrics.append({**unit.progress.means(), **validation})
+                    metrics.append({**unit.progress.epoch.values(), **validation})
         return OrdinaryFit(rows, metrics)
 
     def _trained(self, unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:

@@ -26,7 +26,6 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 
 TaskState: TypeAlias = Mapping[str, Any]
 """A config's state between two units (see the module)."""
@@ -35,6 +34,23 @@ MetricRow: TypeAlias = Mapping[str, float]
 Observe: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """Takes a moment of training ("before" a batch, "after" a unit, ...) and all that the training consists of
 then: trees of values by kind ("weight", "optimizer", "attribute", ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """What rows weigh in the loss."""
+
+    classes: tuple[float, ...] = ()
+    """The weight of each class; empty: all weigh alike."""
+    samples: bool = False
+    """Whether the batches are ``(x, y, w)``, where ``w`` weighs each row."""
+
+    def __bool__(self) -> bool:
+        return bool(self.classes) or self.samples
+
+
+EVEN = LossWeights()
+"""All rows weigh alike."""
 
 
 def nothing() -> None:

@@ -16,11 +16,10 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference, is_users
 from cerebro_elastic.system import arguments
-from cerebro_elastic.training.job_batches import check_batch_size
+from cerebro_elastic.training.hparams import Taker, Takers
 from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.passes import BatchMean, accuracy
-from cerebro_elastic.training.takers import Taker, check_taken, known_names
 
 FOR_MODEL = frozenset({"epochs", "steps"})
 """What ``model_fn`` may ask for besides hyper-parameters: the budget of epochs, and the steps in all of
@@ -53,20 +52,10 @@ class UserFunctions:
             "optimizer", section.optimizer, _optimizers(), "let model_fn return (model, optimizer)"
         )
         self.loss = self._loss(section.loss)
+        self.takers = Takers(self._functions(), section.args, FOR_MODEL | FOR_PASS)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
         self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
         self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
-
-    def check(self, hparams: HParams) -> None:
-        """Raise ``TaskError`` unless some function takes each hyper-parameter, and each function gets what it
-        needs."""
-        check_batch_size(hparams)
-        check_taken(self._takers(), self._section.args, hparams, FOR_MODEL | FOR_PASS)
-
-    def takes(self, name: str) -> bool:
-        """Whether some function takes a hyper-parameter of this name."""
-        known = known_names(self._takers().values())
-        return known is None or name in known
 
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
@@ -132,7 +121,7 @@ class UserFunctions:
         )
         return optimizer
 
-    def _takers(self) -> dict[str, Taker]:
+    def _functions(self) -> dict[str, Taker]:
         """The functions by role."""
         takers: dict[str, Taker] = {"model_fn": (self._model_fn, FOR_MODEL)}
         if self._optimizer:

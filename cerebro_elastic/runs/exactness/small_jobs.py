@@ -18,10 +18,9 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import batches_in
 from cerebro_elastic.system.files import Place, locate, translated
-from cerebro_elastic.training.loss_weights import loss_weights
+from cerebro_elastic.training.hparams import bound, task_hparams
 from cerebro_elastic.training.task import Task, UnitJob
-from cerebro_elastic.training.unit_runner import loader_settings
-from cerebro_elastic.training.user_dataset import bound, task_hparams
+from cerebro_elastic.training.unit_runner import loader_settings, loss_weights
 
 Columns: TypeAlias = dict[str, Rows]
 

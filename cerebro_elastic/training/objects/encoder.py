@@ -16,19 +16,19 @@ from cerebro_elastic.system.torch_internals import (
 )
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
+    LEAVES,
     PLACED,
     SAME,
     TAG,
     VIEW,
     NotSerializable,
     Tree,
+    is_key,
+    name_of,
 )
-from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.object_kinds import opaque
+from cerebro_elastic.training.objects.object_index import MemoryIndex, ObjectIndex
 from cerebro_elastic.training.objects.opaque import fingerprint
-from cerebro_elastic.training.objects.shared_memory import MemoryIndex
-from cerebro_elastic.training.objects.table import Rows, makeable
-from cerebro_elastic.training.objects.value_types import LEAVES, is_key, name_of
+from cerebro_elastic.training.objects.table import Rows, makeable, opaque
 
 _REFERENCES = (KNOWN, SAME, VIEW)
 

@@ -18,13 +18,11 @@ from cerebro_elastic.training._torch_internals import (
 )
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
+from cerebro_elastic.training.objects.kinds import NotSerializable, Tree, name_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import Unseen
-from cerebro_elastic.training.objects.tensor_kinds import hooks_that_keep, own_attributes
-from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.objects.tensor_kinds import cloned, hooks_that_keep, own_attributes
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import name_of
 from cerebro_elastic.training.parallel.optimizer_state import inner_optimizers
 
 

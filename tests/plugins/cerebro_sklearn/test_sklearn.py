@@ -20,7 +20,7 @@ from cerebro_elastic.extending.errors import CheckpointError, TaskError
 from cerebro_elastic.extending.tasks import ObjectDecoder, ObjectEncoder, TaskState
 from cerebro_elastic.testing import TaskContract
 from cerebro_elastic.testing.task_contract import ROWS, Epoch
-from cerebro_elastic.training import generators
+from cerebro_elastic.training.generators import generators
 from cerebro_sklearn.boosting import BoostingTask
 from cerebro_sklearn.estimators import fitted_arrays
 from cerebro_sklearn.section import BoostingSection, SklearnSection
