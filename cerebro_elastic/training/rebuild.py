@@ -2,8 +2,8 @@
 
 New modules are created without unpickling and without running a constructor: each is a copy of one of its
 class in the model as built, or an empty instance of its class, and gets the plain attributes of the original.
-Its class must be one of torch's own layers, or be defined in a file that a class of the model is from: nothing
-else is made from a name in a checkpoint.
+Its class must be one of torch's own layers, or be defined in a file that a class of the model is from:
+nothing else is made from a name in a checkpoint.
 """
 
 from __future__ import annotations
