@@ -172,8 +172,7 @@ class ArrayTask(ABC):
         before = replace(jobs[0], rows=tuple(rows))
         with self._borrowed():
             short, long = (self.describe(job) for job in (before, replace(before, epochs=epochs)))
-        different = [text for owner in short for text in value_differences(owner, short[owner], long[owner])]
-        return [f"{', '.join(taken)}: {text}" for text in different]
+        return [f"{', '.join(taken)}: {text}" for text in value_differences(short, long)]
 
     def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         """What the functions make of a config's values, by owner and name: plain values, arrays, and

@@ -1,4 +1,4 @@
-"""The ready-made training and evaluation passes over batches of ``(x, y)``.
+"""Losses and metrics of the ready-made training and evaluation passes over batches of ``(x, y)``.
 
 A loss or a metric is a function ``(model(x), y) -> mean over the batch``. A mean over several batches weighs
 every row alike, as Lightning's epoch means do.
@@ -10,24 +10,22 @@ of ``sum(w)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Stepwise
+from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.replicated import Single
 from cerebro_elastic.training.task import LossWeights
 
 BatchMean: TypeAlias = Callable[[Any, Any], Tensor]
-Rows: TypeAlias = Iterable[int]
-"""The number of rows of each batch."""
 
 
 class BatchLoss(NamedTuple):
@@ -55,62 +53,6 @@ def unweighted(loss: BatchMean) -> LossOfBatch:
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
     """The share of rows whose largest of the last dimension's scores is the target class."""
     return (output.argmax(dim=-1) == target).double().mean()
-
-
-def train_pass(
-    parts: Parts,
-    batches: Iterable[Any],
-    rows: Rows,
-    losses: LossOfBatch,
-    mean: Mean,
-    *,
-    parallelism: Parallelism,
-    clip: float | None,
-    step_scheduler: Literal["epoch", "step"],
-) -> None:
-    """Train: one step of the optimizer for each batch.
-
-    Args:
-        parts: Model, optimizer and scheduler.
-        batches: This rank's portion of each batch.
-        rows: The number of rows of each whole batch.
-        losses: The loss of each batch.
-        mean: The losses are added to it.
-        parallelism: Does the steps.
-        clip: The norm that gradients are clipped to; ``None``: they are not.
-        step_scheduler: Whether the scheduler steps once a batch here, or once an epoch elsewhere.
-    """
-    parts.model.train()
-    for batch, count in zip(batches, rows, strict=True):
-        x, y, loss_of, share = losses(batch, parallelism.portion(count).share)
-        loss = parallelism.step(parts, x, y, loss_of, share=share, clip=clip)
-        if parts.scheduler is not None and step_scheduler == "step":
-            parts.scheduler.step()
-        mean.add(loss, count)
-
-
-@torch.no_grad()
-def evaluation_pass(
-    model: nn.Module,
-    batches: Iterable[Any],
-    rows: Rows,
-    losses: LossOfBatch,
-    measures: Mapping[str, BatchMean],
-    *,
-    parallelism: Parallelism,
-) -> dict[str, float]:
-    """The means of the ``loss`` and of each measure over all rows, with the model in evaluation mode. The
-    arguments are as for ``train_pass``. No weights count in ``measures``."""
-    model.eval()
-    means = {name: Mean() for name in ("loss", *measures)}
-    for batch, count in zip(batches, rows, strict=True):
-        share = parallelism.portion(count).share
-        x, y, loss_of, loss_share = losses(batch, share)
-        output = model(x)
-        weighed = {"loss": (loss_of, loss_share), **{name: (each, share) for name, each in measures.items()}}
-        for name, (measure, part) in weighed.items():
-            means[name].add(measure(output, y) * part, count)
-    return {name: mean.value for name, mean in means.items()}
 
 
 class Mean:

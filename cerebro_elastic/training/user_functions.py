@@ -110,9 +110,6 @@ class UserFunctions:
             )
         return {name: float(value) for name, value in metrics.items()}
 
-    def at_end(self) -> None:
-        """Called when a unit is over, validation included."""
-
     def _make_optimizer(self, model: nn.Module, hparams: HParams) -> Optimizer:
         assert self._optimizer
         values = {**self._section.args, **hparams}
