@@ -21,6 +21,7 @@ from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
+RecipeLike: TypeAlias = str | Path | Mapping[str, Any] | Recipe
 
 
 class Interrupted(KeyboardInterrupt):
@@ -36,42 +37,29 @@ class Interrupted(KeyboardInterrupt):
         return [str(self)]
 
 
-@overload
-def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
-    *,
-    run_id: str | None = None,
-    home: str | Path | None = None,
-    fresh: bool = False,
-    store: StoreSettings | None = None,
-    grace: float = GRACE,
-    callbacks: Sequence[RunCallback] = (),
-    watcher: Watcher | None = None,
-    wait: Literal[True] = True,
-    on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
-) -> RunResult: ...
+class RunOptions(RecipeOverrides, total=False):
+    """The keywords of ``run`` but ``wait``."""
+
+    run_id: str | None
+    home: str | Path | None
+    fresh: bool
+    store: StoreSettings | None
+    grace: float
+    callbacks: Sequence[RunCallback]
+    watcher: Watcher | None
+    on_interrupt: OnInterrupt
 
 
 @overload
-def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
-    *,
-    run_id: str | None = None,
-    home: str | Path | None = None,
-    fresh: bool = False,
-    store: StoreSettings | None = None,
-    grace: float = GRACE,
-    callbacks: Sequence[RunCallback] = (),
-    watcher: Watcher | None = None,
-    wait: Literal[False],
-    on_interrupt: OnInterrupt = "stop",
-    **overrides: Unpack[RecipeOverrides],
-) -> RunHandle: ...
+def run(recipe: RecipeLike, *, wait: Literal[True] = True, **options: Unpack[RunOptions]) -> RunResult: ...
+
+
+@overload
+def run(recipe: RecipeLike, *, wait: Literal[False], **options: Unpack[RunOptions]) -> RunHandle: ...
 
 
 def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: RecipeLike,
     *,
     run_id: str | None = None,
     home: str | Path | None = None,
@@ -168,9 +156,7 @@ def run(
         ) from None
 
 
-def _with_references(
-    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: RecipeOverrides
-) -> tuple[str | Path | Mapping[str, Any] | Recipe, dict[str, Any]]:
+def _with_references(recipe: RecipeLike, overrides: RecipeOverrides) -> tuple[RecipeLike, dict[str, Any]]:
     """A recipe and values that replace some of it, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     if isinstance(recipe, Recipe):

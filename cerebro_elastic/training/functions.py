@@ -1,25 +1,10 @@
 """Plain PyTorch by the paper's three functions (section 4.1): the task ``torch``.
 
-The recipe names them as ``module:name``. Each gets what it asks for *by the name of the parameter*:
-
-``model_fn(<hyper-parameters>, epochs, steps)``
-    makes the model, the pair ``(model, optimizer)`` or the triple ``(model, optimizer, scheduler)``,
-    from hyper-parameters alone. With a model alone, ``task.optimizer`` names a class of
-    ``torch.optim``, which gets the hyper-parameters that it accepts (``lr``, ``weight_decay``, ...).
-    ``epochs`` is the budget of epochs, ``steps`` the number of batches in all of them.
-``input_fn(batch, <hyper-parameters>)``
-    (optional) turns a batch of the loader into the ``(x, y)`` that the ready-made step needs, or
-    into whatever ``train_fn`` takes.
-``train_fn(model, optimizer, batches, scheduler, epoch, device, <hyper-parameters>)``
-    (optional) does one pass over ``batches`` and returns metrics by name, or nothing. With
-    ``step_scheduler: step`` it steps the scheduler itself; else that is done once an epoch.
-    A unit that has to stop before its end is then given up: ``batches`` raises ``Stopped``, which is no
-    ``Exception``. The ready-made step stops between two batches, and continues elsewhere.
-``eval_fn(model, batches, epoch, device, <hyper-parameters>)``
-    (optional) the same for validation, without gradients.
-
-Without ``train_fn`` the ready-made step minimises ``loss``. Metrics of training are named
-``train_...``, those of validation ``val_...``; each is the mean over rows.
+The recipe names the functions. Each gets what it asks for *by the name of the parameter*:
+``docs/how-to/models.md`` lists the names. ``epochs`` is the config's budget of epochs, ``steps`` the number of
+batches in all of them. With ``step_scheduler: step`` a ``train_fn`` steps the scheduler itself; else that is
+done once an epoch. A unit of a ``train_fn`` that has to stop before its end is given up: ``batches`` raises
+``Stopped``, which is no ``Exception``.
 
 On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets its rank's
 rows of each batch; ddp and fsdp average the gradients. ``eval_fn`` gets all rows on every rank. The metrics

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.training.parallel.collectives import ranks
 
@@ -108,7 +109,7 @@ def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -
 
     If every rank has the state, nothing is sent; else rank 0's is, through ``device``.
     """
-    if _all_have(state):
+    if collectives.least(state is not None):
         return mapped(state, place)
     outline = [None if state is None else mapped(state, _outlined)]
     dist.broadcast_object_list(outline, src=0)
@@ -157,15 +158,6 @@ def _received(sketch: Tensor, source: int) -> Tensor:
 def _empty(sketch: Tensor, device: torch.device) -> Tensor:
     """To be received into: what travels is in the order of the indices, whatever it was in memory."""
     return torch.empty_like(sketch, device=device, memory_format=torch.contiguous_format)
-
-
-def _all_have(state: object) -> bool:
-    _, size = ranks()
-    if size == 1:
-        return True
-    has = torch.tensor(state is not None)
-    dist.all_reduce(has, dist.ReduceOp.MIN)
-    return bool(has)
 
 
 def _outlined(_path: tuple[Any, ...], tensor: Tensor) -> Tensor:

@@ -103,19 +103,19 @@ class Ddp(DataParallel):
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
         """Every rank takes all of the state."""
-        plain, device = _plain(parts), next(parts.model.parameters()).device
+        plain, device = _wrapper(parts).module, next(parts.model.parameters()).device
         hand_over(plain, taken(model, lambda _, full: full, device))
         take(parts.optimizer, plain, taken(optimizer, lambda _, full: full, device))
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """As on one rank: all have the same gradients."""
-        _check_averaged(parts)
+        _wrapper(parts).check_averaged()
         super().update(parts, clip)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, on every rank; on the CPU, the live tensors."""
-        _check_averaged(parts)  # a train_fn does its steps itself
-        plain = _plain(parts)
+        _wrapper(parts).check_averaged()  # a train_fn does its steps itself
+        plain = _wrapper(parts).module
         return plain.state_dict(), to_names(parts.optimizer, plain)
 
 
@@ -146,12 +146,7 @@ def _clear() -> Iterator[None]:
         ) from exc
 
 
-def _check_averaged(parts: Parts) -> None:
+def _wrapper(parts: Parts) -> _Averaging:
+    """It has the user's module, whose names are the neutral ones, as ``module``."""
     assert isinstance(parts.model, _Averaging)
-    parts.model.check_averaged()
-
-
-def _plain(parts: Parts) -> nn.Module:
-    """The user's module within the wrapper: its names are the neutral ones."""
-    model: nn.Module = parts.model.module  # type: ignore[assignment]
-    return model
+    return parts.model
