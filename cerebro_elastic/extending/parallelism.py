@@ -10,6 +10,7 @@ from cerebro_elastic.training.parallel.base import (
     Parts,
     Portion,
     Sharding,
+    Spread,
     Stepwise,
     make_parallelism,
 )
@@ -25,7 +26,7 @@ from cerebro_elastic.training.parallel.data_parallel import (
 )
 from cerebro_elastic.training.parallel.fsdp import Fsdp, blocks, repeated
 from cerebro_elastic.training.parallel.group import subgroup, together
-from cerebro_elastic.training.parallel.memory_estimate import Spread, check_room
+from cerebro_elastic.training.parallel.memory_estimate import check_room
 from cerebro_elastic.training.parallel.replicated import Ddp, Single
 
 __all__ = [

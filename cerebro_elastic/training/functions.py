@@ -1,10 +1,10 @@
 """Plain PyTorch by the paper's three functions (section 4.1): the task ``torch``.
 
 The recipe names the functions. Each gets what it asks for *by the name of the parameter*:
-``docs/how-to/models.md`` lists the names. ``epochs`` is the config's budget of epochs, ``steps`` the number of
-batches in all of them. With ``step_scheduler: step`` a ``train_fn`` steps the scheduler itself; else that is
-done once an epoch. A unit of a ``train_fn`` that has to stop before its end is given up: ``batches`` raises
-``Stopped``, which is no ``Exception``.
+``docs/how-to/models.md`` lists the names. ``epochs`` is the config's budget of epochs, ``steps`` the number
+of batches in all of them. With ``step_scheduler: step`` a ``train_fn`` steps the scheduler itself; else that
+is done once an epoch. A unit of a ``train_fn`` that has to stop before its end is given up: ``batches``
+raises ``Stopped``, which is no ``Exception``.
 
 On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets its rank's
 rows of each batch; ddp and fsdp average the gradients. ``eval_fn`` gets all rows on every rank. The metrics

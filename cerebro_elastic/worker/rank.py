@@ -176,13 +176,13 @@ def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     import torch
 
     from cerebro_elastic.training.parallel import group
-    from cerebro_elastic.training.parallel.base import prepare_parallelism
+    from cerebro_elastic.training.parallel.base import make_parallelism
 
     if any(map(needs_group, strategies)):
         group.warm()
     for strategy in strategies:
         with suppress(CerebroError):  # the first unit that needs it reports the error
-            prepare_parallelism(strategy.parallelism, strategy.options, torch.device(device))
+            make_parallelism(strategy.parallelism, strategy.options).prepare(torch.device(device))
 
 
 def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:

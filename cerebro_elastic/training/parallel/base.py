@@ -47,6 +47,15 @@ class Portion:
     share: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Which part of a model's parameters, gradients and optimizer slots each rank holds."""
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    slots: float = 1.0
+
+
 Make: TypeAlias = Callable[[], Parts]
 """Makes the parts on the CPU, from hyper-parameters alone: the same on every rank."""
 
@@ -55,7 +64,15 @@ LossOf: TypeAlias = Callable[[Any, Any], Tensor]
 
 
 class Parallelism(Protocol):
-    """One unit's way of training on one or more ranks."""
+    """One unit's way of training on one or more ranks. Implementations derive from it."""
+
+    def prepare(self, device: torch.device) -> None:
+        """Import what the first unit on ``device`` would import, if that takes seconds and memory."""
+        return
+
+    def spread(self, ranks: int, device: torch.device) -> Spread:  # noqa: ARG002
+        """What each of ``ranks`` ranks holds in the memory of its ``device``; by default all."""
+        return Spread()
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:
         """Why these parts, as ``make`` makes them, cannot be trained on ``ranks`` ranks; ``None`` if they
@@ -134,14 +151,6 @@ class Sharding(Protocol):
 GROUP = "cerebro.parallel"
 
 
-@runtime_checkable
-class Preparing(Protocol):
-    """A parallelism that has something to import first, which takes seconds and memory."""
-
-    def prepare(self, device: torch.device) -> None:
-        """Import it, for units on ``device``."""
-
-
 def make_parallelism(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
     """The parallelism ``name`` with a recipe's options, which are the keyword arguments of its factory.
 
@@ -156,14 +165,6 @@ def make_parallelism(name: str, options: Mapping[str, Any] | None = None) -> Par
     _check_kinds(name, factory, options or {})
     parallelism: Parallelism = factory(**(options or {}))
     return parallelism
-
-
-def prepare_parallelism(name: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
-    """Have the parallelism import what its first unit would import. Raises as
-    ``make_parallelism`` does."""
-    parallelism = make_parallelism(name, options)
-    if isinstance(parallelism, Preparing):
-        parallelism.prepare(device)
 
 
 def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:

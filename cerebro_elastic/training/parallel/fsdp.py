@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.training._torch_internals import local_tensor_of, sharded_like
-from cerebro_elastic.training.parallel.base import Make, Parts
+from cerebro_elastic.training.parallel.base import Make, Parts, Spread
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
 from cerebro_elastic.training.parallel.data_parallel import (
@@ -26,7 +26,6 @@ from cerebro_elastic.training.parallel.data_parallel import (
     taken,
 )
 from cerebro_elastic.training.parallel.group import mesh
-from cerebro_elastic.training.parallel.memory_estimate import Spread
 from cerebro_elastic.training.parallel.optimizer_state import NamedState, take, to_names
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -24,26 +22,9 @@ from cerebro_elastic.training.parallel.base import Parallelism, Parts
 _PROBE = 8
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Which part of a model's parameters, gradients and optimizer slots each rank holds."""
-
-    parameters: float = 1.0
-    gradients: float = 1.0
-    slots: float = 1.0
-
-
-@runtime_checkable
-class Spreading(Protocol):
-    """A parallelism whose ranks do not hold all of a model each."""
-
-    def spread(self, ranks: int, device: torch.device) -> Spread:
-        """What each of ``ranks`` ranks holds in the memory of its ``device``."""
-
-
 def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:
     """Raise ``TaskError`` if a rank has not ``room`` enough, in bytes, for its part of ``parts``."""
-    spread = parallelism.spread(ranks, device) if isinstance(parallelism, Spreading) else Spread()
+    spread = parallelism.spread(ranks, device)
     parameters, gradients, slots = weight(parts)
     needs = parameters * spread.parameters + gradients * spread.gradients + slots * spread.slots
     if needs > room:

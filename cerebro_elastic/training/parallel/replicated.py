@@ -15,13 +15,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training._torch_internals import check_reducer_finished
-from cerebro_elastic.training.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.training.parallel.base import LossOf, Make, Parallelism, Parts, Portion
 from cerebro_elastic.training.parallel.construct import hand_over, made
 from cerebro_elastic.training.parallel.data_parallel import DataParallel, taken
 from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 
 
-class Single:
+class Single(Parallelism):
     """Training on one rank."""
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
