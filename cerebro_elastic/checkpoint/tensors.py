@@ -86,14 +86,9 @@ class TensorSpec:
         return replace(self, shape=(rows.stop - rows.start, *self.shape[1:]))
 
     @property
-    def item_bytes(self) -> int:
-        """The size of one element."""
-        return _item_bytes(self.dtype)
-
-    @property
     def bytes(self) -> int:
         """Its size in the file."""
-        return math.prod(self.shape) * self.item_bytes
+        return math.prod(self.shape) * _item_bytes(self.dtype)
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
@@ -115,7 +110,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def specs(leaves: Mapping[str, Leaf]) -> list[TensorSpec]:
     """The arrays in file order: wide elements first, as the library has it, so that each is aligned."""
     unsorted = (TensorSpec(name, _dtype_name(leaf), tuple(leaf.shape)) for name, leaf in leaves.items())
-    return sorted(unsorted, key=lambda spec: (-spec.item_bytes, spec.name))
+    return sorted(unsorted, key=lambda spec: (-_item_bytes(spec.dtype), spec.name))
 
 
 def header(layout: Iterable[TensorSpec]) -> bytes:

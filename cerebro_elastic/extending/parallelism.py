@@ -12,6 +12,7 @@ from cerebro_elastic.training.parallel.base import (
     Sharding,
     Spread,
     Stepwise,
+    check_room,
     make_parallelism,
 )
 from cerebro_elastic.training.parallel.collectives import ranks
@@ -26,7 +27,6 @@ from cerebro_elastic.training.parallel.data_parallel import (
 )
 from cerebro_elastic.training.parallel.fsdp import Fsdp, blocks, repeated
 from cerebro_elastic.training.parallel.group import subgroup, together
-from cerebro_elastic.training.parallel.memory_estimate import check_room
 from cerebro_elastic.training.parallel.replicated import Ddp, Single
 
 __all__ = [

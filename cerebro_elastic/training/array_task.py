@@ -7,26 +7,21 @@ hyper-parameters, makes batches, restores random generators, validates, counts a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.system import arguments
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
-from cerebro_elastic.training.hparams import Taker, Takers
+from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.user_objects import UserGlobals
-
-BUDGET = frozenset({"epochs", "steps"})
-"""What every function may ask for besides hyper-parameters: the config's epochs, and the batches in all of
-them."""
 
 
 class UnitBatches:
@@ -123,8 +118,7 @@ class ArrayTask(ABC):
 
     def values(self, job: UnitJob) -> dict[str, Any]:
         """All that functions may ask for by name, but for their context."""
-        steps = job.epochs * job_batches.epoch_batches(job)
-        return {**self._takers.args, **job.hparams, "epochs": job.epochs, "steps": steps}
+        return {**self._takers.args, **job.hparams, **job_batches.budget(job)}
 
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)
@@ -165,7 +159,7 @@ class ArrayTask(ABC):
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
-        names = {role: _budget_of(function) for role, (function, _) in self._takers.functions.items()}
+        names = {role: budget_of(function) for role, (function, _) in self._takers.functions.items()}
         taken = [f"{role} takes {' and '.join(each)}" for role, each in names.items() if each]
         if not taken:
             return ()
@@ -194,9 +188,3 @@ class ArrayTask(ABC):
     def _measured(self, learner: Learner, job: UnitJob, partitions: Any) -> dict[str, float]:
         measured = learner.measure(job_batches.natural_batches(job, partitions))
         return {f"val_{name}": float(value) for name, value in measured.items()}
-
-
-def _budget_of(function: Callable[..., Any]) -> list[str]:
-    """The parts of ``BUDGET`` that a function takes."""
-    names = arguments.accepted(function)
-    return sorted(BUDGET if names is None else BUDGET & names)

@@ -28,11 +28,10 @@ from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, make_parallelism
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, check_room, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
 from cerebro_elastic.training.parallel.data_parallel import mapped
-from cerebro_elastic.training.parallel.memory_estimate import check_room
 from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
     BatchMean,
@@ -292,7 +291,7 @@ class FunctionUnit:
 
     def _make(self) -> Parts:
         job = self._job
-        parts = self._user.make_parts(job.hparams, training_budget(job))
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job))
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
@@ -401,11 +400,6 @@ class FunctionUnit:
                 "ReduceLROnPlateau watches val_loss, which there is not at the end of an epoch: set "
                 "data.valid and validation: epoch, or take another scheduler"
             )
-
-
-def training_budget(job: UnitJob) -> dict[str, int]:
-    """What ``model_fn`` may ask for besides hyper-parameters."""
-    return {"epochs": job.epochs, "steps": job.epochs * job_batches.epoch_batches(job)}
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:

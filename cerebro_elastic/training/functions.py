@@ -28,7 +28,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import is_plain, value_differences
-from cerebro_elastic.training.function_unit import FunctionUnit, begun, training_budget
+from cerebro_elastic.training.function_unit import FunctionUnit, begun
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.parallel.base import make_parallelism
@@ -121,7 +121,7 @@ class FunctionTask:
         """What ``model_fn`` makes, by owner and name."""
         rng.seed_all(job.seed)
         with self._user.files.borrowed():
-            parts = self._user.make_parts(job.hparams, training_budget(job))
+            parts = self._user.make_parts(job.hparams, job_batches.budget(job))
         groups = enumerate(parts.optimizer.param_groups)
         return {
             type(parts.scheduler).__name__: _scheduler_values(parts.scheduler),

@@ -22,6 +22,17 @@ Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
 """A function that gets hyper-parameters, and the names of what it gets besides."""
 
 
+BUDGET = frozenset({"epochs", "steps"})
+"""What functions may ask for besides hyper-parameters: the config's epochs, and the batches in all of
+them."""
+
+
+def budget_of(function: Callable[..., Any]) -> list[str]:
+    """The parts of ``BUDGET`` that a function takes."""
+    names = arguments.accepted(function)
+    return sorted(BUDGET if names is None else BUDGET & names)
+
+
 @dataclass(frozen=True)
 class Takers:
     """Which hyper-parameters the user's functions take: each gets those of its parameters' names."""

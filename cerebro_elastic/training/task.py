@@ -119,7 +119,7 @@ class UnitJob:
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
-    ``TaskError`` (``training/parallel/memory_estimate.py`` estimates)."""
+    ``TaskError`` (``check_room`` of ``training/parallel/base.py`` estimates)."""
 
     @property
     def begins_epoch(self) -> bool:

@@ -117,6 +117,7 @@ Tree: TypeAlias = Any
 
 TAG = "cerebro.kind"
 KNOWN, SAME, VIEW, PLACED = "known", "same", "view", "placed"
+REFERENCES = (KNOWN, SAME, VIEW)
 
 
 class NotSerializable(Exception):

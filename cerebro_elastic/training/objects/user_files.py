@@ -24,7 +24,7 @@ from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.container_kinds import IN_FILES
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import KNOWN, SAME, TAG, VIEW, Tree, name_of
+from cerebro_elastic.training.objects.kinds import REFERENCES, TAG, Tree, name_of
 from cerebro_elastic.training.objects.opaque import REMEDY, changes, described, rebindings, refuse_unseen
 from cerebro_elastic.training.objects.pristine import (
     NOWHERE,
@@ -203,7 +203,7 @@ def _changes(encoder: Encoder, owner: Owner, file: Pristine) -> dict[str, Any]:
     changed = {}
     for name, tree in _encoded(encoder, owner, own, before).items():
         bound = file.index.objects.get(f"{owner.name}/{name}", NOWHERE) is own[name]
-        if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
+        if bound and type(tree) is dict and tree.get(TAG) in REFERENCES:
             continue
         if not bound and isinstance(own[name], FunctionType):
             continue  # it was patched, as torch does with the step of an optimizer's class

@@ -10,6 +10,8 @@ parameters, so that the next unit may have another parallelism or another number
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, get_type_hints, runtime_checkable
@@ -17,11 +19,12 @@ from typing import Any, Protocol, TypeAlias, get_type_hints, runtime_checkable
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic import registry
-from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.system import arguments
 
 
@@ -66,7 +69,7 @@ LossOf: TypeAlias = Callable[[Any, Any], Tensor]
 class Parallelism(Protocol):
     """One unit's way of training on one or more ranks. Implementations derive from it."""
 
-    def prepare(self, device: torch.device) -> None:
+    def prepare(self, device: torch.device) -> None:  # noqa: ARG002
         """Import what the first unit on ``device`` would import, if that takes seconds and memory."""
         return
 
@@ -180,3 +183,47 @@ def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:
         except ValidationError as exc:
             rule = exc.errors()[0]["msg"].replace("Input should", "it should")
             raise RecipeError(f"{name}: {option} is {options[option]!r}: {rule}") from exc
+
+
+_PROBE = 8
+
+
+def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:
+    """Raise ``TaskError`` if a rank has not ``room`` enough, in bytes, for its part of ``parts``.
+
+    It holds parameters, a gradient for each that is trained, and the optimizer's slots: for Adam in float32
+    the 16 bytes a parameter of the ZeRO paper (Rajbhandari et al. 2020, section 3.1, less the copy that mixed
+    precision adds). Activations come on top: they are unknown before a batch is trained. So this is a lower
+    bound: it shows that a model cannot fit, never that it fits.
+    """
+    spread = parallelism.spread(ranks, device)
+    parameters, gradients, slots = weight(parts)
+    needs = parameters * spread.parameters + gradients * spread.gradients + slots * spread.slots
+    if needs > room:
+        raise TaskError(
+            f"a rank holds at least {needs / 1e6:.3g} MB of parameters, gradients and optimizer state, and "
+            f"has {room / 1e6:.3g} MB for them: take more ranks, or a parallelism that shards more of it"
+        )
+
+
+def weight(parts: Parts) -> tuple[int, int, int]:
+    """Bytes of all parameters, of their gradients, and of the optimizer's slots."""
+    everything = [parameter for parameter in parts.model.parameters() if not is_lazy(parameter)]
+    trained = sum(p.nbytes for p in everything if p.requires_grad)
+    return sum(p.nbytes for p in everything), trained, round(trained * _slots(parts.optimizer))
+
+
+def _slots(optimizer: Optimizer) -> float:
+    """Bytes of slots for each byte of a parameter, by a step on a parameter of a few elements; 0 if the
+    optimizer does not take such a step."""
+    probe = nn.Parameter(torch.zeros(_PROBE))
+    probe.grad = torch.zeros(_PROBE)
+    twin = copy.copy(optimizer)
+    twin.state = defaultdict(dict)
+    twin.param_groups = [{**optimizer.param_groups[0], "params": [probe]}]
+    try:
+        type(optimizer).step(twin)
+    except Exception:  # whatever an optimizer of the user's needs
+        return 0.0
+    slots = [value for value in twin.state[probe].values() if isinstance(value, torch.Tensor)]
+    return sum(slot.nbytes for slot in slots if slot.numel() == _PROBE) / probe.nbytes

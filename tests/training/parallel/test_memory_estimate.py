@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.parallel.base import Parts, make_parallelism
-from cerebro_elastic.training.parallel.memory_estimate import check_room, weight
+from cerebro_elastic.training.parallel.base import Parts, check_room, make_parallelism, weight
 
 CPU = torch.device("cpu")
 P = 4 * 1000
