@@ -93,7 +93,7 @@ class UnitJob:
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
     the state (learning rates, say) is set anew from ``hparams``; all else is inherited
-    (``training/optimizer_options.py``)."""
+    (``training/parallel/optimizer_state.py``)."""
     device: str = "cpu"
     """The device of this rank, as torch names it."""
     skip: int = 0
