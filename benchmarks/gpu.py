@@ -28,8 +28,8 @@ from torch import Tensor
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.training.parallel import choose, group
-from cerebro_elastic.training.parallel.base import Parallelism, Parts
+from cerebro_elastic.training.parallel import group
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, make_parallelism
 from cerebro_elastic.worker.failure import failure_of
 from support.same import assert_same
 
@@ -76,7 +76,7 @@ class UnitRunner:
         name, options, fused = PATHS[path]
         torch.manual_seed(0)
         with group.formed(group.listen("127.0.0.1"), 0, 1, self.device):
-            parallelism = choose.make(name, options)
+            parallelism = make_parallelism(name, options)
             try:
                 yield parallelism, parallelism.build(lambda: self.make(fused), self.device)
             finally:

@@ -32,8 +32,8 @@ from torch import nn
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.training.parallel import choose, collectives, group
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.parallel import collectives, group
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, make_parallelism
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 
 KINDS: Mapping[str, tuple[str, dict[str, Any], int]] = {
@@ -82,7 +82,7 @@ def unit(
 ) -> tuple[dict[str, float], CheckpointRef | None]:
     """One unit on one rank, from ``ref`` to a state at ``url``: seconds, and on rank 0 what was saved."""
     name, options, size = KINDS[kind]
-    parallelism, watch = choose.make(name, options), Stopwatch()
+    parallelism, watch = make_parallelism(name, options), Stopwatch()
     part = Part(rank, size) if kind == "fsdp" else None
     with watch("read"):
         state = checkpoint.load(ref, part) if ref else None

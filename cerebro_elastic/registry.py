@@ -30,8 +30,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "cerebro_elastic.recipes.tasks:TorchSection",
     },
     "cerebro.parallel": {
-        "single": "cerebro_elastic.training.parallel.single:Single",
-        "ddp": "cerebro_elastic.training.parallel.ddp:Ddp",
+        "single": "cerebro_elastic.training.parallel.replicated:Single",
+        "ddp": "cerebro_elastic.training.parallel.replicated:Ddp",
         "fsdp": "cerebro_elastic.training.parallel.fsdp:Fsdp",
     },
     "cerebro.parallel.sections": {},

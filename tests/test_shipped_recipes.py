@@ -13,9 +13,9 @@ from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.training.hparams import checked_dataset, dataset_factory, task_hparams
 from cerebro_elastic.training.task import Task
 from cerebro_elastic.training.unit_runner import make_task
-from cerebro_elastic.training.user_dataset import checked_dataset, dataset_factory, task_hparams
 
 pytest.importorskip("sklearn.datasets")  # here, for they set environment variables when first imported
 with patch.dict(os.environ, KERAS_BACKEND="jax"):

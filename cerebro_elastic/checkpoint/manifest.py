@@ -46,12 +46,7 @@ def ref(url: str, contents: Mapping[str, Content]) -> CheckpointRef:
 def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Content]:
     """What the manifest ``written`` at ``place`` says of the other files. Raises ``DamagedCheckpoint`` if it
     is not that of ``ref``."""
-    manifest = _parsed(written)
-    if compact(manifest) == written:
-        manifest.pop(_ORIGIN, None)
-        actual = hashlib.sha256(compact(manifest)).hexdigest()
-    else:
-        actual = hashlib.sha256(written).hexdigest()
+    manifest, _, actual = _opened(written)
     if actual != ref.digest:
         raise DamagedCheckpoint(
             f"{place} is damaged or of another checkpoint: expected sha256 {ref.digest}, found {actual}; "
@@ -68,11 +63,9 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Cont
 def read(written: bytes, place: Place) -> Manifest:
     """What the manifest ``written`` at ``place`` says. Raises ``DamagedCheckpoint`` if it is not as it was
     written, in its origin or elsewhere."""
-    document = _parsed(written)
-    if not document or compact(document) != written:
+    document, stated, digest = _opened(written)
+    if not document:
         raise DamagedCheckpoint(f"{place} is no manifest as this program writes it; {ADVICE}")
-    stated = document.pop(_ORIGIN, None)
-    digest = hashlib.sha256(compact(document)).hexdigest()
     if stated is None:
         return Manifest(digest, None)
     try:
@@ -98,10 +91,14 @@ def _canonical(text: str) -> str:
     return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
 
 
-def _parsed(written: bytes) -> dict[str, Any]:
-    """Empty, if it is no manifest."""
+def _opened(written: bytes) -> tuple[dict[str, Any], Any, str]:
+    """A manifest without its origin, that, and the digest; empty, if it is no manifest as this program writes
+    it."""
     try:
         manifest = json.loads(written)
     except (ValueError, RecursionError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+        manifest = None
+    if not isinstance(manifest, dict) or compact(manifest) != written:
+        return {}, None, hashlib.sha256(written).hexdigest()
+    origin = manifest.pop(_ORIGIN, None)
+    return manifest, origin, hashlib.sha256(compact(manifest)).hexdigest()

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.checkpoint import leaves, manifest, tensors, tree
+from cerebro_elastic.checkpoint import manifest, tensors, tree
 from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
@@ -73,8 +73,8 @@ def stage(state: Mapping[str, Any]) -> Staged:
     Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
     save checks that they have not been written to. Raises as ``save``.
     """
-    values, flat = _flat(state)
-    return Staged(_files(values, flat), flat, {name: _version(tensor) for name, tensor in flat.items()})
+    data, flat = _files(state)
+    return Staged(data, flat, {name: _version(tensor) for name, tensor in flat.items()})
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Staged:
 
 def is_divided(state: Mapping[str, Any]) -> bool:
     """Whether ranks hold parts of the state's tensors, so that each has to save its own."""
-    return any(map(leaves.is_divided, tree.leaves_in(state)))
+    return any(map(tensors.is_divided, tree.leaves_in(state)))
 
 
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
@@ -119,7 +119,7 @@ def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Conte
     The first rank also writes the rest of its state. It is no checkpoint before ``complete``. Returns what
     the files hold; raises as ``save``.
     """
-    data = _part_data(state, part)
+    data, _ = _files(state, part)
     with _writing(url) as folder:
         _check_free(folder)
         return _write(folder, data)
@@ -136,7 +136,7 @@ def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None 
 
     Raises ``CheckpointError`` and writes nothing if it held another state; else as ``save``.
     """
-    data = _data(state)
+    data, _ = _files(state)
     _check_same(manifest.ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
     with _writing(ref.url) as folder:
         _completed(folder, _write(folder, data), ref.url, origin)
@@ -224,18 +224,6 @@ def remove(ref: CheckpointRef) -> None:
         files.remove(folder)
 
 
-def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
-    """The files of ``state`` but for the manifest, by name."""
-    return _files(*_flat(state))
-
-
-def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Leaf]]:
-    values, flat = tree.flatten(state)
-    if any(map(leaves.is_divided, flat.values())):
-        raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
-    return values, flat
-
-
 def _version(leaf: Leaf) -> int:
     """How often its memory was written to. Arrays were copied when they were staged: nobody writes there."""
     if isinstance(leaf, np.ndarray):
@@ -245,34 +233,30 @@ def _version(leaf: Leaf) -> int:
     return version(leaf)
 
 
-def _files(values: Any, flat: Mapping[str, Leaf]) -> dict[str, Sequence[Chunk]]:
-    layout = tensors.specs(flat)
-    return {
-        TENSORS: _file(layout, flat),
-        TREE: [manifest.compact({"tensors": _listed(layout), "state": values})],
-    }
-
-
-def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk]]:
-    """The files of one rank's part of ``state``, by name."""
-    from cerebro_elastic.checkpoint.torch_values import local_rows
-
+def _files(
+    state: Mapping[str, Any], part: Part | None = None
+) -> tuple[dict[str, Sequence[Chunk]], dict[str, Leaf]]:
+    """The files of ``state`` but for the manifest, by name, and the arrays and tensors that are not divided.
+    With a ``part``, the files that its rank writes."""
     values, flat = tree.flatten(state)
-    divided: dict[str, Any] = {name: tensor for name, tensor in flat.items() if leaves.is_divided(tensor)}
-    full = tensors.specs(divided)
-    own: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
-    layout = [spec.of(part) for spec in full]
-    data = {_part_name(part.index): _file(layout, own)}
-    if part.index > 0:
-        return data
-    rest = {name: tensor for name, tensor in flat.items() if name not in divided}
-    rest_layout = tensors.specs(rest)
-    document = {
-        "tensors": _listed(rest_layout),
-        "parts": {"count": part.count, "tensors": _listed(full)},
-        "state": values,
-    }
-    return data | {TENSORS: _file(rest_layout, rest), TREE: [manifest.compact(document)]}
+    divided: dict[str, Any] = {name: leaf for name, leaf in flat.items() if tensors.is_divided(leaf)}
+    if divided and part is None:
+        raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
+    whole = {name: leaf for name, leaf in flat.items() if name not in divided}
+    data: dict[str, Sequence[Chunk]] = {}
+    parts = {}
+    if part is not None:
+        from cerebro_elastic.checkpoint.torch_values import local_rows
+
+        full = tensors.specs(divided)
+        rows: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
+        data[_part_name(part.index)] = _file([spec.of(part) for spec in full], rows)
+        parts = {"parts": {"count": part.count, "tensors": _listed(full)}}
+    if part is None or part.index == 0:
+        layout = tensors.specs(whole)
+        document = {"tensors": _listed(layout), **parts, "state": values}
+        data |= {TENSORS: _file(layout, whole), TREE: [manifest.compact(document)]}
+    return data, whole
 
 
 def _file(layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> Sequence[Chunk]:

@@ -17,11 +17,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.system.aligned import aligned_empty
 
 if TYPE_CHECKING:
@@ -85,14 +86,9 @@ class TensorSpec:
         return replace(self, shape=(rows.stop - rows.start, *self.shape[1:]))
 
     @property
-    def item_bytes(self) -> int:
-        """The size of one element."""
-        return _item_bytes(self.dtype)
-
-    @property
     def bytes(self) -> int:
         """Its size in the file."""
-        return math.prod(self.shape) * self.item_bytes
+        return math.prod(self.shape) * _item_bytes(self.dtype)
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
@@ -114,7 +110,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def specs(leaves: Mapping[str, Leaf]) -> list[TensorSpec]:
     """The arrays in file order: wide elements first, as the library has it, so that each is aligned."""
     unsorted = (TensorSpec(name, _dtype_name(leaf), tuple(leaf.shape)) for name, leaf in leaves.items())
-    return sorted(unsorted, key=lambda spec: (-spec.item_bytes, spec.name))
+    return sorted(unsorted, key=lambda spec: (-_item_bytes(spec.dtype), spec.name))
 
 
 def header(layout: Iterable[TensorSpec]) -> bytes:
@@ -178,3 +174,43 @@ def _item_bytes(dtype: str) -> int:
 
     item_bytes: int = getattr(torch, dtype).itemsize
     return item_bytes
+
+
+Json: TypeAlias = Any
+Path: TypeAlias = tuple[Any, ...]
+"""Where a value is in a state: keys and indices."""
+
+
+class Leaves:
+    """Collects the arrays and tensors of one walk over a state."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Leaf] = {}
+        self.tied: dict[Any, Json] = {}
+        """The JSON of what was stored already, by what identifies it: it is not stored twice."""
+
+    def add(self, leaf: Leaf, path: Path) -> str:
+        """Store a leaf. Returns its name."""
+        name = "/".join(map(str, path)) or "state"
+        while name in self.by_name or name == "__metadata__":  # the format's reserved name
+            name += "~"
+        self.by_name[name] = leaf
+        return name
+
+
+def is_divided(leaf: Any) -> bool:
+    """Whether it is a ``DTensor``, whose module takes long to import, so that only its users do."""
+    return hasattr(leaf, "placements")
+
+
+def refuse(path: Path, what: str, hint: str) -> NoReturn:
+    """Raise ``CheckpointError`` for what cannot be stored."""
+    raise CheckpointError(
+        f"{in_words(path)} is {what}, which a checkpoint cannot hold: {hint}; it takes dict, list, tuple, "
+        "set, str, bytes, numbers, bool, None, dense tensors and numeric numpy arrays"
+    )
+
+
+def in_words(path: Path) -> str:
+    """The path as an expression of Python."""
+    return "state" + "".join(f"[{key!r}]" for key in path)

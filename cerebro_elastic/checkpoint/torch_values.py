@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cerebro_elastic.checkpoint.leaves import Json, Leaves, Path, is_divided, refuse
+from cerebro_elastic.checkpoint.tensors import Json, Leaves, Path, is_divided, refuse
 from cerebro_elastic.system.torch_internals import SPARSE_PARTS, version_of
 
 _SCALARS: dict[type, Callable[[Any], Json]] = {

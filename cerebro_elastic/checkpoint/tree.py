@@ -31,8 +31,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.checkpoint.leaves import Json, Leaves, Path, in_words, refuse
-from cerebro_elastic.checkpoint.tensors import Leaf, is_storable, numpy_dtype
+from cerebro_elastic.checkpoint.tensors import (
+    Json,
+    Leaf,
+    Leaves,
+    Path,
+    in_words,
+    is_storable,
+    numpy_dtype,
+    refuse,
+)
 from cerebro_elastic.errors import CheckpointError
 
 _KEYS = {str, int, float, bool, type(None), tuple, bytes, frozenset}
@@ -84,11 +92,11 @@ def arrays_in(tree: Json) -> Iterator[str]:
 
 
 def leaves_in(value: Any) -> Iterator[Any]:
-    """What is in dicts, lists and tuples, as it is."""
+    """What is in dicts, lists, tuples and sets, as it is."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from leaves_in(item)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set):
         for item in value:
             yield from leaves_in(item)
     else:

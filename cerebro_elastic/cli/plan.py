@@ -20,7 +20,7 @@ from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
 from cerebro_elastic.system.words import counted
-from cerebro_elastic.training.strategy_cost import StrategyCost
+from cerebro_elastic.training.unit_runner import StrategyCost
 
 
 def plan(

@@ -11,20 +11,19 @@ from cerebro_elastic.data.reading.batches import BatchPart as BatchPart
 from cerebro_elastic.data.reading.batches import whole as whole
 from cerebro_elastic.registry import is_users as is_users
 from cerebro_elastic.system import arguments
-from cerebro_elastic.training import generators as generators
 from cerebro_elastic.training import job_batches as job_batches
 from cerebro_elastic.training import process_settings as process_settings
 from cerebro_elastic.training import user_objects
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner
 from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
-from cerebro_elastic.training.epoch_means import EpochMeans as EpochMeans
-from cerebro_elastic.training.finite_arrays import not_finite_arrays as not_finite_arrays
+from cerebro_elastic.training.generators import generators as generators
+from cerebro_elastic.training.hparams import Taker as Taker
+from cerebro_elastic.training.hparams import Takers as Takers
+from cerebro_elastic.training.metrics import EpochMeans as EpochMeans
+from cerebro_elastic.training.metrics import not_finite as not_finite
 from cerebro_elastic.training.object_trees import ObjectDecoder as ObjectDecoder
 from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
-from cerebro_elastic.training.takers import Taker as Taker
-from cerebro_elastic.training.takers import check_taken as check_taken
-from cerebro_elastic.training.takers import known_names as known_names
 from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports

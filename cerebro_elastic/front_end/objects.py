@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.front_end.cells.definitions import (
+from cerebro_elastic.front_end.cells import (
     forwarded,
     import_folder,
     in_cells,

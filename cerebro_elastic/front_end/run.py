@@ -21,6 +21,7 @@ from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
+RecipeLike: TypeAlias = str | Path | Mapping[str, Any] | Recipe
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,7 +39,7 @@ class Interrupted(KeyboardInterrupt):
 
 @overload
 def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: RecipeLike,
     *,
     run_id: str | None = None,
     home: str | Path | None = None,
@@ -55,7 +56,7 @@ def run(
 
 @overload
 def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: RecipeLike,
     *,
     run_id: str | None = None,
     home: str | Path | None = None,
@@ -71,7 +72,7 @@ def run(
 
 
 def run(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: RecipeLike,
     *,
     run_id: str | None = None,
     home: str | Path | None = None,
@@ -169,9 +170,7 @@ def run(
         ) from None
 
 
-def _with_references(
-    recipe: str | Path | Mapping[str, Any] | Recipe, overrides: Mapping[str, Any]
-) -> tuple[str | Path | Mapping[str, Any] | Recipe, dict[str, Any]]:
+def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[RecipeLike, dict[str, Any]]:
     """A recipe and values that replace some of it, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     if isinstance(recipe, Recipe):

@@ -42,7 +42,8 @@ from cerebro_elastic.data.reading.column_rows import Arrays
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.generators import generators
 from cerebro_elastic.training.task import Exports, Stopped, Task, TaskState, UnitJob, UnitResult, never
 
 ROWS = (11, 8, 5)

@@ -1,22 +1,31 @@
 """What is private to torch and used in this folder. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away. Names that other folders
-use, too, are in ``cerebro_elastic/system/torch_internals.py``.
+``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away, and for its distributed
+package ``tests/training/parallel/test_torch_internals.py``. Names that other folders use, too, are in
+``cerebro_elastic/system/torch_internals.py``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from torch import Tensor, _tensor_str, nn
 from torch.nn.modules import module as of_modules
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 from torch.optim import optimizer as of_optimizers
+
+if TYPE_CHECKING:  # torch does not import them by itself: that takes long
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+    from torch.nn.parallel import DistributedDataParallel
 
 CALL_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of a module's hooks that run when it is called or differentiated; a parameter has the last."""
@@ -167,3 +176,51 @@ def put_compiler_config(name: str, values: Mapping[str, Any]) -> None:
     config: Any = sys.modules[name]
     for key in {*compiler_config(name), *values}:
         setattr(config, key, values.get(key, config._config[key].default))
+
+
+OPTIMIZER_STATE_HOOKS = ("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks")
+"""The tables of an optimizer's hooks that change what ``state_dict`` gives and ``load_state_dict`` takes."""
+
+
+def local_tensor_of(sharded: DTensor) -> Tensor:
+    """This rank's rows of a sharded tensor; they are the tensor's own."""
+    return sharded._local_tensor
+
+
+def sharded_like(own: Tensor, like: DTensor) -> DTensor:
+    """The sharded tensor of which ``own`` are this rank's rows, divided as ``like`` is. It is made as FSDP2
+    makes its own: ``from_local`` takes ten times as long, for hundreds of tensors."""
+    return type(like)(own, like._spec, requires_grad=False)
+
+
+def patience_of_the_group() -> timedelta:
+    """How long a collective of the group of all ranks may take."""
+    every = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    patience: timedelta = every.options._timeout
+    return patience
+
+
+def set_patience_of_the_group(patience: timedelta) -> None:
+    """Set how long a collective of the group of all ranks may take, from the next one on."""
+    c10d._set_pg_timeout(patience, dist.group.WORLD)
+
+
+def forget_failed_groups() -> None:
+    """Begin to count groups anew. Torch names them by a count, and counts what fails: for ever after, this
+    rank and its peers would wait for each other under different names."""
+    c10d._world.group_count = 0
+
+
+def present_groups() -> list[Any]:
+    """All groups of this process."""
+    return list(c10d._world.pg_map)
+
+
+def forget_groups_of(mesh: DeviceMesh) -> None:
+    """Have a mesh let go of its groups."""
+    mesh._pg_registry.clear()
+
+
+def check_reducer_finished(ddp: DistributedDataParallel) -> None:
+    """Raise ``RuntimeError`` if gradients of the last backward pass still wait for others."""
+    ddp._check_reducer_finalized()  # type: ignore[no-untyped-call]

@@ -7,25 +7,21 @@ hyper-parameters, makes batches, restores random generators, validates, counts a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.system import arguments
-from cerebro_elastic.training import generators, job_batches
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import value_differences
-from cerebro_elastic.training.finite_arrays import not_finite_arrays
+from cerebro_elastic.training.generators import Generators, generators
+from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
+from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
-from cerebro_elastic.training.takers import Taker, check_taken, known_names
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.user_objects import UserGlobals
-
-BUDGET = frozenset({"epochs", "steps"})
-"""What every function may ask for besides hyper-parameters: the config's epochs, and the batches in all of
-them."""
 
 
 class UnitBatches:
@@ -87,16 +83,18 @@ class ArrayTask(ABC):
         args: The section's ``args``: arguments that are not searched.
     """
 
-    generators: Any = generators
-    """What captures and restores the global random generators; a module like ``tasks.generators``."""
+    generators: Generators = generators
+    """The global random generators."""
     settings: Sequence[Setting] = ()
     """The framework's settings of the process, besides those of Python, numpy and torch. A unit begins with
     those after the imports, and what its config has set since."""
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
-        self._takers = {role: (function, context | BUDGET) for role, (function, context) in takers.items()}
-        self._reserved = BUDGET.union(*(context for _, context in takers.values()))
-        self._args = args
+        self._takers = Takers(
+            {role: (function, context | BUDGET) for role, (function, context) in takers.items()},
+            args,
+            BUDGET.union(*(context for _, context in takers.values())),
+        )
         self._globals = UserGlobals(function for function, _ in takers.values())
 
     @abstractmethod
@@ -112,13 +110,11 @@ class ArrayTask(ABC):
         return True
 
     def check(self, hparams: HParams) -> None:
-        job_batches.check_batch_size(hparams)
-        check_taken(self._takers, self._args, hparams, self._reserved)
+        self._takers.check(hparams)
 
     def takes(self, name: str) -> bool:
         """Whether a function takes a hyper-parameter of this name."""
-        known = known_names(self._takers.values())
-        return known is None or name in known
+        return self._takers.takes(name)
 
     def values(self, job: UnitJob) -> dict[str, Any]:
         """All that functions may ask for by name, but for their context."""
@@ -126,7 +122,7 @@ class ArrayTask(ABC):
 
     def values_for(self, hparams: HParams, epochs: int, batches: int) -> dict[str, Any]:
         """The same, for training of ``epochs`` epochs with ``batches`` batches each."""
-        return {**self._args, **hparams, "epochs": epochs, "steps": epochs * batches}
+        return {**self._takers.args, **hparams, "epochs": epochs, "steps": epochs * batches}
 
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)
@@ -154,7 +150,7 @@ class ArrayTask(ABC):
             log=[{"step": step, "epoch": job.unit.epoch, **metrics}] if whole else [],
             done=whole and learner.done,
             whole=whole,
-            not_finite=not_finite_arrays(metrics, learner.arrays().items()) if whole else None,
+            not_finite=not_finite(metrics, learner.arrays().items()) if whole else None,
         )
 
     def evaluate(self, job: UnitJob) -> UnitResult:
@@ -167,15 +163,14 @@ class ArrayTask(ABC):
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
-        names = {role: _budget_of(function) for role, (function, _) in self._takers.items()}
+        names = {role: budget_of(function) for role, (function, _) in self._takers.functions.items()}
         taken = [f"{role} takes {' and '.join(each)}" for role, each in names.items() if each]
         if not taken:
             return ()
         before = replace(jobs[0], rows=tuple(rows))
         with self._borrowed():
             short, long = (self.describe(job) for job in (before, replace(before, epochs=epochs)))
-        different = [text for owner in short for text in value_differences(owner, short[owner], long[owner])]
-        return [f"{', '.join(taken)}: {text}" for text in different]
+        return [f"{', '.join(taken)}: {text}" for text in value_differences(short, long)]
 
     def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
         """What the functions make of a config's values, by owner and name: plain values, arrays, and
@@ -197,9 +192,3 @@ class ArrayTask(ABC):
     def _measured(self, learner: Learner, job: UnitJob, partitions: Any) -> dict[str, float]:
         measured = learner.measure(job_batches.natural_batches(job, partitions))
         return {f"val_{name}": float(value) for name, value in measured.items()}
-
-
-def _budget_of(function: Callable[..., Any]) -> list[str]:
-    """The parts of ``BUDGET`` that a function takes."""
-    names = arguments.accepted(function)
-    return sorted(BUDGET if names is None else BUDGET & names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,17 +60,18 @@ def _tensors_equal(one: Any, other: Any, torch: Any) -> bool:
 
 
 def value_differences(
-    owner: str,
-    short: Mapping[str, Any],
-    long: Mapping[str, Any],
-    same: Callable[[Any, Any], bool] = values_equal,
+    short: Mapping[str, Mapping[str, Any]], long: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """A sentence for each value of ``owner`` that differs, without a full stop."""
-    for name in sorted({*short, *long}):
-        before, after = short.get(name), long.get(name)
-        if name not in short or name not in long or not same(before, after):
-            values = f" is {before!r}, it would be {after!r}" if is_plain(before) and is_plain(after) else ""
-            yield f"{owner}.{name}{values or ' would be another'}"
+    """A sentence for each value that differs, without a full stop. Values are given by owner and name. What
+    cannot be compared counts as different."""
+    for owner in dict.fromkeys((*short, *long)):
+        was, now = short.get(owner, {}), long.get(owner, {})
+        for name in sorted({*was, *now}):
+            before, after = was.get(name), now.get(name)
+            if name not in was or name not in now or not values_equal(before, after):
+                plain = is_plain(before) and is_plain(after)
+                values = f" is {before!r}, it would be {after!r}" if plain else " would be another"
+                yield f"{owner}.{name}{values}"
 
 
 def is_plain(value: Any) -> bool:

@@ -22,29 +22,30 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, process_settings, rng
-from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training import job_batches, process_settings
+from cerebro_elastic.training.generators import rng
+from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.optimizer_options import constructor_options, override_options
-from cerebro_elastic.training.parallel import choose, collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
+from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, check_room, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
-from cerebro_elastic.training.parallel.memory_estimate import check_room
+from cerebro_elastic.training.parallel.data_parallel import mapped
+from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
-    evaluation_pass,
-    train_pass,
+    check_per_row,
+    refused_by,
     unweighted,
+    weighted,
 )
-from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.rebuild import rebuild
-from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
+from cerebro_elastic.training.rebuild import rebuild
+from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
-from cerebro_elastic.training.weighted_loss import check_per_row, refused_by, weighted
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
@@ -59,32 +60,22 @@ class Progress:
 
     step: int = 0
     """How many steps the config has trained."""
-    rows: int = 0
-    """How many rows the whole units of the present epoch have."""
-    sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the metrics over these rows, by name."""
+    epoch: EpochMeans = field(default_factory=EpochMeans)
+    """The metrics of the whole units of the present epoch."""
     loss: Mean = field(default_factory=Mean)
     """The loss in the present unit."""
 
-    def add(self, metrics: Mapping[str, float], rows: int) -> None:
-        """Count a whole unit."""
-        self.rows += rows
-        for name, value in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value * rows
-        self.loss = Mean()
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.rows for name, total in self.sums.items()}
-
 
 @contextmanager
-def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
+def begun(
+    section: TorchSection, user: UserFunctions, job: UnitJob, observe: Observe | None = None
+) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
-    parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
+    parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
-            yield FunctionUnit(section, user, job, parallelism)
+            yield FunctionUnit(section, user, job, parallelism, observe)
         finally:
             parallelism.close()
 
@@ -94,8 +85,14 @@ class FunctionUnit:
     them."""
 
     def __init__(
-        self, section: TorchSection, user: UserFunctions, job: UnitJob, parallelism: Parallelism
+        self,
+        section: TorchSection,
+        user: UserFunctions,
+        job: UnitJob,
+        parallelism: Parallelism,
+        observe: Observe | None,
     ) -> None:
+        self._observe = observe
         self._section = section
         self._user = user
         self._job = job
@@ -137,17 +134,19 @@ class FunctionUnit:
             return self._users_pass(self._user.train_fn), done
         assert self._user.loss is not None
         loss = self.progress.loss
+        losses = self._losses(self._user.loss)
+        batches = self._prepared(job_batches.training_batches(job, self._portion))
+        rows = islice(job_batches.training_rows(job), job.skip, None)
+        parts.model.train()
         try:
-            train_pass(
-                parts,
-                self._prepared(job_batches.training_batches(job, self._portion)),
-                islice(job_batches.training_rows(job), job.skip, None),
-                self._losses(self._user.loss),
-                loss,
-                parallelism=self._parallelism,
-                clip=self._section.clip,
-                step_scheduler=self._section.step_scheduler,
-            )
+            for batch, count in zip(batches, rows, strict=True):
+                x, y, loss_of, share = losses(batch, self._parallelism.portion(count).share)
+                batch_loss = self._parallelism.step(
+                    parts, x, y, loss_of, share=share, clip=self._section.clip
+                )
+                if parts.scheduler is not None and self._section.step_scheduler == "step":
+                    parts.scheduler.step()
+                loss.add(batch_loss, count)
         except Stopped as stopped:
             done = stopped.batches
         return {"train_loss": loss.value}, done
@@ -162,40 +161,69 @@ class FunctionUnit:
         """End a whole unit; with the epoch's last unit validate and step the scheduler. Returns the
         validation metrics."""
         job = self._job
-        self.progress.add(unit, sum(job_batches.training_rows(job)))
+        self.progress.epoch.add(unit, sum(job_batches.training_rows(job)))
+        self.progress.loss = Mean()
         if not job.last or job.unit.phase is Phase.PROFILE:
             return {}
         validation = self.validate(job.validation)
-        self._end_epoch({**self.progress.means(), **validation})
+        self._end_epoch({**self.progress.epoch.values(), **validation})
         return validation
+
+    def show(self, when: str) -> None:
+        """Show an observer what the training consists of now."""
+        if self._observe is None:
+            return
+        model, scheduler = self._model, self._parts.scheduler
+        values = {
+            "weight": dict(model.named_parameters()),
+            "buffer": dict(model.named_buffers()),
+            "optimizer": to_names(self._parts.optimizer, model),
+            "scheduler": scheduler.state_dict() if scheduler is not None else {},
+            "generator": rng.capture(),
+            "attribute": {
+                f"{path}.{name}".lstrip("."): value
+                for path, module in model.named_modules()
+                for name, value in own_attributes(module).items()
+            },
+        }
+        self._observe(when, values)
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
         """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
         job, user = self._job, self._user
-        if not partitions:
+        if not partitions or (user.eval_fn is None and user.loss is None):
             return {}
-        if user.eval_fn:
-            # Every rank takes all rows: how the user's metrics add up over portions is unknown.
-            self._parts.model.eval()
-            batches = self._prepared(job_batches.natural_batches(job, partitions))
-            with torch.no_grad():
+        self._parts.model.eval()
+        with torch.no_grad():
+            if user.eval_fn:
+                # Every rank takes all rows: how the user's metrics add up over portions is unknown.
+                batches = self._prepared(job_batches.natural_batches(job, partitions))
                 metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
-            return _prefixed("val_", collectives.means(metrics))
-        if user.loss is None:
-            return {}
-        measured = evaluation_pass(
-            self._parts.model,
-            self._prepared(job_batches.natural_batches(job, partitions, self._portion)),
-            job_batches.validation_rows(job, partitions),
-            self._losses(user.loss),
-            user.measures,
-            parallelism=self._parallelism,
-        )
-        return _prefixed("val_", measured)
+                return _prefixed("val_", collectives.means(metrics))
+            return _prefixed("val_", self._measured(partitions))
+
+    def _measured(self, partitions: Sequence[Partition]) -> dict[str, float]:
+        """The means of the loss and of each measure over all rows. No weights count in measures."""
+        job, measures = self._job, self._user.measures
+        assert self._user.loss is not None
+        losses = self._losses(self._user.loss)
+        batches = self._prepared(job_batches.natural_batches(job, partitions, self._portion))
+        means = {name: Mean() for name in ("loss", *measures)}
+        for batch, count in zip(batches, job_batches.validation_rows(job, partitions), strict=True):
+            share = self._parallelism.portion(count).share
+            x, y, loss_of, loss_share = losses(batch, share)
+            output = self._parts.model(x)
+            weighed = {
+                "loss": (loss_of, loss_share),
+                **{name: (each, share) for name, each in measures.items()},
+            }
+            for name, (measure, part) in weighed.items():
+                means[name].add(measure(output, y) * part, count)
+        return {name: mean.value for name, mean in means.items()}
 
     def state(self, *, whole: bool) -> TaskState:
         """The config's state. That of rank 0 counts, unless it is divided among the ranks."""
-        loss = self.progress.loss
+        loss, epoch = self.progress.loss, self.progress.epoch.state()
         model, optimizer = self._exported()
         structure = self._structure()
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
@@ -212,8 +240,8 @@ class FunctionUnit:
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
-            "rows": self.progress.rows,
-            "sums": dict(self.progress.sums),
+            "rows": epoch["rows"],
+            "sums": epoch["sums"],
             "begun": (loss.total, loss.rows) if loss.rows else None,
             "others": others,
             **self._moved.state(),
@@ -243,7 +271,7 @@ class FunctionUnit:
         return without_uninitialized(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
-        """As ``finite_check.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
+        """As ``metrics.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
         counts."""
         model = state["model"]
         own = ((name, nn.Parameter(_local(model[name]))) for name in self._trained if name in model)
@@ -263,7 +291,7 @@ class FunctionUnit:
 
     def _make(self) -> Parts:
         job = self._job
-        parts = self._user.make_parts(job.hparams, training_budget(job))
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job))
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
@@ -287,11 +315,9 @@ class FunctionUnit:
         if self._job.inherits is not None:
             schedulers = [parts.scheduler] if parts.scheduler is not None else []
             override_options(parts.optimizer, schedulers, state["options"], self._options)
-        first = not self._job.visited
         return Progress(
             step=state["step"],
-            rows=0 if first else state["rows"],
-            sums={} if first else dict(state["sums"]),
+            epoch=EpochMeans(state if self._job.visited else None),
             loss=self._begun(state) if self._job.skip else Mean(),
         )
 
@@ -339,8 +365,16 @@ class FunctionUnit:
         return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in self._user.prepared(batches, self._job.hparams):
-            yield _on_device(batch, self._device)
+        for batch in self._user.prepared(self._shown(batches), self._job.hparams):
+            if self._device.type == "cpu":
+                yield batch
+            else:
+                yield mapped(batch, lambda _, tensor: tensor.to(self._device))
+
+    def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self.show("before")
+            yield batch
 
     def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
         """What ``train_fn`` and ``eval_fn`` may ask for by name (``user_functions.FOR_PASS``)."""
@@ -368,11 +402,6 @@ class FunctionUnit:
             )
 
 
-def training_budget(job: UnitJob) -> dict[str, int]:
-    """What ``model_fn`` may ask for besides hyper-parameters."""
-    return {"epochs": job.epochs, "steps": job.epochs * job_batches.epoch_batches(job)}
-
-
 def _local(value: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor that may be divided among the ranks."""
     local: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
@@ -390,16 +419,3 @@ def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:
 
 def _prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return {f"{prefix}{name}": value for name, value in metrics.items()}
-
-
-def _on_device(value: Any, device: torch.device) -> Any:
-    """A batch with its tensors on ``device``."""
-    if device.type == "cpu":
-        return value
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _on_device(item, device) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_on_device(item, device) for item in value)
-    return value

@@ -50,6 +50,11 @@ def epoch_batches(job: UnitJob) -> int:
     return sum(batch_count(rows, loader.batch_size, loader.drop_last) for rows in job.rows)
 
 
+def budget(job: UnitJob) -> dict[str, int]:
+    """The length of the config's training, as functions may ask for it."""
+    return {"epochs": job.epochs, "steps": job.epochs * epoch_batches(job)}
+
+
 def unit_batches(job: UnitJob) -> int:
     """How many batches the job has, those to skip included."""
     if job.unit.phase is Phase.EVALUATE:

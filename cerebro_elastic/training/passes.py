@@ -1,24 +1,31 @@
-"""The ready-made training and evaluation passes over batches of ``(x, y)``.
+"""Losses and metrics of the ready-made training and evaluation passes over batches of ``(x, y)``.
 
 A loss or a metric is a function ``(model(x), y) -> mean over the batch``. A mean over several batches weighs
 every row alike, as Lightning's epoch means do.
+
+With weights of rows the loss of a batch is ``sum(w * l) / sum(w)`` over its rows; a row's ``w`` is the
+product of its weights. On several ranks it is that of the whole batch: each rank weighs its part by its share
+of ``sum(w)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.system import arguments
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts
+from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
+from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.replicated import Single
+from cerebro_elastic.training.task import LossWeights
 
 BatchMean: TypeAlias = Callable[[Any, Any], Tensor]
-Rows: TypeAlias = Iterable[int]
-"""The number of rows of each batch."""
 
 
 class BatchLoss(NamedTuple):
@@ -40,68 +47,12 @@ LossOfBatch: TypeAlias = Callable[[Any, float], BatchLoss]
 
 def unweighted(loss: BatchMean) -> LossOfBatch:
     """The mean of ``loss`` over the rows of batches ``(x, y)``."""
-    return lambda batch, share: BatchLoss(*_pair(batch), loss, share)
+    return lambda batch, share: BatchLoss(*_parts(batch, samples=False)[:2], loss, share)
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
     """The share of rows whose largest of the last dimension's scores is the target class."""
     return (output.argmax(dim=-1) == target).double().mean()
-
-
-def train_pass(
-    parts: Parts,
-    batches: Iterable[Any],
-    rows: Rows,
-    losses: LossOfBatch,
-    mean: Mean,
-    *,
-    parallelism: Parallelism,
-    clip: float | None,
-    step_scheduler: Literal["epoch", "step"],
-) -> None:
-    """Train: one step of the optimizer for each batch.
-
-    Args:
-        parts: Model, optimizer and scheduler.
-        batches: This rank's portion of each batch.
-        rows: The number of rows of each whole batch.
-        losses: The loss of each batch.
-        mean: The losses are added to it.
-        parallelism: Does the steps.
-        clip: The norm that gradients are clipped to; ``None``: they are not.
-        step_scheduler: Whether the scheduler steps once a batch here, or once an epoch elsewhere.
-    """
-    parts.model.train()
-    for batch, count in zip(batches, rows, strict=True):
-        x, y, loss_of, share = losses(batch, parallelism.portion(count).share)
-        loss = parallelism.step(parts, x, y, loss_of, share=share, clip=clip)
-        if parts.scheduler is not None and step_scheduler == "step":
-            parts.scheduler.step()
-        mean.add(loss, count)
-
-
-@torch.no_grad()
-def evaluation_pass(
-    model: nn.Module,
-    batches: Iterable[Any],
-    rows: Rows,
-    losses: LossOfBatch,
-    measures: Mapping[str, BatchMean],
-    *,
-    parallelism: Parallelism,
-) -> dict[str, float]:
-    """The means of the ``loss`` and of each measure over all rows, with the model in evaluation mode. The
-    arguments are as for ``train_pass``. No weights count in ``measures``."""
-    model.eval()
-    means = {name: Mean() for name in ("loss", *measures)}
-    for batch, count in zip(batches, rows, strict=True):
-        share = parallelism.portion(count).share
-        x, y, loss_of, loss_share = losses(batch, share)
-        output = model(x)
-        weighed = {"loss": (loss_of, loss_share), **{name: (each, share) for name, each in measures.items()}}
-        for name, (measure, part) in weighed.items():
-            means[name].add(measure(output, y) * part, count)
-    return {name: mean.value for name, mean in means.items()}
 
 
 class Mean:
@@ -132,11 +83,104 @@ class Mean:
         return collectives.total(self.total) / self.rows
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
+def check_per_row(loss: Callable[..., Any] | None) -> None:
+    """Raise ``TaskError`` unless the loss can give one value for each row."""
+    names = arguments.accepted(loss) if loss is not None else frozenset()
+    if names is not None and "reduction" not in names:
+        raise TaskError(
+            f"task.loss: {getattr(loss, '__name__', loss)} has no parameter `reduction`, and weights of "
+            "classes or rows need the loss of each row: give it one that returns them for reduction='none', "
+            "as torch's losses do, or leave the weights out"
+        )
+
+
+def refused_by(parallelism: Parallelism, name: str) -> str | None:
+    """Why this parallelism cannot weigh rows; ``None`` if it can."""
+    if isinstance(parallelism, Single | Stepwise):
+        return None
+    return (
+        f"{name} takes the mean over the rows of each part of a batch, so that weights of classes or rows "
+        "would not be exact: leave them out, or choose single, ddp, fsdp or deepspeed"
+    )
+
+
+def weighted(loss: Callable[..., Tensor], weights: LossWeights, device: torch.device) -> LossOfBatch:
+    """The weighted loss of batches ``(x, y)``, or ``(x, y, w)`` if samples have weights."""
+    classes = torch.tensor(weights.classes, device=device)
+
+    def of_batch(batch: Any, share: float) -> BatchLoss:
+        x, y, w = _parts(batch, samples=weights.samples)
+        each = _row_weights(classes, y, w)
+        return BatchLoss(x, y, _WeightedLoss(loss, each, weights.classes), _share(each, share))
+
+    return of_batch
+
+
+def _parts(batch: Any, *, samples: bool) -> tuple[Any, Any, Tensor | None]:
+    wanted = 3 if samples else 2
+    if isinstance(batch, tuple | list) and len(batch) == wanted:
+        return batch[0], batch[1], batch[2] if samples else None
     kind = f"{len(batch)} of them" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
     raise TaskError(
-        f"the ready-made step needs batches (x, y), it got {kind}: give an input_fn that makes x and y of a "
-        "batch, or a train_fn"
+        f"the ready-made step needs batches {'(x, y, w), w for weights' if samples else '(x, y)'}, it got "
+        f"{kind}: give an input_fn that makes them of a batch, or a train_fn"
     )
+
+
+def _row_weights(classes: Tensor, y: Any, w: Tensor | None) -> Tensor:
+    """The weight of each label; or of each row, if classes have none."""
+    if not len(classes):
+        assert w is not None
+        return w
+    each = _by_class(classes, y)
+    return each if w is None else each * _widened(w.to(each.dtype), each.dim())
+
+
+def _share(weights: Tensor, rows: float) -> float:
+    """This rank's share of the weights of the whole batch. It has a share of 0 of the rows if it has none."""
+    if ranks()[1] == 1:
+        return rows
+    own = float(weights.double().sum()) if rows else 0.0
+    whole = collectives.total(own)
+    return own / whole if whole else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightedLoss:
+    loss: Callable[..., Tensor]
+    weights: Tensor
+    classes: tuple[float, ...]
+
+    def __call__(self, output: Any, y: Any) -> Tensor:
+        losses = self.loss(output, y, reduction="none")
+        if self.classes and losses.shape != self.weights.shape:
+            raise TaskError(
+                f"class_weights need a loss for each label, of shape {list(self.weights.shape)}: the loss "
+                f"gives {list(losses.shape)} with reduction='none'"
+            )
+        if not losses.dim() or len(losses) != len(self.weights):
+            raise TaskError(
+                f"weights of rows need a loss for each of {len(self.weights)} rows: the loss gives "
+                f"{list(losses.shape)} with reduction='none'"
+            )
+        weights = _widened(self.weights, losses.dim()).expand_as(losses)
+        # Where nothing weighs anything, the loss is 0 instead of NaN.
+        return (losses * weights).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+def _by_class(classes: Tensor, y: Tensor) -> Tensor:
+    """The weight of each label. Labels below 0, which torch's losses ignore, weigh nothing."""
+    if not isinstance(y, Tensor) or y.is_complex():
+        raise TaskError(f"class_weights need labels that are class numbers, not a {type(y).__name__}")
+    labels = y.long()
+    if labels.numel() and int(labels.max()) >= len(classes):
+        raise TaskError(
+            f"a label is {int(labels.max())}, and class_weights has {len(classes)} weights, for classes 0 to "
+            f"{len(classes) - 1}: give one for each class"
+        )
+    return torch.where(labels < 0, 0.0, classes[labels.clamp(min=0)])
+
+
+def _widened(weights: Tensor, dim: int) -> Tensor:
+    """With axes of length 1 behind, so that there are ``dim``."""
+    return weights.reshape(*weights.shape, *[1] * (dim - weights.dim()))

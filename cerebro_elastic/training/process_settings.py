@@ -69,8 +69,12 @@ class Setting:
     of the config's state. What the set-up of each unit sets again needs no carrying."""
 
 
-def _attribute(owner: Any, name: str, prefix: str) -> Setting:
-    return Setting(f"{prefix}.{name}", partial(getattr, owner, name), partial(setattr, owner, name))
+def attributes(owner: Any, where: str, *names: str, carried: bool = False) -> Iterator[Setting]:
+    """The attributes that this version of ``owner`` has."""
+    for name in names:
+        if hasattr(owner, name):
+            get, put = partial(getattr, owner, name), partial(setattr, owner, name)
+            yield Setting(f"{where}.{name}", get, put, carried)
 
 
 def _put_environment(value: Mapping[bytes, bytes]) -> None:
@@ -157,17 +161,14 @@ _PYTHON = (
     Setting(
         "sys.set_int_max_str_digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits, carried=True
     ),
-    *(
-        _attribute(sys, name, "sys")
-        for name in ("stdout", "stderr", "excepthook", "displayhook", "unraisablehook")
-    ),
-    _attribute(threading, "excepthook", "threading"),
+    *attributes(sys, "sys", "stdout", "stderr", "excepthook", "displayhook", "unraisablehook"),
+    *attributes(threading, "threading", "excepthook"),
     *(
         Setting(number.name, partial(signal.getsignal, number), partial(_put_handler, number))
         for number in _SIGNALS
     ),
     Setting("warnings.filters", lambda: list(warnings.filters), _put_filters),
-    _attribute(warnings, "showwarning", "warnings"),
+    *attributes(warnings, "warnings", "showwarning"),
     Setting("the levels of loggers", _levels, _put_levels),
     Setting("logging.disable", lambda: logging.root.manager.disable, logging.disable),
     Setting("decimal's context", _context, _put_context, carried=True),

@@ -26,7 +26,6 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 
 TaskState: TypeAlias = Mapping[str, Any]
 """A config's state between two units (see the module)."""
@@ -35,6 +34,23 @@ MetricRow: TypeAlias = Mapping[str, float]
 Observe: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """Takes a moment of training ("before" a batch, "after" a unit, ...) and all that the training consists of
 then: trees of values by kind ("weight", "optimizer", "attribute", ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """What rows weigh in the loss."""
+
+    classes: tuple[float, ...] = ()
+    """The weight of each class; empty: all weigh alike."""
+    samples: bool = False
+    """Whether the batches are ``(x, y, w)``, where ``w`` weighs each row."""
+
+    def __bool__(self) -> bool:
+        return bool(self.classes) or self.samples
+
+
+EVEN = LossWeights()
+"""All rows weigh alike."""
 
 
 def nothing() -> None:
@@ -77,7 +93,7 @@ class UnitJob:
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
     the state (learning rates, say) is set anew from ``hparams``; all else is inherited
-    (``training/optimizer_options.py``)."""
+    (``training/parallel/optimizer_state.py``)."""
     device: str = "cpu"
     """The device of this rank, as torch names it."""
     skip: int = 0
@@ -103,7 +119,7 @@ class UnitJob:
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
-    ``TaskError`` (``training/parallel/memory_estimate.py`` estimates)."""
+    ``TaskError`` (``check_room`` of ``training/parallel/base.py`` estimates)."""
 
     @property
     def begins_epoch(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import backends
 
 from cerebro_elastic.training import _torch_internals as internals
-from cerebro_elastic.training.process_settings import Setting
+from cerebro_elastic.training.process_settings import Setting, attributes
 
 _TINY = 5e-324
 
@@ -48,12 +48,7 @@ def _put_default_dtype(name: str) -> None:
     torch.set_default_dtype(getattr(torch, name))
 
 
-def _attributes(owner: Any, where: str, *names: str) -> Iterator[Setting]:
-    """The attributes that this version of torch has."""
-    for name in names:
-        if hasattr(owner, name):
-            get, put = partial(getattr, owner, name), partial(setattr, owner, name)
-            yield Setting(f"{where}.{name}", get, put, carried=True)
+_attributes = partial(attributes, carried=True)
 
 
 def _precisions() -> Iterator[Setting]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,53 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.manifest import Split, check_unchanged
+from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition, unopened
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, load, naming_extras
-from cerebro_elastic.training.loss_weights import loss_weights
-from cerebro_elastic.training.task import SetsThreads, Task, TaskState, UnitJob, UnitResult, never, nothing
-from cerebro_elastic.training.user_dataset import bound, dataset_factory, task_hparams
+from cerebro_elastic.training.hparams import bound, dataset_factory, task_hparams
+from cerebro_elastic.training.task import (
+    LossWeights,
+    SetsThreads,
+    Task,
+    TaskState,
+    UnitJob,
+    UnitResult,
+    never,
+    nothing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyCost:
+    """The measured cost of training ``config`` by ``strategy``, or why the strategy is refused."""
+
+    config: str
+    strategy: Strategy
+    batch_seconds: float = 0.0
+    data_seconds: float = 0.0
+    """The part of them in which training waited for the batch to be made."""
+    peak_bytes: int = 0
+    """The most bytes that one rank had in use."""
+    hop_seconds: float | None = None
+    """Seconds that a hop (one load and one save of the state) keeps the node from training. ``None`` if the
+    task cannot be left in the middle of a unit."""
+    save_seconds: float = 0.0
+    """Seconds of the save that go on behind the node's next unit."""
+    state_bytes: int | None = None
+    """Bytes of the state at rest. ``None`` if the task cannot be left in the middle of a unit."""
+    fixed_seconds: float = 0.0
+    """Seconds of a unit besides its batches, to make the model, say."""
+    refusal: str | None = None
+    """Why the strategy cannot train the config; ``None`` if it can."""
+    concurrent_units: int = 1
+    """How many units this machine trained at the same time; seconds and bytes are their means."""
+
 
 _SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Phase.EVALUATE: "valid"}
 
@@ -71,9 +107,7 @@ class UnitRunner:
         self.cache = PartitionCache(cache, limit)
         self.device = device
         self._made: MadeBatches | None = None
-        self._loader = replace(
-            loader_settings(self.recipe), dataset=dataset_factory(self.recipe, self._manifest.datasets)
-        )
+        self._loader = loader_settings(self.recipe, self._manifest.datasets)
         self._loader.check(self._manifest.columns)
 
     def use_threads(self) -> None:
@@ -192,29 +226,55 @@ def unit_runner_of(spec: str, cache: str, device: str = "cpu") -> UnitRunner:
     return runner
 
 
-def loader_settings(recipe: Recipe) -> LoaderSettings:
-    """How the recipe makes batches; ``TaskError`` if a function that it names cannot be imported."""
+def loader_settings(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> LoaderSettings:
+    """How the recipe makes batches; ``TaskError`` if a function that it names cannot be imported. ``lengths``
+    are those of its dataset (``dataset_factory``)."""
 
     def imported(reference: str | None) -> Any:
         return import_object(reference, recipe.root) if reference else None
 
     data = recipe.data
-    return LoaderSettings(
-        batch_size=data.batch_size,
-        valid_batch_size=data.valid_batch_size,
-        layout=data.layout,
-        shuffle=data.shuffle,
-        transform=imported(data.transform),
-        collate=imported(data.collate),
-        workers=data.workers,
-        dataset=dataset_factory(recipe),
-        prefetch=data.prefetch,
-        pin_memory=data.pin_memory,
-        drop_last=data.drop_last,
-        ragged=data.ragged,
-        pad_value=data.pad_value,
-        decode={column: imported(reference) for column, reference in data.decode.items()},
-        augment={column: imported(reference) for column, reference in data.augment.items()},
-        bucket=data.bucket,
-        arrays=recipe.task.ARRAYS,
-    )
+    keys = {field.name for field in fields(LoaderSettings)} & type(data).model_fields.keys()
+    settings = {key: getattr(data, key) for key in keys}
+    settings |= {
+        "transform": imported(data.transform),
+        "collate": imported(data.collate),
+        "decode": {column: imported(reference) for column, reference in data.decode.items()},
+        "augment": {column: imported(reference) for column, reference in data.augment.items()},
+        "dataset": dataset_factory(recipe, lengths),
+        "arrays": recipe.task.ARRAYS,
+    }
+    return LoaderSettings(**settings)
+
+
+_SHOWN = 5
+"""The number of classes that an error names."""
+
+
+def loss_weights(recipe: Recipe, manifest: Manifest) -> LossWeights:
+    """What the recipe and the dataset say about weights. Raises ``RecipeError`` if they do not fit."""
+    named = getattr(recipe.task, "class_weights", None)
+    if named is None:
+        return LossWeights((), bool(manifest.sample_weight))
+    ((column, counts),) = manifest.class_counts.items() or [("", ())]
+    if named != "balanced":
+        if counts and len(named) != len(counts):
+            raise RecipeError(
+                f"task.class_weights has {len(named)} weights, and column {column!r} of the training data "
+                f"{len(counts)} classes: give one weight for each"
+            )
+        return LossWeights(tuple(named), bool(manifest.sample_weight))
+    if not counts:
+        raise RecipeError(
+            "task.class_weights is 'balanced', and the dataset does not say how many rows each class has: "
+            "prepare it with `--count-classes COLUMN`, or give a list of weights"
+        )
+    if empty := [number for number, rows in enumerate(counts) if not rows]:
+        names = manifest.vocabulary.get(column, range(len(counts)))
+        shown = ", ".join(repr(names[number]) for number in empty[:_SHOWN])
+        raise RecipeError(
+            f"task.class_weights is 'balanced', and the training data have no row of class {shown} in column "
+            f"{column!r}: add some, hold out rows by `stratify`, or give a list of weights"
+        )
+    total = sum(counts)
+    return LossWeights(tuple(total / (len(counts) * rows) for rows in counts), bool(manifest.sample_weight))

@@ -16,15 +16,11 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference, is_users
 from cerebro_elastic.system import arguments
-from cerebro_elastic.training.job_batches import check_batch_size
+from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.passes import BatchMean, accuracy
-from cerebro_elastic.training.takers import Taker, check_taken, known_names
 
-FOR_MODEL = frozenset({"epochs", "steps"})
-"""What ``model_fn`` may ask for besides hyper-parameters: the budget of epochs, and the steps in all of
-them."""
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
 
@@ -52,21 +48,13 @@ class UserFunctions:
         self._optimizer = section.optimizer and _named(
             "optimizer", section.optimizer, _optimizers(), "let model_fn return (model, optimizer)"
         )
-        self.loss = self._loss(section.loss)
+        self.loss = self._chosen("loss", section.loss, _losses()) if section.loss is not None else None
+        self.takers = Takers(self._functions(), section.args, BUDGET | FOR_PASS)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
         self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
-        self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
-
-    def check(self, hparams: HParams) -> None:
-        """Raise ``TaskError`` unless some function takes each hyper-parameter, and each function gets what it
-        needs."""
-        check_batch_size(hparams)
-        check_taken(self._takers(), self._section.args, hparams, FOR_MODEL | FOR_PASS)
-
-    def takes(self, name: str) -> bool:
-        """Whether some function takes a hyper-parameter of this name."""
-        known = known_names(self._takers().values())
-        return known is None or name in known
+        self.measures = {
+            name: self._chosen(f"metrics.{name}", ref, _MEASURES) for name, ref in section.metrics.items()
+        }
 
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
@@ -96,9 +84,8 @@ class UserFunctions:
 
     @property
     def takes_length(self) -> tuple[str, ...]:
-        """The arguments of ``FOR_MODEL`` that ``model_fn`` takes."""
-        names = arguments.accepted(self._model_fn)
-        return tuple(sorted(FOR_MODEL if names is None else FOR_MODEL & names))
+        """The arguments of ``BUDGET`` that ``model_fn`` takes."""
+        return tuple(budget_of(self._model_fn))
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
         """Apply ``input_fn``, if there is one, to batches of the loader."""
@@ -121,9 +108,6 @@ class UserFunctions:
             )
         return {name: float(value) for name, value in metrics.items()}
 
-    def at_end(self) -> None:
-        """Called when a unit is over, validation included."""
-
     def _make_optimizer(self, model: nn.Module, hparams: HParams) -> Optimizer:
         assert self._optimizer
         values = {**self._section.args, **hparams}
@@ -132,9 +116,9 @@ class UserFunctions:
         )
         return optimizer
 
-    def _takers(self) -> dict[str, Taker]:
+    def _functions(self) -> dict[str, Taker]:
         """The functions by role."""
-        takers: dict[str, Taker] = {"model_fn": (self._model_fn, FOR_MODEL)}
+        takers: dict[str, Taker] = {"model_fn": (self._model_fn, BUDGET)}
         if self._optimizer:
             takers["optimizer"] = (self._optimizer, frozenset({"params"}))
         if self._input_fn:
@@ -152,18 +136,10 @@ class UserFunctions:
         function: Callable[..., Any] = imported
         return function
 
-    def _loss(self, name: str | None) -> BatchMean | None:
-        if name is None:
-            return None
+    def _chosen(self, role: str, name: str, choices: Mapping[str, BatchMean]) -> BatchMean:
         if is_reference(name):
-            return self._function("loss", name)
-        losses = {key: value for key, value in vars(nn.functional).items() if _is_loss(key)}
-        return _named("loss", name, losses, "give 'module:name'")
-
-    def _measure(self, name: str, reference: str) -> BatchMean:
-        if is_reference(reference):
-            return self._function(f"metrics.{name}", reference)
-        return _named(f"metrics.{name}", reference, _MEASURES, "give 'module:name'")
+            return self._function(role, name)
+        return _named(role, name, choices, "give 'module:name'")
 
 
 def _named(
@@ -179,8 +155,9 @@ def _optimizers() -> dict[str, type[Optimizer]]:
     return {name: kind for name, kind in named if isinstance(kind, type) and kind is not Optimizer}
 
 
-def _is_loss(name: str) -> bool:
-    return not name.startswith("_") and ("loss" in name or "entropy" in name or name == "kl_div")
+def _losses() -> dict[str, BatchMean]:
+    named = ((name, value) for name, value in vars(nn.functional).items() if not name.startswith("_"))
+    return {n: value for n, value in named if "loss" in n or "entropy" in n or n == "kl_div"}
 
 
 def _described(value: object) -> str:

@@ -174,13 +174,14 @@ def _prepare(strategies: Sequence[Strategy], device: str) -> None:
     """Import what the first units would import, so that they are like all others."""
     import torch
 
-    from cerebro_elastic.training.parallel import choose, group
+    from cerebro_elastic.training.parallel import group
+    from cerebro_elastic.training.parallel.base import make_parallelism
 
     if any(map(needs_group, strategies)):
         group.warm()
     for strategy in strategies:
         with suppress(CerebroError):  # the first unit that needs it reports the error
-            choose.prepare(strategy.parallelism, strategy.options, torch.device(device))
+            make_parallelism(strategy.parallelism, strategy.options).prepare(torch.device(device))
 
 
 def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:

@@ -108,10 +108,9 @@ def part_of(strategy: Strategy, rank: int) -> Part | None:
     """The part of a state that a rank holds, if the strategy's parallelism divides it by rows."""
     if strategy.ranks == 1:
         return None
-    from cerebro_elastic.training.parallel import choose
-    from cerebro_elastic.training.parallel.base import Sharding
+    from cerebro_elastic.training.parallel.base import Sharding, make_parallelism
 
-    parallelism = choose.make(strategy.parallelism, strategy.options)
+    parallelism = make_parallelism(strategy.parallelism, strategy.options)
     return Part(rank, strategy.ranks) if isinstance(parallelism, Sharding) else None
 
 

@@ -15,14 +15,11 @@ from cerebro_deepspeed.state import EngineState
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import (
     Buffers,
-    LossOf,
+    DataParallel,
     Make,
     Parts,
-    Portion,
     Spread,
-    averaged_step,
     construct,
-    portion,
     ranks,
     taken,
     together,
@@ -33,7 +30,7 @@ _SHAPED = ("Muon", "Adafactor", "LBFGS")
 """Optimizers of torch that depend on a parameter's shape, or on all parameters at once."""
 
 
-class Zero:
+class Zero(DataParallel):
     """``stage`` 1, 2 or 3; ``config`` is DeepSpeed's JSON or its file's path (``zero_settings``).
 
     The optimizer is the task's own one of ``torch.optim``, on flat shards of each parameter group. So it has
@@ -89,10 +86,6 @@ class Zero:
 
         return Spread(share(3, "offload_param"), share(2, "offload_optimizer"), share(1, "offload_optimizer"))
 
-    def portion(self, rows: int) -> Portion:
-        """A contiguous part of the rows."""
-        return portion(rows)
-
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The task calls DeepSpeed's engine as its model, and keeps its own optimizer, now on flat shards."""
         package = library.deepspeed(device)
@@ -131,12 +124,6 @@ class Zero:
         for group, saved in zip(parts.optimizer.param_groups, named["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self._state.set_slots(named["state"])
-
-    def step(
-        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
-    ) -> Tensor:
-        """Each rank trains its portion; all ranks take the same step."""
-        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
 
     def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
         """The engine's backward pass; the engine keeps the gradients inside."""

@@ -23,13 +23,11 @@ from cerebro_elastic.extending.tasks import (
     OrdinaryFit,
     Phase,
     Strategy,
-    Taker,
+    Takers,
     TaskState,
     UnitJob,
     UnitResult,
-    check_taken,
     job_batches,
-    known_names,
     select_arguments,
 )
 from cerebro_lightning import refusals
@@ -66,15 +64,14 @@ class LightningTask:
         self._root = root
         self._class = _module_class(section.module, root)
         self._files = UserFiles(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
-        self._takers: dict[str, Taker] = {self._class.__name__: (self._class, frozenset())}
+        self._takers = Takers({self._class.__name__: (self._class, frozenset())}, section.args)
         self._has_own_callbacks = (
             self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
         )
         check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
-        job_batches.check_batch_size(hparams)
-        check_taken(self._takers, self._section.args, hparams)
+        self._takers.check(hparams)
         callbacks = self._callbacks()
         with unit_process(_CPU):
             try:
@@ -89,8 +86,7 @@ class LightningTask:
         self._check_own_callbacks(hparams)
 
     def takes(self, name: str) -> bool:
-        known = known_names(self._takers.values())
-        return known is None or name in known
+        return self._takers.takes(name)
 
     def _check_own_callbacks(self, hparams: HParams) -> None:
         """Check the callbacks of ``configure_callbacks``, on a module without values; if none can be built,

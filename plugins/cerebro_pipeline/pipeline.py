@@ -15,6 +15,7 @@ from cerebro_elastic.extending.errors import RecipeError, TaskError
 from cerebro_elastic.extending.parallelism import (
     LossOf,
     Make,
+    Parallelism,
     Parts,
     Portion,
     Spread,
@@ -29,7 +30,7 @@ from cerebro_pipeline.gpipe import Pipe
 from cerebro_pipeline.stages import split
 
 
-class Pipeline:
+class Pipeline(Parallelism):
     """GPipe over stages of the model, one a rank.
 
     ``split``: names of the modules at which the second to last stages begin; by default the model's blocks

@@ -13,7 +13,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.front_end.cells.definitions import is_in_cell, written
+from cerebro_elastic.front_end.cells import is_in_cell, written
 
 Cell = Callable[[str], Any]
 

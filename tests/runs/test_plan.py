@@ -14,7 +14,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement
 from cerebro_elastic.runs.forecast.plan import RunForecast, forecast_run
-from cerebro_elastic.training.strategy_cost import StrategyCost
+from cerebro_elastic.training.unit_runner import StrategyCost
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
 

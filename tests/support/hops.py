@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.fsdp import Fsdp
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.data_parallel import taken
 from support.hops import packed

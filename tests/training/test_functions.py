@@ -22,8 +22,8 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import rng
 from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from support.same import assert_same
 

@@ -34,11 +34,10 @@ from cerebro_elastic.registry import is_users
 from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import TAG, Kind, NotSerializable, Tree
+from cerebro_elastic.training.objects.kinds import TAG, Kind, NotSerializable, Tree, name_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.pristine import CannotWatch, Snapshot
 from cerebro_elastic.training.objects.table import BY_NAME, KINDS
-from cerebro_elastic.training.objects.value_types import name_of
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")

@@ -16,9 +16,9 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start.datasets import prepare_recipe
-from cerebro_elastic.training.loss_weights import LossWeights, loss_weights
-from cerebro_elastic.training.unit_runner import make_task
-from cerebro_elastic.training.weighted_loss import weighted
+from cerebro_elastic.training.passes import weighted
+from cerebro_elastic.training.task import LossWeights
+from cerebro_elastic.training.unit_runner import loss_weights, make_task
 
 MODULE = """
 import numpy as np

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.training.optimizer_options import constructor_options, override_options
+from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options
 
 
 def made(lr: float, momentum: float, scheduled: bool) -> tuple[nn.Module, torch.optim.Optimizer, object]:

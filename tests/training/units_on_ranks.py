@@ -17,9 +17,8 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
-from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
+from cerebro_elastic.training.task import EVEN, LossWeights, TaskState, UnitJob, UnitResult
 from support.hops import packed
 from support.parts import in_parts
 

@@ -33,10 +33,9 @@ from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.loss_weights import loss_weights
+from cerebro_elastic.training.hparams import bound, task_hparams
 from cerebro_elastic.training.task import Task, UnitJob
-from cerebro_elastic.training.unit_runner import loader_settings, make_task, use_threads
-from cerebro_elastic.training.user_dataset import bound, task_hparams
+from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
 Columns: TypeAlias = dict[str, Rows]
 

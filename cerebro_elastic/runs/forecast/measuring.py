@@ -23,7 +23,7 @@ from cerebro_elastic.system.files import in_a_hurry
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.version import __version__
-from cerebro_elastic.training.strategy_cost import StrategyCost
+from cerebro_elastic.training.unit_runner import StrategyCost
 
 
 @dataclass(frozen=True, slots=True)

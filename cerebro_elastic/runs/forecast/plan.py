@@ -38,7 +38,7 @@ from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.system.words import counted
-from cerebro_elastic.training.strategy_cost import StrategyCost
+from cerebro_elastic.training.unit_runner import StrategyCost
 
 NODES = (1, 2, 4, 8)
 """The numbers of nodes that are compared, besides the recipe's own."""

@@ -29,9 +29,9 @@ from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
 from cerebro_elastic.system.files import redacted, translated
 from cerebro_elastic.system.process import is_alive
+from cerebro_elastic.training.hparams import dataset_factory, task_hparams
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
-from cerebro_elastic.training.user_dataset import dataset_factory, task_hparams
 
 MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.json", "README.md"
 

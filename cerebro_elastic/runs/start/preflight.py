@@ -134,10 +134,9 @@ def check(
     prepare: bool,
 ) -> PreflightResult:
     """``preflight``, in this process."""
-    from cerebro_elastic.training.loss_weights import loss_weights
+    from cerebro_elastic.training.hparams import check_hparams, checked_dataset, task_hparams
     from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
-    from cerebro_elastic.training.unit_runner import loader_settings, make_task
-    from cerebro_elastic.training.user_dataset import check_hparams, checked_dataset, task_hparams
+    from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task
 
     task, allowed = make_task(recipe), strategies(recipe)
     _check_arrays(recipe)
@@ -204,10 +203,10 @@ def _check_arrays(recipe: Recipe) -> None:
 
 def _check_parallelisms(allowed: Sequence[Strategy]) -> None:
     """Raise ``RecipeError`` or ``MissingExtra`` for a parallelism or options that cannot be used."""
-    from cerebro_elastic.training.parallel.choose import make
+    from cerebro_elastic.training.parallel.base import make_parallelism
 
     for strategy in allowed:
-        make(strategy.parallelism, strategy.options)
+        make_parallelism(strategy.parallelism, strategy.options)
 
 
 def _check_data_module(recipe: Recipe) -> None:

@@ -10,8 +10,19 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from cerebro_elastic.training.objects import sets
-from cerebro_elastic.training.objects.kinds import TAG, Decodes, Encodes, Kind, NotSerializable, Tree, of
-from cerebro_elastic.training.objects.value_types import attributes_of, is_key, name_of, set_attributes
+from cerebro_elastic.training.objects.kinds import (
+    TAG,
+    Decodes,
+    Encodes,
+    Kind,
+    NotSerializable,
+    Tree,
+    attributes_of,
+    is_key,
+    name_of,
+    of,
+    set_attributes,
+)
 
 IN_FILES = ("file ", "class ")
 """How the paths of what the user's files keep begin."""

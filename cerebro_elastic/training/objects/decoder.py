@@ -10,21 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.system.torch_internals import buffers_of
-from cerebro_elastic.training.objects import shared_memory
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
+    LEAVES,
     PLACED,
     SAME,
     TAG,
     VIEW,
     NotSerializable,
     Tree,
+    is_key,
+    name_of,
 )
-from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.object_kinds import OPAQUE
-from cerebro_elastic.training.objects.table import BY_NAME, makeable
+from cerebro_elastic.training.objects.object_index import ObjectIndex, same_memory, viewed
+from cerebro_elastic.training.objects.table import BY_NAME, OPAQUE, makeable
 from cerebro_elastic.training.objects.tensor_kinds import into
-from cerebro_elastic.training.objects.value_types import LEAVES, is_key, name_of
 
 
 class Decoder:
@@ -197,8 +197,8 @@ class Decoder:
     def _viewed(self, present: Any, view: dict[str, Any]) -> Any:
         where, _, name = view["of"].partition(":")
         holder = self._by_name(name) if where == KNOWN else self._seen(name)
-        value = shared_memory.viewed(holder, view)
-        same = isinstance(present, Tensor | np.ndarray) and shared_memory.same_memory(present, value)
+        value = viewed(holder, view)
+        same = isinstance(present, Tensor | np.ndarray) and same_memory(present, value)
         return present if same else value
 
 

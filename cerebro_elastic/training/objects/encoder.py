@@ -16,21 +16,19 @@ from cerebro_elastic.system.torch_internals import (
 )
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
+    LEAVES,
     PLACED,
+    REFERENCES,
     SAME,
     TAG,
-    VIEW,
     NotSerializable,
     Tree,
+    is_key,
+    name_of,
 )
-from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.object_kinds import opaque
+from cerebro_elastic.training.objects.object_index import MemoryIndex, ObjectIndex
 from cerebro_elastic.training.objects.opaque import fingerprint
-from cerebro_elastic.training.objects.shared_memory import MemoryIndex
-from cerebro_elastic.training.objects.table import Rows, makeable
-from cerebro_elastic.training.objects.value_types import LEAVES, is_key, name_of
-
-_REFERENCES = (KNOWN, SAME, VIEW)
+from cerebro_elastic.training.objects.table import Rows, makeable, opaque
 
 
 class Encoder:
@@ -212,12 +210,12 @@ class Encoder:
         if born == path or (born is None and path not in self._at_setup.objects):
             return tree
         if type(tree) is dict and TAG in tree:
-            return tree if tree[TAG] in _REFERENCES else {**tree, "born": born}
+            return tree if tree[TAG] in REFERENCES else {**tree, "born": born}
         return {TAG: PLACED, "value": tree, "born": born}
 
     def _note_lost(self, tree: Tree, value: Any, path: str) -> None:
         """Note ``value`` if its tree cannot be decoded without an object that a constructor has made."""
-        if type(tree) is not dict or TAG not in tree or tree[TAG] in _REFERENCES:
+        if type(tree) is not dict or TAG not in tree or tree[TAG] in REFERENCES:
             return
         if "type" not in tree or makeable(tree["type"], self._classes) is None:
             self.lost.append((path, value))

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from cerebro_elastic.registry import is_users
-from cerebro_elastic.training.objects.kinds import Kind, Tree, nothing, of
-from cerebro_elastic.training.objects.value_types import name_of
+from cerebro_elastic.training.objects.kinds import Kind, Tree, name_of, nothing, of
 
 _VALUES = (
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,

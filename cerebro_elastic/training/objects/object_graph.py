@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,13 +19,11 @@ from cerebro_elastic.training._torch_internals import (
 )
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
+from cerebro_elastic.training.objects.kinds import NotSerializable, Tree, name_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.opaque import Unseen
-from cerebro_elastic.training.objects.tensor_kinds import hooks_that_keep, own_attributes
-from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.objects.tensor_kinds import cloned, hooks_that_keep, own_attributes
 from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import name_of
 from cerebro_elastic.training.parallel.optimizer_state import inner_optimizers
 
 
@@ -224,12 +223,13 @@ def hooks(model: nn.Module, optimizers: Sequence[Optimizer] = ()) -> GraphRoot:
 def tensor_roots(model: nn.Module) -> Iterator[GraphRoot]:
     """Attributes that were set on parameters and buffers."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        yield GraphRoot(f"tensor {name}", tensor, _tensor_own, name)
+        yield GraphRoot(f"tensor {name}", tensor, partial(_own_but, TENSOR_ATTRIBUTES), name)
 
 
 def optimizer_root(number: int, optimizer: Optimizer) -> GraphRoot:
     """The attributes of an optimizer besides its state and its groups of parameters."""
-    return GraphRoot(f"optimizer {number}", optimizer, _optimizer_own, type(optimizer).__name__)
+    own = partial(_own_but, OPTIMIZER_ATTRIBUTES)
+    return GraphRoot(f"optimizer {number}", optimizer, own, type(optimizer).__name__)
 
 
 def known_of_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, object]:
@@ -262,9 +262,5 @@ def _known_of_optimizer(name: str, optimizer: Optimizer, names: Mapping[Tensor, 
     return known
 
 
-def _tensor_own(tensor: Tensor) -> dict[str, Any]:
-    return {name: value for name, value in vars(tensor).items() if name not in TENSOR_ATTRIBUTES}
-
-
-def _optimizer_own(optimizer: Optimizer) -> dict[str, Any]:
-    return {name: value for name, value in vars(optimizer).items() if name not in OPTIMIZER_ATTRIBUTES}
+def _own_but(names: Collection[str], owner: object) -> dict[str, Any]:
+    return {name: value for name, value in vars(owner).items() if name not in names}

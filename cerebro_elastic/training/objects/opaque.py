@@ -1,4 +1,7 @@
-"""Fingerprints of objects that cannot be carried: they show whether one has changed."""
+"""Objects that cannot be carried: a fingerprint shows whether one has changed.
+
+What of them the user's files keep can be neither carried nor put back, so it may only stay as it is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import types
 import warnings
 import weakref
 import zlib
-from collections.abc import Mapping, MappingView
+from collections.abc import Iterator, Mapping, MappingView
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, TypeAlias
@@ -23,9 +26,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import version_of
-from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.kinds import attributes_of, has_state, name_of
 from cerebro_elastic.training.objects.library_kinds import GENERATORS, KEEPERS
 
 _COLUMNS = 4096
@@ -81,7 +85,7 @@ changes do not affect training."""
 def is_harmless(value: Any) -> bool:
     """Whether ``value`` does not change, or no change of it affects training."""
     if isinstance(value, FunctionType):
-        return not (is_users(value) and value_types.has_state(value))
+        return not (is_users(value) and has_state(value))
     if isinstance(value, BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, ModuleType | type)
     if isinstance(value, _HARMLESS_TYPES):
@@ -158,7 +162,7 @@ def _parts(value: Any) -> Any:
     for row in (*KEEPERS, *GENERATORS):
         if row.matches(type(value)) and (kept := row.parts(value)) is not None:
             plain = kept.tolist() if isinstance(kept, Tensor) else kept
-            return [plain, value_types.attributes_of(value) if row.attributes else {}]
+            return [plain, attributes_of(value) if row.attributes else {}]
     for kind, read in _READ:
         if isinstance(value, kind):
             return read(value)
@@ -254,3 +258,74 @@ _READ: tuple[tuple[Any, Any], ...] = (
     (weakref.ref, lambda value: [id(value())]),
 )
 """How to read what has no pickle."""
+
+
+Watched: TypeAlias = dict[str, tuple[Any, Fingerprint]]
+"""By path: an object and its fingerprint."""
+
+_REGISTRIES = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+"""They list objects of the process that are alive: each process, and each unit, has others."""
+
+REMEDY = (
+    "keep what changes in plain values, tensors or objects of classes of your own, or as an attribute of the "
+    "module, where each config has its own"
+)
+
+
+def watch(objects: Mapping[str, Any], carried: Mapping[int, str]) -> Watched:
+    """The objects with their fingerprints, which do not look into what is ``carried``, given by id; without
+    those whose changes do not matter."""
+    prints = {path: (value, fingerprint(value, carried)) for path, value in objects.items()}
+    return {
+        path: (value, shown)
+        for path, (value, shown) in prints.items()
+        if shown is not None and not isinstance(value, _REGISTRIES)
+    }
+
+
+def refuse_unseen(watched: Watched) -> None:
+    """Raise ``TaskError`` for an object whose changes nothing would show."""
+    for path, (value, shown) in watched.items():
+        if isinstance(shown, Unseen):
+            raise TaskError(
+                f"{described(path)} is a {name_of(type(value))}: whether training changes it cannot be seen "
+                f"({shown.why}), and all configs of a process share it. Make it inside a function, or "
+                f"{REMEDY}; or, if it does not matter to training, keep it in an object whose class has "
+                "state_dict and load_state_dict without it"
+            )
+
+
+def changes(watched: Watched, carried: Mapping[int, str]) -> list[str]:
+    """What has changed, as sentences."""
+    return [
+        f"{described(path)}, a {type(value).__qualname__}, has changed during training. It cannot hop to "
+        f"another node, and the other configs of the process would begin with the change: {REMEDY}"
+        for path, (value, before) in watched.items()
+        if not isinstance(before, Unseen) and fingerprint(value, carried) != before
+    ]
+
+
+def rebindings(watched: Watched, bound: Mapping[str, Any], carried: Mapping[int, str]) -> Iterator[str]:
+    """The variables, with what they were bound to in a unit, that this spoils, as sentences: if the object
+    took the place of one that is watched, or moves whenever it is used. Another one that is made at its first
+    use is watched from now on."""
+    for path, value in bound.items():
+        shown = fingerprint(value, carried)
+        if shown is None or (path in watched and watched[path][0] is value):
+            continue
+        moves = isinstance(shown, Unseen) or hasattr(value, "__next__") or isinstance(value, io.IOBase)
+        if path in watched or moves:
+            yield (
+                f"{described(path)} was set to a {type(value).__qualname__} during training, which cannot "
+                f"hop to another node: {REMEDY}"
+            )
+        else:
+            watched[path] = value, shown
+
+
+def described(path: str) -> str:
+    """A path in the graph of objects as its user calls it."""
+    owner, _, name = path.partition("/")
+    kind, _, of = owner.partition(" ")
+    what = "the variable" if kind == "file" else "the attribute"
+    return f"{what} {name.replace('/', '.')} of the {kind} {of}"

@@ -12,15 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from cerebro_elastic.training.objects import watched
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import TAG, Tree
+from cerebro_elastic.training.objects.kinds import LEAVES, TAG, Tree, has_state, name_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.object_kinds import FUNCTION, OPAQUE, opaque, parts_of_function
-from cerebro_elastic.training.objects.table import Rows
-from cerebro_elastic.training.objects.trees import cloned, size_in_bytes
-from cerebro_elastic.training.objects.value_types import LEAVES, has_state, name_of
-from cerebro_elastic.training.objects.watched import Watched
+from cerebro_elastic.training.objects.opaque import Watched, watch
+from cerebro_elastic.training.objects.table import FUNCTION, OPAQUE, Rows, opaque, parts_of_function
+from cerebro_elastic.training.objects.tensor_kinds import cloned, size_in_bytes
 
 _LARGEST = 64 << 20
 """In bytes: a variable that is larger is not carried, so it must stay as it is."""
@@ -179,7 +176,7 @@ class Pristine:
         """Take the fingerprints. All files of the walk must have been met: a fingerprint does not look into
         what any of them keeps."""
         objects = {path: self.index.objects[path] for path in self.not_carried}
-        self.watched.update(watched.watch(objects, self.index.paths))
+        self.watched.update(watch(objects, self.index.paths))
 
 
 def pristine(module: ModuleType, encoder: Encoder) -> Pristine:

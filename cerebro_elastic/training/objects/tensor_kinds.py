@@ -1,7 +1,8 @@
-"""Kinds of numpy's and torch's values: numbers, arrays, tensors and modules."""
+"""Kinds of numpy's and torch's values: numbers, arrays, tensors, modules; copies and sizes of trees."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cerebro_elastic.checkpoint.tree import leaves_in
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
 from cerebro_elastic.training._torch_internals import HOOK_TABLES, OPTIMIZER_HOOK_TABLES, hooks_of
-from cerebro_elastic.training.objects import shared_memory
 from cerebro_elastic.training.objects.kinds import (
     SAME,
     TAG,
@@ -21,9 +22,10 @@ from cerebro_elastic.training.objects.kinds import (
     Encodes,
     Kind,
     Tree,
+    name_of,
     of,
 )
-from cerebro_elastic.training.objects.value_types import name_of
+from cerebro_elastic.training.objects.object_index import fits
 
 _NUMBERS = "biufc"
 
@@ -58,7 +60,7 @@ def own_attributes(part: nn.Module) -> dict[str, Any]:
 
 def into(present: Any, value: Any) -> Any:
     """``value``, written into the memory of ``present`` if it fits."""
-    if type(present) is not type(value) or not shared_memory.fits(present, value):
+    if type(present) is not type(value) or not fits(present, value):
         return value
     if isinstance(present, Tensor):
         present.detach().copy_(value)
@@ -164,3 +166,24 @@ TENSORS = (
     _Tensors("tensor", of(Tensor), made=(Tensor, nn.Parameter, nn.Buffer)),
     _Modules("module", of(nn.Module)),
 )
+
+
+def cloned(tree: Any) -> Any:
+    """A copy of the tree with its own tensors and containers."""
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, dict):
+        return {key: cloned(item) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(cloned(item) for item in tree)
+    return copy.copy(tree)
+
+
+def size_in_bytes(tree: Any) -> int:
+    """Bytes of the tensors and arrays in a tree."""
+    sizes = (
+        leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else leaf.nbytes
+        for leaf in leaves_in(tree)
+        if isinstance(leaf, Tensor | np.ndarray)
+    )
+    return sum(sizes)

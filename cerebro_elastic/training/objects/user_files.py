@@ -21,11 +21,11 @@ import torch
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_library, is_own
 from cerebro_elastic.training.equality import values_equal
-from cerebro_elastic.training.objects import watched
 from cerebro_elastic.training.objects.container_kinds import IN_FILES
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import KNOWN, SAME, TAG, VIEW, Tree
+from cerebro_elastic.training.objects.kinds import REFERENCES, TAG, Tree, name_of
+from cerebro_elastic.training.objects.opaque import REMEDY, changes, described, rebindings, refuse_unseen
 from cerebro_elastic.training.objects.pristine import (
     NOWHERE,
     Owner,
@@ -35,8 +35,7 @@ from cerebro_elastic.training.objects.pristine import (
     pristine,
     tree_of,
 )
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.objects.value_types import name_of
+from cerebro_elastic.training.objects.tensor_kinds import cloned
 
 _CPU = torch.device("cpu")
 
@@ -97,7 +96,7 @@ class UserFiles:
         is not as it was imported."""
         self._refuse_spoiled()
         for file in self._files:
-            watched.refuse_unseen(file.watched)
+            refuse_unseen(file.watched)
             for owner in file.owners:
                 own = owner.own(file.fixed[owner.name])
                 _encoded(encoder, owner, own, file.variables[owner.name])
@@ -115,8 +114,8 @@ class UserFiles:
         for path, value in encoder.lost:
             if path.startswith(IN_FILES) and path.count("/") > 1:
                 raise TaskError(
-                    f"{watched.described(path)} was set to a {type(value).__qualname__} during training, "
-                    f"which cannot hop to another node: {watched.REMEDY}"
+                    f"{described(path)} was set to a {type(value).__qualname__} during training, "
+                    f"which cannot hop to another node: {REMEDY}"
                 )
 
     def _put_back(self) -> None:
@@ -204,7 +203,7 @@ def _changes(encoder: Encoder, owner: Owner, file: Pristine) -> dict[str, Any]:
     changed = {}
     for name, tree in _encoded(encoder, owner, own, before).items():
         bound = file.index.objects.get(f"{owner.name}/{name}", NOWHERE) is own[name]
-        if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
+        if bound and type(tree) is dict and tree.get(TAG) in REFERENCES:
             continue
         if not bound and isinstance(own[name], FunctionType):
             continue  # it was patched, as torch does with the step of an optimizer's class
@@ -238,7 +237,7 @@ def _put_back(file: Pristine, encoder: Encoder) -> None:
         }
         _restore(decoder, owner, back)
     carried = file.index.paths
-    stories = watched.changes(file.watched, carried)
-    stories += watched.rebindings(file.watched, file.rebound, carried)
+    stories = changes(file.watched, carried)
+    stories += rebindings(file.watched, file.rebound, carried)
     file.spoiled.extend(stories)
     file.rebound.clear()

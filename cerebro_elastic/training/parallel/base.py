@@ -1,6 +1,6 @@
 """Parallelism: how a unit uses the ranks that it has.
 
-A parallelism is found by name (``choose.make``; entry-point group ``cerebro.parallel``) and made
+A parallelism is found by name (``make_parallelism``; entry-point group ``cerebro.parallel``) and made
 anew for each unit, from the options that a recipe gives it. If the unit has several ranks, each of
 them makes its own, inside ``group.formed``, and every rank calls every method in the same order.
 
@@ -10,14 +10,22 @@ parameters, so that the next unit may have another parallelism or another number
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, get_type_hints, runtime_checkable
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.system import arguments
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,15 @@ class Portion:
     share: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Which part of a model's parameters, gradients and optimizer slots each rank holds."""
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    slots: float = 1.0
+
+
 Make: TypeAlias = Callable[[], Parts]
 """Makes the parts on the CPU, from hyper-parameters alone: the same on every rank."""
 
@@ -50,7 +67,15 @@ LossOf: TypeAlias = Callable[[Any, Any], Tensor]
 
 
 class Parallelism(Protocol):
-    """One unit's way of training on one or more ranks."""
+    """One unit's way of training on one or more ranks. Implementations derive from it."""
+
+    def prepare(self, device: torch.device) -> None:  # noqa: ARG002
+        """Import what the first unit on ``device`` would import, if that takes seconds and memory."""
+        return
+
+    def spread(self, ranks: int, device: torch.device) -> Spread:  # noqa: ARG002
+        """What each of ``ranks`` ranks holds in the memory of its ``device``; by default all."""
+        return Spread()
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:
         """Why these parts, as ``make`` makes them, cannot be trained on ``ranks`` ranks; ``None`` if they
@@ -124,3 +149,81 @@ class Sharding(Protocol):
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """As ``export``, on every rank: a ``DTensor`` with its rows for each tensor that is sharded."""
+
+
+GROUP = "cerebro.parallel"
+
+
+def make_parallelism(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
+    """The parallelism ``name`` with a recipe's options, which are the keyword arguments of its factory.
+
+    Raises ``CerebroError`` for an unknown name, ``MissingExtra`` if a package is not installed, and
+    ``RecipeError`` for options that it does not know or cannot take.
+    """
+    factory = registry.load(GROUP, name)
+    known = arguments.accepted(factory)
+    for option in options or {}:
+        if known is not None and option not in known:
+            raise RecipeError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    _check_kinds(name, factory, options or {})
+    parallelism: Parallelism = factory(**(options or {}))
+    return parallelism
+
+
+def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:
+    """That the options are of the kinds that the factory's annotations, if it has any, say."""
+    try:
+        kinds = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+        hints = get_type_hints(kinds)
+    except NameError:  # of something that is there for type checkers alone
+        return
+    for option in options.keys() & hints.keys():
+        try:
+            TypeAdapter(hints[option]).validate_python(options[option], strict=True)
+        except ValidationError as exc:
+            rule = exc.errors()[0]["msg"].replace("Input should", "it should")
+            raise RecipeError(f"{name}: {option} is {options[option]!r}: {rule}") from exc
+
+
+_PROBE = 8
+
+
+def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:
+    """Raise ``TaskError`` if a rank has not ``room`` enough, in bytes, for its part of ``parts``.
+
+    It holds parameters, a gradient for each that is trained, and the optimizer's slots: for Adam in float32
+    the 16 bytes a parameter of the ZeRO paper (Rajbhandari et al. 2020, section 3.1, less the copy that mixed
+    precision adds). Activations come on top: they are unknown before a batch is trained. So this is a lower
+    bound: it shows that a model cannot fit, never that it fits.
+    """
+    spread = parallelism.spread(ranks, device)
+    parameters, gradients, slots = weight(parts)
+    needs = parameters * spread.parameters + gradients * spread.gradients + slots * spread.slots
+    if needs > room:
+        raise TaskError(
+            f"a rank holds at least {needs / 1e6:.3g} MB of parameters, gradients and optimizer state, and "
+            f"has {room / 1e6:.3g} MB for them: take more ranks, or a parallelism that shards more of it"
+        )
+
+
+def weight(parts: Parts) -> tuple[int, int, int]:
+    """Bytes of all parameters, of their gradients, and of the optimizer's slots."""
+    everything = [parameter for parameter in parts.model.parameters() if not is_lazy(parameter)]
+    trained = sum(p.nbytes for p in everything if p.requires_grad)
+    return sum(p.nbytes for p in everything), trained, round(trained * _slots(parts.optimizer))
+
+
+def _slots(optimizer: Optimizer) -> float:
+    """Bytes of slots for each byte of a parameter, by a step on a parameter of a few elements; 0 if the
+    optimizer does not take such a step."""
+    probe = nn.Parameter(torch.zeros(_PROBE))
+    probe.grad = torch.zeros(_PROBE)
+    twin = copy.copy(optimizer)
+    twin.state = defaultdict(dict)
+    twin.param_groups = [{**optimizer.param_groups[0], "params": [probe]}]
+    try:
+        type(optimizer).step(twin)
+    except Exception:  # whatever an optimizer of the user's needs
+        return 0.0
+    slots = [value for value in twin.state[probe].values() if isinstance(value, torch.Tensor)]
+    return sum(slot.nbytes for slot in slots if slot.numel() == _PROBE) / probe.nbytes

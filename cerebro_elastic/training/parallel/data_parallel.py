@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.training.parallel.collectives import ranks
 
@@ -30,24 +31,39 @@ def portion(rows: int) -> Portion:
     return Portion(start, stop, (stop - start) / rows) if stop > start else Portion(0, 1, 0.0)
 
 
-def averaged_step(
-    by: Stepwise, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float, clip: float | None
-) -> Tensor:
-    """A step of a parallelism that averages gradients over the ranks: each loss weighs by its rows, so that
-    the mean over ranks becomes the mean over rows. Returns this rank's addend to that."""
-    _, size = ranks()
-    addend = loss_of(parts.model(x), y) * share
-    parts.optimizer.zero_grad()
-    by.backward(parts, addend * size)
-    by.update(parts, clip)
-    return addend.detach()
+class DataParallel(Stepwise):
+    """A parallelism that averages gradients over the ranks, each of which trains its portion of a batch; all
+    take the same step."""
 
+    accumulates = True
 
-def clipped_update(parts: Parts, clip: float | None) -> None:
-    """Clip the gradients that the model's parameters have; a step of the optimizer."""
-    if clip is not None:
-        nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
-    parts.optimizer.step()
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Each loss weighs by its rows, so that the mean over ranks becomes the mean over rows."""
+        _, size = ranks()
+        addend = loss_of(parts.model(x), y) * share
+        parts.optimizer.zero_grad()
+        self.backward(parts, addend * size)
+        self.update(parts, clip)
+        return addend.detach()
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """Gradients are averaged as they come."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """Clip the gradients that the model's parameters have; a step of the optimizer."""
+        if clip is not None:
+            nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
+        parts.optimizer.step()
+
+    def close(self) -> None:
+        """Nothing to release but memory."""
 
 
 def averaged_gradients(parameters: Sequence[nn.Parameter]) -> None:
@@ -93,7 +109,7 @@ def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -
 
     If every rank has the state, nothing is sent; else rank 0's is, through ``device``.
     """
-    if _all_have(state):
+    if collectives.least(state is not None):
         return mapped(state, place)
     outline = [None if state is None else mapped(state, _outlined)]
     dist.broadcast_object_list(outline, src=0)
@@ -142,15 +158,6 @@ def _received(sketch: Tensor, source: int) -> Tensor:
 def _empty(sketch: Tensor, device: torch.device) -> Tensor:
     """To be received into: what travels is in the order of the indices, whatever it was in memory."""
     return torch.empty_like(sketch, device=device, memory_format=torch.contiguous_format)
-
-
-def _all_have(state: object) -> bool:
-    _, size = ranks()
-    if size == 1:
-        return True
-    has = torch.tensor(state is not None)
-    dist.all_reduce(has, dist.ReduceOp.MIN)
-    return bool(has)
 
 
 def _outlined(_path: tuple[Any, ...], tensor: Tensor) -> Tensor:

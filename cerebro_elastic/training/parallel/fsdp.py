@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,29 +15,97 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
-from cerebro_elastic.training.parallel._torch_internals import local_tensor_of, sharded_like
-from cerebro_elastic.training.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.training._torch_internals import local_tensor_of, sharded_like
+from cerebro_elastic.training.parallel.base import Make, Parts, Spread
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
 from cerebro_elastic.training.parallel.data_parallel import (
     Buffers,
-    averaged_step,
-    clipped_update,
+    DataParallel,
     mapped,
-    portion,
     taken,
 )
 from cerebro_elastic.training.parallel.group import mesh
-from cerebro_elastic.training.parallel.memory_estimate import Spread
 from cerebro_elastic.training.parallel.optimizer_state import NamedState, take, to_names
-from cerebro_elastic.training.parallel.wrapping import blocks
+
+
+def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Module]:
+    """The modules to shard by themselves, by name, outermost first; the rest goes with the model itself.
+
+    By default the repeated entries of each ``ModuleList`` or ``Sequential``, such as the layers of a
+    transformer; otherwise the modules of the ``classes`` named. Raises ``TaskError`` for a class that the
+    model does not have, and for a module that cannot be sharded by itself.
+    """
+    if classes is None:
+        candidates, owners = repeated(model), _owners(model)
+        return {name: block for name, block in candidates.items() if not _shared(owners, block)}
+    chosen = {
+        name: module for name, module in model.named_modules() if name and type(module).__name__ in classes
+    }
+    _check(model, classes, chosen)
+    return chosen
+
+
+def repeated(model: nn.Module) -> dict[str, nn.Module]:
+    """The repeated entries of each ``ModuleList`` or ``Sequential``, by name: the model's blocks."""
+    repeats: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if any(name.startswith(f"{outer}.") for outer in repeats):
+            continue
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            entries = {key: child for key, child in module.named_children() if _parameters(child)}
+            kinds = Counter(type(child) for child in entries.values())
+            prefix = f"{name}." if name else ""
+            repeats |= {f"{prefix}{key}": child for key, child in entries.items() if kinds[type(child)] > 1}
+    return {name: block for name, block in repeats.items() if _callable(block)}
+
+
+def _check(model: nn.Module, classes: Sequence[str], chosen: dict[str, nn.Module]) -> None:
+    present = {type(module).__name__ for name, module in model.named_modules() if name}
+    for kind in classes:
+        if kind not in present:
+            raise TaskError(
+                f"wrap: {type(model).__name__} has no module of class {kind!r}; {did_you_mean(kind, present)}"
+            )
+    owners = _owners(model)
+    for name, module in chosen.items():
+        if not _callable(module):
+            raise TaskError(
+                f"wrap: {name} is a {type(module).__name__}, which is never called, so it cannot be sharded "
+                "by itself: name the class of its entries"
+            )
+        if shared := _shared(owners, module):
+            raise TaskError(
+                f"wrap: {name} shares {', '.join(shared)} with a module outside of it, so it cannot be "
+                "sharded by itself: name a class that holds both, or leave it out"
+            )
+
+
+def _callable(module: nn.Module) -> bool:
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict)
+
+
+def _parameters(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())
+
+
+def _owners(model: nn.Module) -> Counter[nn.Parameter]:
+    """How many modules have each parameter as their own."""
+    return Counter(p for module in model.modules() for p in module.parameters(recurse=False))
+
+
+def _shared(owners: Counter[nn.Parameter], block: nn.Module) -> list[str]:
+    """The names of the block's parameters that modules outside of it have too."""
+    inside = _owners(block)
+    return sorted(name for name, p in block.named_parameters() if inside[p] < owners[p])
+
 
 _WHOLE = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")
 """Optimizers of torch with operations that ``DTensor`` lacks."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class Fsdp:
+class Fsdp(DataParallel):
     """FSDP2, ``torch.distributed.fsdp.fully_shard``.
 
     ``wrap``: names of the classes that are sharded by themselves; by default the model's blocks
@@ -44,8 +113,6 @@ class Fsdp:
     that of adding up gradients, by default those of the parameters, which with the optimizer keep theirs.
     ``offload`` keeps both in the memory of the CPU while they are not used (without effect on a CPU).
     """
-
-    accumulates = True
 
     def __init__(
         self,
@@ -87,10 +154,6 @@ class Fsdp:
         """A shard of everything; with ``offload`` it is not on the GPU."""
         share = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
         return Spread(share, share, share)
-
-    def portion(self, rows: int) -> Portion:
-        """A contiguous part."""
-        return portion(rows)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The model sharded in place, and the optimizer pointed to the shards. Those that will be ``loaded``
@@ -134,19 +197,9 @@ class Fsdp:
             parts.model.load_state_dict(mine["model"])
         take(parts.optimizer, parts.model, mine["optimizer"])
 
-    def step(
-        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
-    ) -> Tensor:
-        """Each rank its portion, all ranks the same step."""
-        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
-
-    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
-        """Each rank gets its shard of the averaged gradients."""
-        loss.backward()  # type: ignore[no-untyped-call]
-
     def update(self, parts: Parts, clip: float | None) -> None:
         """Each rank steps on its shards."""
-        clipped_update(parts, clip)
+        super().update(parts, clip)
         self._buffers.agree(parts.model)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -164,9 +217,6 @@ class Fsdp:
             return detached.setdefault(id(tensor), tensor.detach())
 
         return mapped(_state(parts.model), live), mapped(to_names(parts.optimizer, parts.model), live)
-
-    def close(self) -> None:
-        """Nothing to release but memory."""
 
 
 class _Gather:

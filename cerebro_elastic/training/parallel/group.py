@@ -32,7 +32,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.system.addresses import is_loopback
 from cerebro_elastic.system.listening import listening_address, loopback_interface
-from cerebro_elastic.training.parallel._torch_internals import (
+from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
     forget_groups_of,
     patience_of_the_group,

@@ -29,9 +29,8 @@ from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.group import sweep
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
-from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
-from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
+from cerebro_elastic.training.unit_runner import StrategyCost, UnitRunner, unit_runner_of
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import needs_group

@@ -23,7 +23,7 @@ from cerebro_elastic.data.reading.batches import batch_count, batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order, unopened
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.training import rng
+from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult

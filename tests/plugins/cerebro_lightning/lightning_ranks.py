@@ -13,8 +13,8 @@ from lightning_harness import FOLDER, Case, job
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
-from cerebro_elastic.training.parallel import choose, collectives
-from cerebro_elastic.training.parallel.base import Sharding
+from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel.base import Sharding, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
@@ -107,4 +107,4 @@ def _save(state: TaskState, url: str, part: Part | None) -> CheckpointRef:
 
 
 def _made(strategy: Strategy) -> Any:
-    return choose.make(strategy.parallelism, strategy.options)
+    return make_parallelism(strategy.parallelism, strategy.options)

@@ -16,9 +16,8 @@ from torch import nn
 
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable
+from cerebro_elastic.training.objects.kinds import NotSerializable, name_of
 from cerebro_elastic.training.objects.tensor_kinds import own_attributes
-from cerebro_elastic.training.objects.value_types import name_of
 
 CPU = torch.device("cpu")
 

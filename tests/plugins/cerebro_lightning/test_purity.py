@@ -23,7 +23,7 @@ from lightning_harness import FOLDER, Case, differences, job, outcome, units, un
 
 from cerebro_elastic.checkpoint import load, save
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.training import rng
+from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import LightningTask
 

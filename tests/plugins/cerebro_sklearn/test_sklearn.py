@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from cerebro_elastic.extending.errors import CheckpointError, TaskError
 from cerebro_elastic.extending.tasks import ObjectDecoder, ObjectEncoder, TaskState
 from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
-from cerebro_elastic.training import generators
+from cerebro_elastic.training.generators import generators
 from cerebro_sklearn.boosting import BoostingTask
 from cerebro_sklearn.section import BoostingSection, SklearnSection
 from cerebro_sklearn.task import LIBRARIES, SklearnTask, fitted_arrays

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.errors import CerebroError, MissingExtra, RecipeError
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding
-from cerebro_elastic.training.parallel.choose import make
+from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, make_parallelism
 
 
 def parts(*layers: nn.Module) -> Parts:
@@ -28,15 +27,15 @@ def refusal(made: Parallelism, given: Parts, ranks: int = 2) -> str:
 
 
 def test_names_and_options() -> None:
-    assert make("single").refusal(parts(), 1) is None
-    assert isinstance(make("fsdp", {"wrap": ["Linear"], "precision": "bfloat16"}), Sharding)
-    assert not isinstance(make("ddp", {"find_unused_parameters": True}), Sharding)
+    assert make_parallelism("single").refusal(parts(), 1) is None
+    assert isinstance(make_parallelism("fsdp", {"wrap": ["Linear"], "precision": "bfloat16"}), Sharding)
+    assert not isinstance(make_parallelism("ddp", {"find_unused_parameters": True}), Sharding)
     with pytest.raises(CerebroError, match=r"did you mean 'fsdp'\? choices: ddp, deepspeed, fsdp, .*single"):
-        make("fsdpp")
+        make_parallelism("fsdpp")
     with pytest.raises(RecipeError, match="fsdp has no option 'warp'; did you mean 'wrap'"):
-        make("fsdp", {"warp": []})
+        make_parallelism("fsdp", {"warp": []})
     with pytest.raises(RecipeError, match=r"precision is 'float8'; .*choices: bfloat16, float32"):
-        make("fsdp", {"precision": "float8"})
+        make_parallelism("fsdp", {"precision": "float8"})
 
 
 @pytest.mark.parametrize(
@@ -53,34 +52,36 @@ def test_names_and_options() -> None:
 )
 def test_options_of_another_kind(name: str, option: str, value: object, said: str) -> None:
     with pytest.raises(RecipeError) as refused:
-        make(name, {option: value})
+        make_parallelism(name, {option: value})
     assert str(refused.value) == f"{name}: {option} is {value!r}: {said}"
 
 
 def test_options_that_are_as_they_should_be() -> None:
-    make("fsdp", {"wrap": [], "precision": None, "offload": True})
-    make("pipeline", {"split": ["a"], "microbatches": 2})
-    make("deepspeed", {"stage": 3, "config": {"wall_clock_breakdown": False}})
+    make_parallelism("fsdp", {"wrap": [], "precision": None, "offload": True})
+    make_parallelism("pipeline", {"split": ["a"], "microbatches": 2})
+    make_parallelism("deepspeed", {"stage": 3, "config": {"wall_clock_breakdown": False}})
 
 
 def test_ranks_and_models_that_do_not_fit() -> None:
-    assert "two ranks or more, not 1" in refusal(make("ddp"), parts(), 1)
+    assert "two ranks or more, not 1" in refusal(make_parallelism("ddp"), parts(), 1)
     frozen = parts(nn.Linear(2, 2).requires_grad_(False))
-    assert "nothing is trainable" in refusal(make("ddp"), frozen)
-    assert "nothing is trainable" in refusal(make("fsdp"), frozen)
-    assert "wholly frozen" in refusal(make("deepspeed", {"stage": 1}), frozen)
+    assert "nothing is trainable" in refusal(make_parallelism("ddp"), frozen)
+    assert "nothing is trainable" in refusal(make_parallelism("fsdp"), frozen)
+    assert "wholly frozen" in refusal(make_parallelism("deepspeed", {"stage": 1}), frozen)
 
     class Scalar(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(()))
 
-    assert "0.scale" in refusal(make("fsdp"), parts(Scalar()))
-    assert "0.scale" in refusal(make("deepspeed", {"stage": 3}), parts(Scalar()))
-    assert "in float32" in refusal(make("deepspeed", {"stage": 3}), parts(nn.Linear(2, 2).double()))
+    assert "0.scale" in refusal(make_parallelism("fsdp"), parts(Scalar()))
+    assert "0.scale" in refusal(make_parallelism("deepspeed", {"stage": 3}), parts(Scalar()))
+    assert "in float32" in refusal(
+        make_parallelism("deepspeed", {"stage": 3}), parts(nn.Linear(2, 2).double())
+    )
     whole = parts()
     shaped = Parts(whole.model, torch.optim.Adafactor(whole.model.parameters()))
-    assert "Adafactor does not work on sharded tensors" in refusal(make("fsdp"), shaped)
+    assert "Adafactor does not work on sharded tensors" in refusal(make_parallelism("fsdp"), shaped)
 
 
 def test_modules_that_cannot_be_wrapped() -> None:
@@ -89,13 +90,15 @@ def test_modules_that_cannot_be_wrapped() -> None:
     listed = nn.ModuleList([nn.Linear(2, 2)])
     given = parts(embedded, tied, listed)
     assert "no module of class 'Linea'; did you mean 'Linear'" in refusal(
-        make("fsdp", {"wrap": ["Linea"]}), given
+        make_parallelism("fsdp", {"wrap": ["Linea"]}), given
     )
-    assert "0 shares weight with a module outside" in refusal(make("fsdp", {"wrap": ["Linear"]}), given)
+    assert "0 shares weight with a module outside" in refusal(
+        make_parallelism("fsdp", {"wrap": ["Linear"]}), given
+    )
     assert "2 is a ModuleList, which is never called" in refusal(
-        make("fsdp", {"wrap": ["ModuleList"]}), given
+        make_parallelism("fsdp", {"wrap": ["ModuleList"]}), given
     )
-    assert make("fsdp").refusal(given, 2) is None
+    assert make_parallelism("fsdp").refusal(given, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -116,19 +119,21 @@ def test_modules_that_cannot_be_wrapped() -> None:
 )
 def test_contradictions_of_deepspeeds_json(config: Mapping[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=said):
-        make("deepspeed", {"stage": 2, "config": config})
+        make_parallelism("deepspeed", {"stage": 2, "config": config})
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(config))
     with pytest.raises(RecipeError, match=said):
-        make("deepspeed", {"stage": 2, "config": str(file)})
+        make_parallelism("deepspeed", {"stage": 2, "config": str(file)})
 
 
 def test_settings_that_deepspeed_refuses_are_reported_before_training() -> None:
-    one = make("deepspeed", {"config": {"zero_optimization": {"stage": 2, "reduce_bucket_sise": 5}}})
+    one = make_parallelism(
+        "deepspeed", {"config": {"zero_optimization": {"stage": 2, "reduce_bucket_sise": 5}}}
+    )
     assert refusal(one, parts()) == (
         "deepspeed config: zero_optimization.reduce_bucket_sise is 5: Extra inputs are not permitted"
     )
-    other = make(
+    other = make_parallelism(
         "deepspeed", {"stage": 1, "config": {"prescale_gradients": {}, "wall_clock_breakdown": True}}
     )
     assert other.refusal(parts(), 2) is None
@@ -136,13 +141,13 @@ def test_settings_that_deepspeed_refuses_are_reported_before_training() -> None:
 
 def test_deepspeeds_json_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="cannot be read: No such file"):
-        make("deepspeed", {"config": str(tmp_path / "none.json")})
+        make_parallelism("deepspeed", {"config": str(tmp_path / "none.json")})
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(RecipeError, match="is not JSON"):
-        make("deepspeed", {"config": str(tmp_path / "bad.json")})
+        make_parallelism("deepspeed", {"config": str(tmp_path / "bad.json")})
     for stage in (None, 0, 4):
         with pytest.raises(RecipeError, match="choices: 1, 2, 3"):
-            make("deepspeed", {"stage": stage})
+            make_parallelism("deepspeed", {"stage": stage})
 
 
 def test_deepspeed_is_imported_on_use_and_reported_if_missing(
@@ -150,7 +155,7 @@ def test_deepspeed_is_imported_on_use_and_reported_if_missing(
 ) -> None:
     import sys
 
-    made = make("deepspeed", {"stage": 1})
+    made = make_parallelism("deepspeed", {"stage": 1})
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     said = refusal(made, parts())
     assert "pip install 'cerebro-elastic[deepspeed]'" in said

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.construct import made
-from cerebro_elastic.training.parallel.single import Single
+from cerebro_elastic.training.parallel.replicated import Single
 from support.same import assert_same
 
 

@@ -9,9 +9,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.parallel import choose
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.memory_estimate import check_room, weight
+from cerebro_elastic.training.parallel.base import Parts, check_room, make_parallelism, weight
 
 CPU = torch.device("cpu")
 P = 4 * 1000
@@ -50,7 +48,7 @@ def test_slots_are_those_that_a_step_makes(made: Parts, slots: int) -> None:
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(name: str, options: dict[str, Any], needs: float) -> None:
-    by = choose.make(name, options)
+    by = make_parallelism(name, options)
     check_room(parts(), by, 2, CPU, int(needs))
     with pytest.raises(TaskError, match=r"at least 0.0.* MB .* take more ranks"):
         check_room(parts(), by, 2, CPU, int(needs) - 1)
@@ -58,6 +56,6 @@ def test_a_model_that_does_not_fit_is_refused(name: str, options: dict[str, Any]
 
 def test_offloaded_values_are_not_on_the_gpu() -> None:
     cuda = torch.device("cuda")
-    check_room(parts(), choose.make("fsdp", {"offload": True}), 2, cuda, 0)
+    check_room(parts(), make_parallelism("fsdp", {"offload": True}), 2, cuda, 0)
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
-    check_room(parts(), choose.make("deepspeed", {"config": config}), 2, cuda, int(1.5 * P))
+    check_room(parts(), make_parallelism("deepspeed", {"config": config}), 2, cuda, int(1.5 * P))

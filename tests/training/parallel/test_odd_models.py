@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.choose import make as make_parallelism
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
-from cerebro_elastic.training.parallel.single import Single
+from cerebro_elastic.training.parallel.replicated import Single
 from support.hops import unpacked
 from support.odd_models import make, sent, trained
 from support.ranks import loops

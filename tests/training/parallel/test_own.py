@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cerebro_elastic.training.parallel import choose
+from cerebro_elastic.training.parallel.base import make_parallelism
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.hops import unit, unpacked
 
@@ -39,7 +39,7 @@ def installed(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.cluster
 def test_a_users_parallelism(installed: Path, ranks: Ranks) -> None:
-    assert type(choose.make("half-traffic")).__name__ == "HalfTraffic"
+    assert type(make_parallelism("half-traffic")).__name__ == "HalfTraffic"
     for rank in (0, 1):
         ranks.alone(rank, site.addsitedir, str(installed))
     whole = unpacked(ranks.together(unit, "single", {}, "sgd", None, range(6), members=[0])[0])

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.choose import make
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from support.hops import evaluated, failing, unit, unpacked
 
@@ -62,14 +61,16 @@ class Two(nn.Module):
 def test_refusals_of_the_pipeline() -> None:
     model = Two()
     parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    assert make("pipeline").refusal(parts, 2) is None
+    assert make_parallelism("pipeline").refusal(parts, 2) is None
     for ranks, said in [
         (1, "two ranks or more, not 1: take single, or give a unit more ranks"),
         (3, "2 blocks in a row, too few"),
     ]:
-        assert said in (make("pipeline").refusal(parts, ranks) or "")
-    assert "calls no module 'layer.1'" in (make("pipeline", {"split": ["layer.1"]}).refusal(parts, 2) or "")
+        assert said in (make_parallelism("pipeline").refusal(parts, ranks) or "")
+    assert "calls no module 'layer.1'" in (
+        make_parallelism("pipeline", {"split": ["layer.1"]}).refusal(parts, 2) or ""
+    )
     model.requires_grad_(False)
-    assert make("pipeline").refusal(parts, 2) == "nothing is trainable"
+    assert make_parallelism("pipeline").refusal(parts, 2) == "nothing is trainable"
     with pytest.raises(RecipeError, match="microbatches is 0, expected a number from 1 on"):
-        make("pipeline", {"microbatches": 0})
+        make_parallelism("pipeline", {"microbatches": 0})

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.training.parallel import group
-from cerebro_elastic.training.parallel.base import Parts
-from cerebro_elastic.training.parallel.choose import make
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 
 CPU = torch.device("cpu")
 
@@ -33,7 +32,7 @@ class Blocks(nn.Module):
 
 def test_blocks_hand_on_what_they_compute_in_and_the_model_returns_float32() -> None:
     model = Blocks()
-    fsdp = make("fsdp", {"precision": "bfloat16"})
+    fsdp = make_parallelism("fsdp", {"precision": "bfloat16"})
     with group.formed(group.listen("127.0.0.1"), 0, 1, CPU):
         parts = fsdp.build(lambda: Parts(model, torch.optim.AdamW(model.parameters())), CPU)
         outputs: list[Tensor] = []

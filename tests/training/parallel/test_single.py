@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.training.parallel.base import Parallelism, Parts
-from cerebro_elastic.training.parallel.single import Single
+from cerebro_elastic.training.parallel.replicated import Single
 from support.same import assert_same
 
 

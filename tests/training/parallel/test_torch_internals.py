@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from cerebro_elastic.training.parallel import _torch_internals as internals
+from cerebro_elastic.training import _torch_internals as internals
 from cerebro_elastic.training.parallel import group
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_pipeline import _torch_internals as nested

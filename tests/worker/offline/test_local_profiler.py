@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.training.parallel.rank_pool import Ranks
-from cerebro_elastic.training.strategy_cost import StrategyCost
+from cerebro_elastic.training.unit_runner import StrategyCost
 from cerebro_elastic.worker.offline.local_profiler import LocalProfiler, profile_on_rank
 
 Make = Callable[..., Scene]

@@ -8,6 +8,7 @@ unit's model before that gets its values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,8 +18,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
+from cerebro_elastic.checkpoint.tree import flatten
+from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.system.torch_internals import (
+    MODULE_ATTRIBUTES,
     buffers_of,
     modules_of,
     non_persistent_buffers_of,
@@ -28,18 +31,23 @@ from cerebro_elastic.training._torch_internals import (
     CALL_HOOK_TABLES,
     OPTIMIZER_HOOK_TABLES,
     PARAMETER_HOOK_TABLES,
+    RECURRENT_ATTRIBUTES,
     hooks_of,
     is_lazy_hook,
     pruned_name,
 )
-from cerebro_elastic.training.objects.value_types import name_of
+from cerebro_elastic.training.equality import values_equal
+from cerebro_elastic.training.objects.kinds import name_of
 from cerebro_elastic.training.parallel.optimizer_state import group_names
-from cerebro_elastic.training.structure import new_modules
 
 TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
 dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
 the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
+
+_LAYERS = "torch.nn.modules."
+_OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES
+"""Attributes that are no plain attributes of a user's."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
@@ -99,7 +107,7 @@ class ModelStructure:
     def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
         paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
         kept = {path: part for path, part in self.outline.items() if path not in paths}
-        factory = new_modules.ModuleFactory(model, kept)
+        factory = _ModuleFactory(model, kept)
         parts: dict[str, ModuleChange] = {}
         for path in paths:
             was, is_now = self.outline.get(path), now.get(path)
@@ -111,6 +119,36 @@ class ModelStructure:
                     _check_hooks(model, path, was, is_now)
             parts[path] = change
         return parts
+
+
+class _ModuleFactory:
+    """Describes how the new modules of ``model`` can be created. ``kept`` are the paths of the modules that
+    are as built."""
+
+    def __init__(self, model: nn.Module, kept: Iterable[str]) -> None:
+        self._model = model
+        self._modules = dict(model.named_modules())
+        self._kept = {path: self._modules[path] for path in kept if path in self._modules}
+        self._classes = module_classes(self._kept.values())
+
+    def blueprint(self, path: str) -> dict[str, Any]:
+        """The argument by which ``create`` can make the module at ``path``; raises ``TaskError`` if it
+        cannot."""
+        module = self._modules[path]
+        plain, other = _attributes(module)
+        hooks = any(hooks_of(module, table) for table in CALL_HOOK_TABLES)
+        if not hooks and not other and name_of(type(module)) in self._classes:
+            return {"like": None, "attributes": plain}
+        for name, kept in self._kept.items() if not hooks else ():
+            if type(kept) is type(module) and values_equal(other, _attributes(kept)[1]):
+                return {"like": name, "attributes": plain}
+        unknown = f"the class {name_of(type(module))}"
+        obstacle = "hooks" if hooks else ", ".join(sorted(other)) or unknown
+        raise TaskError(
+            f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which "
+            f"cannot be made again in the next unit, because of {obstacle}: make it in the constructor and "
+            "begin to use it later, or build it of torch's layers and plain attributes"
+        )
 
 
 def outline(model: nn.Module) -> dict[str, ModuleOutline]:
@@ -224,3 +262,42 @@ def where(model: nn.Module, path: str) -> str:
 
 def _kinds(kinds: Iterable[type]) -> str:
     return ", ".join(kind.__name__ for kind in kinds) or "none"
+
+
+def module_classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
+    """The classes that new modules may have, by their full names: torch's own layers, and those of the files
+    that the classes of ``modules`` are from."""
+    files = {type(module).__module__ for module in modules}
+    loaded = [
+        vars(file) for name, file in list(sys.modules.items()) if name in files or name.startswith(_LAYERS)
+    ]
+    kinds = (kind for names in loaded for kind in list(names.values()))
+    return {name_of(kind): kind for kind in kinds if isinstance(kind, type) and issubclass(kind, nn.Module)}
+
+
+def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes of a module: plain ones, and others."""
+    plain, other = dict[str, Any](), dict[str, Any]()
+    for name, value in _kept_by(module).items():
+        if name not in _OWN:
+            (plain if _is_plain(value) else other)[name] = value
+    return plain, other
+
+
+def _kept_by(module: nn.Module) -> Mapping[str, Any]:
+    """The attributes that a copy has: a class may leave out what it makes anew."""
+    if type(module).__getstate__ is object.__getstate__:
+        return vars(module)
+    try:
+        state = module.__getstate__()  # type: ignore[no-untyped-call]
+    except Exception:  # some refuse, such as parametrized ones
+        return vars(module)
+    return state if isinstance(state, dict) else vars(module)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        flatten({"value": value})
+    except CheckpointError:
+        return False
+    return True

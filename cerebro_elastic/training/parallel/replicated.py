@@ -1,4 +1,7 @@
-"""The model on every rank, gradients averaged: faster, for models that fit one rank."""
+"""All of the model on every rank: on one as it is, on several with averaged gradients, which is faster.
+
+``Single`` is the identity. Every other parallelism reads as a difference from it.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,65 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.parallel._torch_internals import check_reducer_finished
-from cerebro_elastic.training.parallel.base import LossOf, Make, Parts, Portion
-from cerebro_elastic.training.parallel.construct import made
-from cerebro_elastic.training.parallel.data_parallel import averaged_step, clipped_update, portion, taken
-from cerebro_elastic.training.parallel.handover import hand_over
+from cerebro_elastic.training._torch_internals import check_reducer_finished
+from cerebro_elastic.training.parallel.base import LossOf, Make, Parallelism, Parts, Portion
+from cerebro_elastic.training.parallel.construct import hand_over, made
+from cerebro_elastic.training.parallel.data_parallel import DataParallel, taken
 from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 
 
-class Ddp:
+class Single(Parallelism):
+    """Training on one rank."""
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
+        """Anything can be trained on one rank."""
+        return None if ranks == 1 else f"single takes one rank, not {ranks}"
+
+    def portion(self, rows: int) -> Portion:
+        """The whole batch."""
+        return Portion(0, rows, 1.0)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The parts, on ``device``; moving a module keeps its parameters the optimizer's."""
+        parts = made(make, loaded=loaded)
+        parts.model.to(device)
+        return parts
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Take a neutral state; where it can be, it is trained in as it lies."""
+        assert model is not None
+        assert optimizer is not None
+        hand_over(parts.model, model)
+        take(parts.optimizer, parts.model, optimizer)
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Backward, clip, step: what anybody writes."""
+        assert share == 1.0
+        loss = loss_of(parts.model(x), y)
+        parts.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if clip is not None:
+            nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
+        parts.optimizer.step()
+        return loss.detach()
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state; on the CPU, the live tensors."""
+        return parts.model.state_dict(), to_names(parts.optimizer, parts.model)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Ddp(DataParallel):
     """``torch.nn.parallel.DistributedDataParallel``.
 
     ``find_unused_parameters``: set it if some parameters have no part in the loss of some batches.
     """
-
-    accumulates = True
 
     def __init__(self, *, find_unused_parameters: bool = False) -> None:
         self._find_unused = find_unused_parameters
@@ -38,10 +85,6 @@ class Ddp:
                 "(`node: {ranks: 2}`, or `gang: 2`)"
             )
         return None if any(p.requires_grad for p in parts.model.parameters()) else "nothing is trainable"
-
-    def portion(self, rows: int) -> Portion:
-        """A contiguous part."""
-        return portion(rows)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The model on ``device``, wrapped; rank 0's initial values count."""
@@ -60,33 +103,20 @@ class Ddp:
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
         """Every rank takes all of the state."""
-        plain, device = _plain(parts), next(parts.model.parameters()).device
+        plain, device = _wrapper(parts).module, next(parts.model.parameters()).device
         hand_over(plain, taken(model, lambda _, full: full, device))
         take(parts.optimizer, plain, taken(optimizer, lambda _, full: full, device))
 
-    def step(
-        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
-    ) -> Tensor:
-        """Each rank its portion, all ranks the same step."""
-        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
-
-    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
-        """Gradients are averaged as they come."""
-        loss.backward()  # type: ignore[no-untyped-call]
-
     def update(self, parts: Parts, clip: float | None) -> None:
         """As on one rank: all have the same gradients."""
-        _check_averaged(parts)
-        clipped_update(parts, clip)
+        _wrapper(parts).check_averaged()
+        super().update(parts, clip)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, on every rank; on the CPU, the live tensors."""
-        _check_averaged(parts)  # a train_fn does its steps itself
-        plain = _plain(parts)
+        _wrapper(parts).check_averaged()  # a train_fn does its steps itself
+        plain = _wrapper(parts).module
         return plain.state_dict(), to_names(parts.optimizer, plain)
-
-    def close(self) -> None:
-        """Nothing to release but memory."""
 
 
 class _Averaging(DistributedDataParallel):
@@ -116,12 +146,7 @@ def _clear() -> Iterator[None]:
         ) from exc
 
 
-def _check_averaged(parts: Parts) -> None:
+def _wrapper(parts: Parts) -> _Averaging:
+    """It has the user's module, whose names are the neutral ones, as ``module``."""
     assert isinstance(parts.model, _Averaging)
-    parts.model.check_averaged()
-
-
-def _plain(parts: Parts) -> nn.Module:
-    """The user's module within the wrapper: its names are the neutral ones."""
-    model: nn.Module = parts.model.module  # type: ignore[assignment]
-    return model
+    return parts.model

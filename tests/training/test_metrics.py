@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training.metrics import not_finite
 
 
 def parameters(*values: Tensor) -> list[tuple[str, nn.Parameter]]:

@@ -1,7 +1,14 @@
-"""Applies the changes that training has made to a model's structure to a model that was built anew."""
+"""Applies the changes that training has made to a model's structure to a model that was built anew.
+
+New modules are created without unpickling and without running a constructor: each is a copy of one of its
+class in the model as built, or an empty instance of its class, and gets the plain attributes of the original.
+Its class must be one of torch's own layers, or be defined in a file that a class of the model is from:
+nothing else is made from a name in a checkpoint.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,14 +28,14 @@ from cerebro_elastic.system.torch_internals import (
 )
 from cerebro_elastic.training._torch_internals import finalize_lazy_module, refresh_flat_weights
 from cerebro_elastic.training.parallel.optimizer_state import regroup
-from cerebro_elastic.training.structure import new_modules
-from cerebro_elastic.training.structure.changes import (
+from cerebro_elastic.training.structure import (
     LAZY,
     PRUNED,
     ModelStructure,
     ModuleOutline,
     TensorOutline,
     materializes,
+    module_classes,
     replaces,
     where,
 )
@@ -94,7 +101,7 @@ class _Rebuild:
     def _create(self, new: Mapping[str, ModuleOutline]) -> None:
         built = dict(self._modules)
         for path, part in new.items():
-            self._modules[path] = new_modules.create(part.kind, self._changes[path]["created"], built)
+            self._modules[path] = _created(part.kind, self._changes[path]["created"], built)
         for path, outer in self._built.items():
             for name, at in outer.modules:
                 if at in new:
@@ -157,6 +164,31 @@ class _Rebuild:
                 owner, _, other = spec[1].rpartition(".")
                 table, source = (_table(self._modules[at], spec[0]) for at in (path, owner))
                 table[name] = source[other]
+
+
+def _created(kind: str, blueprint: Mapping[str, Any], built: Mapping[str, nn.Module]) -> nn.Module:
+    """A module of the class named ``kind``, without tensors and modules, for a model with the modules
+    ``built``."""
+    if blueprint["like"] is not None:
+        like = built[blueprint["like"]]
+        inside = [part for table in _tables(like) for part in table.values()]
+        module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
+        for table in _tables(module):
+            table.clear()
+    else:
+        classes = module_classes(built.values())
+        if kind not in classes:
+            raise CheckpointError(
+                f"the checkpoint's model has a {kind}, which the code of this one does not have"
+            )
+        module = classes[kind].__new__(classes[kind])
+        nn.Module.__init__(module)
+    vars(module).update(copy.deepcopy(blueprint["attributes"]))
+    return module
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return modules_of(module), parameters_of(module), buffers_of(module)
 
 
 def _module_outline(saved: Any) -> ModuleOutline | None:

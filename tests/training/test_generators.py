@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cerebro_elastic.training import rng
+from cerebro_elastic.training.generators import rng
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,86 @@
-"""The torch ``Dataset`` that a recipe names, and which hyper-parameters are its arguments."""
+"""Which hyper-parameters the user's functions take, and which the torch ``Dataset`` that a recipe names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.system import arguments
+from cerebro_elastic.training.job_batches import check_batch_size
 from cerebro_elastic.training.task import TakesByName, Task
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
+
+Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
+"""A function that gets hyper-parameters, and the names of what it gets besides."""
+
+
+BUDGET = frozenset({"epochs", "steps"})
+"""What functions may ask for besides hyper-parameters: the config's epochs, and the batches in all of
+them."""
+
+
+def budget_of(function: Callable[..., Any]) -> list[str]:
+    """The parts of ``BUDGET`` that a function takes."""
+    names = arguments.accepted(function)
+    return sorted(BUDGET if names is None else BUDGET & names)
+
+
+@dataclass(frozen=True)
+class Takers:
+    """Which hyper-parameters the user's functions take: each gets those of its parameters' names."""
+
+    functions: Mapping[str, Taker]
+    """The functions by role, such as ``model_fn``."""
+    args: Mapping[str, Any]
+    """The section's ``args``: arguments that are not searched."""
+    reserved: frozenset[str] = frozenset()
+    """Names that no hyper-parameter may have."""
+
+    def takes(self, name: str) -> bool:
+        """Whether a function takes a hyper-parameter of this name."""
+        taken = self._taken()
+        return taken is None or name in taken or name == "batch_size"
+
+    def check(self, hparams: HParams) -> None:
+        """Raise ``TaskError`` unless some function takes each hyper-parameter of a config, and each function
+        gets what it needs."""
+        check_batch_size(hparams)
+        given = {**self.args, **hparams}
+        if twice := sorted(self.args.keys() & hparams.keys()):
+            raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
+        if ours := sorted(given.keys() & self.reserved):
+            raise TaskError(f"{', '.join(ours)}: a name of the system's own; rename the hyper-parameter")
+        taken = self._taken()
+        for name in given:
+            of_loader = name == "batch_size" and name in hparams
+            if taken is not None and name not in taken and not of_loader:
+                near = did_you_mean(name, {"batch_size", *taken})
+                first, *others = self.functions
+                nobody = f"none of {', '.join(self.functions)} takes a" if others else f"{first} takes no"
+                raise TaskError(f"{nobody} hyper-parameter {name!r}; {near}")
+        for role, (function, context) in self.functions.items():
+            if missing := sorted(arguments.required(function) - context - given.keys()):
+                raise TaskError(
+                    f"{role} needs {', '.join(missing)}: search over it, or give it in task.args or a default"
+                )
+
+    def _taken(self) -> set[str] | None:
+        """The hyper-parameters that the functions take; ``None`` if one takes any."""
+        known = set[str]()
+        for function, context in self.functions.values():
+            names = arguments.accepted(function)
+            if names is None:
+                return None
+            known |= names - context
+        return known
 
 
 def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> DatasetFactory | None:

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.front_end.cells.expressions import expression
+from cerebro_elastic.front_end.expressions import expression
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.system.files import make_folder, translated, write_text
 
@@ -162,7 +162,7 @@ class _Source:
         content = pickled(name, value)
         digest = hashlib.sha256(content).hexdigest()
         self.files[f"{digest[:12]}.pickle"] = content
-        self._add("from cerebro_elastic.front_end.cells.definitions import unpickled as _unpickled")
+        self._add("from cerebro_elastic.front_end.cells import unpickled as _unpickled")
         self._add(f"{name} = _unpickled(__file__, {digest!r})")
 
     def _define(self, name: str, text: str, is_future: bool) -> None:

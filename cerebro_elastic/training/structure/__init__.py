@@ -1,1 +1,0 @@
-"""How training has changed what a model consists of, and the same changes made to the next unit's model."""
