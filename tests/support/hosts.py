@@ -73,6 +73,11 @@ class Host:
         environment = {**os.environ, "HOME": "/tmp/home", "TMPDIR": "/tmp", **(env or {})}
         return subprocess.Popen([*entered, *command], env=environment, **settings)
 
+    @staticmethod
+    def signal(process: subprocess.Popen[bytes], number: int) -> None:
+        """Send a signal to what ``popen`` has started, a child of ``nsenter``."""
+        os.kill(_child(process), number)
+
     def run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
         """What a command prints that runs on it to its end."""
         process = self.popen(command, env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -115,8 +120,7 @@ class Host:
     def _pid(self) -> int:
         """Its first process, a child of ``unshare``."""
         assert self._init is not None, f"{self.name} does not run"
-        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()
-        return int(children[0])
+        return _child(self._init)
 
 
 class Hosts(Sequence[Host]):
@@ -170,6 +174,11 @@ class Hosts(Sequence[Host]):
             _run(
                 "ip", "netns", "exec", self._switch, "tc", "qdisc", "add", "dev", port, "root", "tbf", *limit
             )
+
+
+def _child(process: subprocess.Popen[bytes]) -> int:
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
 
 
 def _run(*command: str) -> None:
