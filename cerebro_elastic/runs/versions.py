@@ -10,7 +10,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import BUILT_IN, plugin_packages, users_file
+from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, users_file
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
 from cerebro_elastic.system.version import __version__
 
@@ -73,8 +73,9 @@ def _digest_here(spec: Spec, name: str) -> str:
 
 
 def on_record(recipe: Recipe) -> dict[str, str]:
-    """The versions that a leader records of a run of ``recipe``: of all that decides or trains."""
-    return {**deciding(recipe), **training()}
+    """The versions that a leader records of a run of ``recipe``: of all that decides, and of what its task
+    uses."""
+    return {**deciding(recipe), **installed([*TRAINING, *packages_of(recipe.task)])}
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

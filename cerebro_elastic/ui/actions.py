@@ -23,7 +23,7 @@ from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import CloneStart, Run
 from cerebro_elastic.runs.start.extend import extend, planned
 from cerebro_elastic.runs.start.prepare_run import has_ended
-from cerebro_elastic.runs.start.retry import planned_retry, resume_failed
+from cerebro_elastic.runs.start.retry import planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line
@@ -197,11 +197,13 @@ def _extend(run: Run, wish: Wish) -> str:
 def _retry(run: Run, configs: Sequence[str], by: str) -> str:
     """Have failed configs tried again, as ``cerebro retry`` does: at once in a live run; one that has ended
     goes on as in ``_extend``. Returns what was done. Raises ``RunError`` as ``Run.retry`` does."""
-    if run.status().live:
-        names = resume_failed(run, configs, by)
-        return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}."
-    result = run.result
+    live, result = run.status().live, run.result
     names = failed_configs(run.id, result.view.state, configs)
+    shared = run.store is not None or result.recipe.etcd is not None
+    if live or shared:
+        retry(run, names, by=by)
+        hosts = "" if live else " The run goes on once its hosts run their command of before again."
+        return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
     if not has_ended(result.view.state, result.spec):
         raise RunError(f"{run.id} was stopped before its end: start it again, and then have them tried again")
     planned_retry(result, names, by)

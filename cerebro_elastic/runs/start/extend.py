@@ -120,12 +120,15 @@ def check_lengths(spec: Spec, configs: Mapping[str, Config], epochs: int) -> Non
     answer = call(__name__, "the check of what depends on the number of epochs", request)
     run, longer = spec.plan.run, counted(epochs, "epoch")
     if gone := answer["gone"]:
-        raise RunError(f"run {run!r} cannot be extended from checkpoints that are gone:\n{_lines(gone)}")
+        raise RunError(
+            f"configs of run {run!r} cannot go on from checkpoints that are gone:\n{_lines(gone)}\n"
+            "restore them, or name other configs"
+        )
     if readers := answer["readers"]:
         raise RunError(
             f"run {run!r} cannot be extended to {longer}: this depends on their number, and would have been "
             f"different from the first epoch on:\n{_lines(readers)}\n"
-            f"choose other configs by --config, or start a run of that length: cerebro run RECIPE --epochs "
+            f"name other configs, or start a run of that length: cerebro run RECIPE --epochs "
             f"{epochs} --run-id NAME"
         )
 

@@ -63,7 +63,10 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    return folder.history.exists() and has_ended(state_in(folder), folder.read_spec())
+    if not folder.history.exists():
+        return False
+    state = state_in(folder)
+    return state.outcome is not None and has_ended(state, folder.read_spec())
 
 
 def state_in(folder: RunFolder) -> State:
@@ -73,8 +76,13 @@ def state_in(folder: RunFolder) -> State:
 
 def has_ended(state: State, spec: Spec) -> bool:
     """Whether the run has ended, and its ``spec`` has no extension that is still to come."""
+    return state.outcome is not None and _is_made(spec, state)
+
+
+def _is_made(spec: Spec, state: State) -> bool:
+    """Whether the run has gone on by the last extension of its ``spec``, if it has one."""
     number = state.extension.number if state.extension is not None else 0
-    return state.outcome is not None and number == len(spec.extensions)
+    return number == len(spec.extensions)
 
 
 def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
@@ -237,7 +245,7 @@ def check_code(
         for config in going_on(spec, state)
         if config.head is not None and config.status is not Status.FAILED and config.id not in retried
     ]
-    more = extension is not None and "search.num" in extension.recipe_before
+    more = extension is not None and bool(extension.recipe_before) and not _is_made(spec, state)
     if not (trained or more) or not (changed := other_code(spec)):
         return
     run = spec.plan.run
