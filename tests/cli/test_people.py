@@ -40,7 +40,10 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     """A run in which c0000 has ended three of its four epochs, the second being its best, and c0001 none."""
     name = f"people-{uuid.uuid4().hex[:8]}"
     space = {"lr": {"loguniform": [0.01, 1.0]}}
-    recipe = {"objective": {"metric": "val_acc", "mode": "max"}, "search": {"space": space}}
+    task = {"kind": "torch", "model_fn": "a_net:model", "loss": "cross_entropy", "optimizer": "SGD"}
+    search = {"method": "random", "num": 2, "space": space}
+    objective = {"metric": "val_acc", "mode": "max"}
+    recipe = {"task": task, "data": {"source": "a:b"}, "objective": objective, "search": search}
     plan = Plan(name, PLAN.partitions, PLAN.epochs)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, name, RunKey.from_env(os.environ))

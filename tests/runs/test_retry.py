@@ -28,8 +28,11 @@ BUG = "if self.global_step == self.fail_at:"
 @pytest.fixture(scope="module")
 def broken(project: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     folder = tmp_path_factory.mktemp("broken")
-    for name in ("a_net.py", "a_dataset.py", "recipe.yaml"):
-        shutil.copy(project / name, folder)
+    shutil.copy(project / "a_net.py", folder / "a_broken_net.py")  # replays import it here, beside others
+    shutil.copy(project / "a_dataset.py", folder)
+    (folder / "recipe.yaml").write_text(
+        (project / "recipe.yaml").read_text().replace("a_net:", "a_broken_net:")
+    )
     space = {"lr": [0.01], "width": [16], "fail_at": [-1, 4]}
     return cerebro_elastic.run(
         folder / "recipe.yaml", run_id="failing", home=folder, epochs=1, nodes=2, search={"space": space}
@@ -42,21 +45,21 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
     by_status = {row.status: row for row in broken.leaderboard}
     assert set(by_status) == {"finished", "failed"}
     good, bad = by_status["finished"], by_status["failed"]
-    for words in ("failed alike on node-", "0.01 is not to my liking", "a_net.py", "node-0", "node-1"):
+    for words in ("failed alike on node-", "0.01 is not to my liking", "a_broken_net.py", "node-0", "node-1"):
         assert words in bad.reason
     run = Run(broken.folder)
     assert run.verify() == []
     with pytest.raises(RunError, match=rf"config {bad.config} has failed.*retry"):
         planned(broken, Wish(epochs=2, configs=(bad.config,)))
 
-    net = Path(broken.spec.root, "a_net.py")
+    net = Path(broken.spec.root, "a_broken_net.py")
     net.write_text(net.read_text().replace(BUG, "if False:"))
     said: list[str] = []
     recipe = broken.recipe
     cerebro_elastic.run(recipe, run_id="failing", home=run.folder.path.parent, watcher=Watcher(said.append))
     assert "failing').retry()" in said[-1]
     assert "1 of 2 configs failed" in said[-1]
-    assert "a_net.py was " in said[-2]
+    assert "a_broken_net.py was " in said[-2]
 
     result = run.retry(by="me")
     assert {row.status for row in result.leaderboard} == {"finished"}
@@ -69,7 +72,7 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
     with pytest.raises(RunError, match="no config of run 'failing' has failed"):
         run.retry()
     net.write_text(net.read_text() + "# another\n")
-    assert what_differs(result)[0].startswith("a_net.py was ")
+    assert what_differs(result)[0].startswith("a_broken_net.py was ")
 
 
 CONFIGS = {
