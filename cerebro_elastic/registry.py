@@ -193,9 +193,14 @@ def plugin_packages() -> list[str]:
     for group in (group for group in BUILT_IN if group.endswith(_SECTIONS)):
         for point in entry_points(group=group):
             with contextlib.suppress(CerebroError):
-                section = load(group, point.name)
-                packages.update(section.NEEDS, getattr(section, "MAY_USE", ()))
+                packages.update(packages_of(load(group, point.name)))
+    return sorted(packages)
+
+
+def packages_of(section: Any) -> list[str]:
+    """The packages that the part of this ``section`` needs or may use, as they are installed."""
     installed_as = {package: distribution for distribution, package in _IMPORTED_AS.items()}
+    packages = {*section.NEEDS, *getattr(section, "MAY_USE", ())}
     return sorted(installed_as.get(package, package) for package in packages)
 
 

@@ -29,6 +29,7 @@ _MODULES = {
     "resume": "control",
     "clone": "control",
     "extend": "start",
+    "retry": "start",
     "verify": "results",
     "replay": "results",
     "export": "results",

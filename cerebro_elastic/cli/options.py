@@ -76,6 +76,9 @@ Verbose = Annotated[
 Etcd = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
+]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 NO_CACHE_LIMIT = (
     "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
@@ -106,6 +109,25 @@ def on_run(command: Callable[..., None]) -> Callable[..., None]:
     with_place.__doc__ = command.__doc__
     with_place.__signature__ = own.replace(parameters=[*own.parameters.values(), *places])  # type: ignore[attr-defined]
     return with_place
+
+
+def agreement(yes: bool) -> Callable[[str], bool]:
+    """Who agrees that configs go on with changed code: --yes does, else the person at the terminal. Where
+    nobody can be asked it is refused."""
+
+    def agrees(question: str) -> bool:
+        from cerebro_elastic.runs.start.prepare_run import refuse_other_code
+
+        if yes:
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return refuse_other_code(question)
+        try:
+            return typer.confirm(f"{visible(question)}.\nGo on so?", err=True)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+
+    return agrees
 
 
 def overrides(**given: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
+from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
 
 
@@ -108,7 +109,7 @@ def show_outcome(result: RunResult) -> None:
     for text in failures:
         console.print(text, style="red", soft_wrap=True)
     if failures:
-        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
+        console.print(f"once that is corrected, {how_to_retry(result.folder)}", soft_wrap=True)
     try:
         best = result.best
     except RunError as error:

@@ -77,18 +77,21 @@ def replay(
     """Train one config again in the order of its visit log, and compare it with the record bit for bit.
 
     Compared are each visit's state, metrics, samples, batches and logged rows, and the values derived from
-    them: best value, best checkpoint, lines of metrics.csv. Times and nodes are not compared.
+    them: best value, best checkpoint, lines of metrics.csv. Times and nodes are not compared. If code,
+    versions or hardware here are not those of the run, the command names them first.
 
     Example: cerebro replay digits --config best
     """
     from cerebro_elastic.reporting.tables import unit_text
-    from cerebro_elastic.runs.results.replay import compare_results
+    from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again
-    from cerebro_elastic.runs.versions import other_code
     from cerebro_elastic.system.words import counted
 
     result = run.result
     name = result.config(config).config
+    notes = what_differs(result, name)
+    for text in notes:
+        echo(f"note: {text}", err=True)
     replays = []
     for replayed in again(result, name):
         replays.append(replayed)
@@ -103,9 +106,8 @@ def replay(
         echo(f"{name}, {difference}")
     total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
     if differ or derived:
-        echo(f"{differ} of {total} of {name} not as recorded", err=True)
-        for text in other_code(result.spec):
-            echo(f"note: {text}", err=True)
+        reason = ": what the notes above name may be the reason" if notes else ""
+        echo(f"{differ} of {total} of {name} not as recorded{reason}", err=True)
         raise typer.Exit(1)
     echo(f"bit-identical to the record: {total} of {name}")
 

@@ -22,6 +22,9 @@ from cerebro_elastic.cli.options import (
     RunName,
     SubmittedBy,
     Verbose,
+    Yes,
+    agreement,
+    config_ids,
     echo,
     ended_by_ctrl_c,
     overrides,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
 
+By = Annotated[str, typer.Option(help="Who asks, for the record.")]
 _LEFT = "left the run; nothing that was committed is lost, and others go on."
 
 
@@ -53,6 +57,7 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
+    yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
@@ -84,7 +89,15 @@ def run(
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.launch import Launch
 
-        launch = Launch.of(checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace)
+        launch = Launch.of(
+            checked,
+            run_id=run_id,
+            home=home,
+            fresh=fresh,
+            store=store_of(etcd),
+            grace=grace,
+            agrees=agreement(yes),
+        )
         view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
@@ -103,7 +116,8 @@ def extend(
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
-    by: Annotated[str, typer.Option(help="Who asks, for the record.")] = "",
+    by: By = "",
+    yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
@@ -130,8 +144,57 @@ def extend(
         before = Run.open(run, home=home, store=store_of(etcd)).result
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
         with LiveView(before.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            result = perform(before, wish, grace=grace, watcher=view.watcher, imports=imports)
+            result = perform(
+                before, wish, grace=grace, watcher=view.watcher, imports=imports, agrees=agreement(yes)
+            )
     conclude(result, as_json=as_json)
+
+
+def retry(
+    run: RunName,
+    configs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG]...", help="Failed configs; by default all.", autocompletion=config_ids
+        ),
+    ] = None,
+    by: By = "",
+    yes: Yes = False,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Train failed configs again, with the code as it is now.
+
+    They go on from their last checkpoints, or from the start if they have none; all others stay as they are.
+    A run that has ended goes on in this command, and the record says who was tried again. In a live run they
+    go on at once, with the code that the run has imported.
+
+    Example: cerebro retry digits
+    """
+    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
+    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.run import Run
+        from cerebro_elastic.runs.start.retry import retry as perform
+
+        opened = Run.open(run, home=home, store=store_of(etcd))
+        with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
+            result = perform(
+                opened,
+                configs or (),
+                by=by,
+                grace=grace,
+                watcher=view.watcher,
+                imports=imports,
+                agrees=agreement(yes),
+            )
+    if result.view.state.outcome is not None:
+        conclude(result, as_json=as_json)
 
 
 def host(

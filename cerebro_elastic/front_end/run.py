@@ -18,6 +18,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.runs.start.prepare_run import agreement
 from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
@@ -44,6 +45,7 @@ def run(
     run_id: str | None = None,
     home: str | Path | None = None,
     fresh: bool = False,
+    changed_code: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -61,6 +63,7 @@ def run(
     run_id: str | None = None,
     home: str | Path | None = None,
     fresh: bool = False,
+    changed_code: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -77,6 +80,7 @@ def run(
     run_id: str | None = None,
     home: str | Path | None = None,
     fresh: bool = False,
+    changed_code: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -97,6 +101,7 @@ def run(
         run_id: The run's id, by default the recipe's name.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.
+        changed_code: Go on with an unfinished run though its code has changed since.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
@@ -117,7 +122,7 @@ def run(
     Raises:
         RecipeError: The recipe is wrong; nothing was started. Other errors of the task, the data or the store
             that are found before the start are ``CerebroError``, too.
-        RunError: No node can work any more, or another run has this id.
+        RunError: No node can work any more, another run has this id, or the code has changed since.
 
     Example:
         >>> result = run("sweep.yaml", seed=1)
@@ -137,6 +142,7 @@ def run(
         store=store,
         grace=grace,
         callbacks=callbacks,
+        agrees=agreement(changed_code),
         overrides=values,
     )
     run_id, objective = launch.folder.run, launch.recipe.objective

@@ -3,7 +3,7 @@ from what the run's history says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,14 +13,14 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Extension, Spec, changed
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.procedure import USED_UP
-from cerebro_elastic.system.words import counted, option
+from cerebro_elastic.system.words import counted, for_reader, option
 
 _BUDGETS = sorted(Budget.model_fields.keys() - {"target"})
 
@@ -61,7 +61,7 @@ def extended(result: RunResult, wish: Wish) -> Spec:
         epochs=recipe.epochs,
         configs=configs,
         by_hand=tuple(stopped),
-        others=tuple(config.id for config in in_order(state.configs.values()) if config.id not in configs),
+        others=_others(state, configs),
         epochs_before=spec.plan.epochs,
         recipe_before=changed(before, recipe.resolved()),
         digest_before=spec.recipe_digest,
@@ -74,6 +74,42 @@ def extended(result: RunResult, wish: Wish) -> Spec:
         recipe_digest=recipe.digest,
         extensions=(*spec.extensions, extension),
     )
+
+
+def retried(spec: Spec, state: State, names: Sequence[str], by: str) -> Spec:
+    """The spec of a run that has ended after an extension that changes nothing but lets failed configs go
+    on."""
+    extension = Extension(
+        number=len(spec.extensions) + 1,
+        epochs=spec.plan.epochs,
+        configs={name: state.configs[name].epoch for name in names},
+        others=_others(state, names),
+        epochs_before=spec.plan.epochs,
+        digest_before=spec.recipe_digest,
+        by=by,
+    )
+    return replace(spec, extensions=(*spec.extensions, extension))
+
+
+def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[str]:
+    """The failed configs of a run, or those of them that are named. Raises ``RunError`` if there is none, or
+    a named one has not failed."""
+    failed = [c.id for c in in_order(state.configs.values()) if c.status is Status.FAILED]
+    if not failed:
+        raise RunError(f"no config of run {run!r} has failed: there is none to try again")
+    for name in names:
+        if name not in state.configs:
+            raise RunError(f"run {run!r} has no config {name!r}; {did_you_mean(name, failed)}")
+        if name not in failed:
+            status = state.configs[name].status.value
+            raise RunError(
+                f"config {name} is {status}: only a failed one is tried again; failed: {', '.join(failed)}"
+            )
+    return list(dict.fromkeys(names)) or failed
+
+
+def _others(state: State, configs: Collection[str]) -> tuple[str, ...]:
+    return tuple(config.id for config in in_order(state.configs.values()) if config.id not in configs)
 
 
 def _check_wish(wish: Wish) -> None:
@@ -181,7 +217,12 @@ def _named(result: RunResult, state: State, name: str, epochs: int) -> str:
         raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, state.configs)}")
     config = state.configs[name]
     if config.status is Status.FAILED:
-        raise RunError(f"config {name} has failed, and would again: {config.reason}; name others")
+        again = for_reader(f"cerebro retry {result.run} {name}", f"Run.retry([{name!r}])")
+        why = brief(config.reason.partition("\n")[0], 200)
+        raise RunError(
+            f"config {name} has failed ({why}): have it tried again "
+            f"first, once that is corrected: {again}; or name others"
+        )
     if config.epoch >= epochs:
         raise RunError(
             f"config {name} has {counted(config.epoch, 'epoch')} behind it, and is to have {epochs} in all: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,12 @@ class RunFolder:
     def run(self) -> str:
         """The run's id."""
         return self.path.name
+
+    @property
+    def argument(self) -> str:
+        """The run as an argument of a command: its id, or its folder if that is not where commands look."""
+        here = self.path.parent == default_home().resolve()
+        return shlex.quote(self.run if here else str(self.path))
 
     etcd = _Within("etcd")
     """The data of the etcd that the run has started for itself."""
@@ -161,6 +168,12 @@ def run_folder(run: str, home: str | Path | None) -> RunFolder:
     """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
     check_id(run)
     return RunFolder(Path(home or default_home()).expanduser().resolve() / run)
+
+
+def how_to_retry(folder: RunFolder) -> str:
+    """How failed configs of the run in this folder are tried again."""
+    command = for_reader(f"cerebro retry {folder.argument}", f"Run.open({folder.run!r}).retry()")
+    return f"to train what failed again, with the code as it is now: {command}"
 
 
 def check_id(run: str) -> None:

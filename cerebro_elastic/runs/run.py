@@ -32,7 +32,7 @@ from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.ownership import distrust_folder
-from cerebro_elastic.system.words import one_line, option
+from cerebro_elastic.system.words import for_reader, one_line, option
 
 if TYPE_CHECKING:
     import pandas
@@ -324,8 +324,12 @@ class Run:
             <Status.LIVE: 'live'>
         """
         with live_run(*self.live_place()) as (record, _):
-            if _known(record, config, record.config(config)).status is Status.LIVE:
+            known = _known(record, config, record.config(config))
+            if known.status is Status.LIVE:
                 raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
+            if known.status is Status.FAILED:
+                again = for_reader(f"cerebro retry {self.id} {config}", f"Run.retry([{config!r}])")
+                raise RunError(f"config {config!r} has failed: to have it tried again: {again}")
             resumed = _known(record, config, OperatorLedger(record).resume(config, reason))
             if resumed.status is not Status.LIVE:
                 raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
@@ -436,6 +440,7 @@ class Run:
         configs: Sequence[str] = (),
         top: int | None = None,
         by: str = "",
+        changed_code: bool = False,
         grace: float = GRACE,
         callbacks: Sequence[RunCallback] = (),
         watcher: Watcher | None = None,
@@ -453,6 +458,7 @@ class Run:
             configs: Only these configs get more epochs, also if the search or the task had stopped them.
             top: The number of best configs that get more epochs.
             by: The name of the person who requests it, for the record.
+            changed_code: Go on though the code has changed since the configs were trained.
             grace: Seconds that the nodes have to leave when the run is stopped.
             callbacks: They are called when a unit, an epoch and the run have ended.
             watcher: It gets lines of text and the run's state, as the command line shows them.
@@ -461,8 +467,8 @@ class Run:
             The run's result; of a shared etcd, the run as it is now.
 
         Raises:
-            RunError: The run has not ended, or a training or the search depends on the number of epochs: the
-                message names what, and what would have been different.
+            RunError: The run has not ended, its code has changed, or a training or the search depends on the
+                number of epochs: the message names what, and what would have been different.
 
         Example:
             >>> short = run("sweep.yaml", run_id="short", epochs=1)
@@ -472,9 +478,57 @@ class Run:
         """
         from cerebro_elastic.runs.extension import Wish
         from cerebro_elastic.runs.start.extend import extend
+        from cerebro_elastic.runs.start.prepare_run import agreement
 
         wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
-        return extend(self.result, wish, grace=grace, callbacks=callbacks, watcher=watcher)
+        agrees = agreement(changed_code)
+        return extend(self.result, wish, grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees)
+
+    def retry(
+        self,
+        configs: Sequence[str] = (),
+        *,
+        by: str = "",
+        changed_code: bool = False,
+        grace: float = GRACE,
+        callbacks: Sequence[RunCallback] = (),
+        watcher: Watcher | None = None,
+    ) -> RunResult:
+        """Train failed configs again: from their last checkpoints, or from the start if they have none, with
+        the code as it is now. The tries of their units count anew.
+
+        A run with an etcd of its own goes on in this process, as by ``run``. One of a shared etcd goes on as
+        soon as its hosts are started again. In a live run they go on at once, with the code that the run has
+        imported; so it is refused if that has changed.
+
+        Args:
+            configs: The ids of failed configs; by default all that have failed.
+            by: The name of the person who requests it, for the record.
+            changed_code: In a run that was stopped, also go on with configs that have not failed though the
+                code has changed since.
+            grace: Seconds that the nodes have to leave when the run is stopped.
+            callbacks: They are called when a unit, an epoch and the run have ended.
+            watcher: It gets lines of text and the run's state, as the command line shows them.
+
+        Returns:
+            The run's result; of a live run or a shared etcd, the run as it is now.
+
+        Raises:
+            RunError: No config has failed, one that is named has not, its last checkpoint is gone, or the
+                code has changed.
+
+        Example:
+            >>> Run.open("sweep").retry()
+            Traceback (most recent call last):
+            cerebro_elastic.errors.RunError: no config of run 'sweep' has failed: there is none to try again
+        """
+        from cerebro_elastic.runs.start.prepare_run import agreement
+        from cerebro_elastic.runs.start.retry import retry
+
+        agrees = agreement(changed_code)
+        return retry(
+            self, configs, by=one_line(by), grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees
+        )
 
     def verify(
         self,

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
+from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import BUILT_IN, plugin_packages, users_file
+from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, users_file
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
 from cerebro_elastic.system.version import __version__
 
@@ -48,11 +49,33 @@ def other_code(spec: Spec) -> list[str]:
     return texts
 
 
+def other_versions(recipe: Recipe, events: Iterable[Event]) -> list[str]:
+    """The versions of Python and of packages on record with the run's leaders that are others here, a
+    sentence for each. (``other_code`` has the version of this package.)"""
+    here = on_record(recipe)
+    recorded: dict[str, dict[str, None]] = {}
+    for event in events:
+        if isinstance(event, LeaderChanged):
+            for name, known in event.versions.items():
+                recorded.setdefault(name, {})[known] = None
+    return [
+        f"{name} {' and '.join(known)} made the run, and here is {here.get(name, 'none')}"
+        for name, known in recorded.items()
+        if name != PACKAGE and list(known) != [here.get(name)]
+    ]
+
+
 def _digest_here(spec: Spec, name: str) -> str:
     if name == PACKAGE:
         return package_digest()[:12]
     file = users_file(name, Path(spec.root))
     return content_digest(file)[:12] if file else "missing"
+
+
+def on_record(recipe: Recipe) -> dict[str, str]:
+    """The versions that a leader records of a run of ``recipe``: of all that decides, and of what its task
+    uses."""
+    return {**deciding(recipe), **installed([*TRAINING, *packages_of(recipe.task)])}
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

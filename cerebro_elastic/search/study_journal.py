@@ -65,6 +65,8 @@ class _Operations:
         self._numbers: dict[str, int] = {}
         self._points: dict[str, int] = {}
         self._closed: set[str] = set()
+        self._failed: set[str] = set()
+        self._count = 0
 
     def of(self, event: Event) -> Iterator[dict[str, Any]]:
         opened = self._view.state.plan is not None
@@ -82,8 +84,13 @@ class _Operations:
 
     def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
         name = view.config
-        if name not in self._numbers:
-            self._numbers[name] = len(self._numbers)
+        again = name in self._failed and view.status is Status.LIVE  # optuna's trials do not go on
+        if name not in self._numbers or again:
+            self._failed.discard(name)
+            self._closed.discard(name)
+            self._numbers[name] = self._count
+            self._points.pop(name, None)
+            self._count += 1
             yield self._created(view)
         ends = epoch_ends(view.curve)
         if len(self._criteria) == 1:
@@ -98,6 +105,8 @@ class _Operations:
         over = view.status in (Status.FINISHED, Status.FAILED) or self._view.state.outcome is not None
         if over and name not in self._closed:
             self._closed.add(name)
+            if view.status is Status.FAILED:
+                self._failed.add(name)
             yield self._over(view)
 
     def _created(self, view: ConfigView) -> dict[str, Any]:

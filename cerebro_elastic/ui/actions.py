@@ -9,7 +9,7 @@ modules; the server does not.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -19,9 +19,11 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
-from cerebro_elastic.runs.extension import Wish
+from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import CloneStart, Run
 from cerebro_elastic.runs.start.extend import extend, planned
+from cerebro_elastic.runs.start.prepare_run import has_ended
+from cerebro_elastic.runs.start.retry import planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line
@@ -126,6 +128,15 @@ class Extend(_Request):
         return _extend(run, wish)
 
 
+class Retry(_Request):
+    """Have failed configs tried again; all of them if none is named."""
+
+    configs: list[str] = Field(default_factory=list)
+
+    def perform(self, run: Run) -> str:
+        return _retry(run, self.configs, one_line(self.by.strip()))
+
+
 class Export(_Request):
     """Export a config's best model to the run's folder. The record does not name it: nothing of the run
     changes."""
@@ -136,7 +147,7 @@ class Export(_Request):
         return _export(run, self.config)
 
 
-Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Export
+Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Retry | Export
 
 ACTIONS: Mapping[str, type[Request]] = {
     "stop": Stop,
@@ -146,6 +157,7 @@ ACTIONS: Mapping[str, type[Request]] = {
     "drain": Drain,
     "end": End,
     "extend": Extend,
+    "retry": Retry,
     "export": Export,
 }
 """The requests by name."""
@@ -179,11 +191,33 @@ def _extend(run: Run, wish: Wish) -> str:
         extend(result, wish)
         return f"{run.id} is extended. It goes on once its hosts run their command of before again."
     going_on = len(planned(result, wish).extensions[-1].configs)
-    log = run.folder.logs / "extend.log"
+    return _started(run, "extend", _options(wish), going_on)
+
+
+def _retry(run: Run, configs: Sequence[str], by: str) -> str:
+    """Have failed configs tried again, as ``cerebro retry`` does: at once in a live run; one that has ended
+    goes on as in ``_extend``. Returns what was done. Raises ``RunError`` as ``Run.retry`` does."""
+    live, result = run.status().live, run.result
+    names = failed_configs(run.id, result.view.state, configs)
+    shared = run.store is not None or result.recipe.etcd is not None
+    if live or shared:
+        retry(run, names, by=by)
+        hosts = "" if live else " The run goes on once its hosts run their command of before again."
+        return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
+    if not has_ended(result.view.state, result.spec):
+        raise RunError(f"{run.id} was stopped before its end: start it again, and then have them tried again")
+    planned_retry(result, names, by)
+    return _started(run, "retry", [f"--by={by}", *names], len(names))
+
+
+def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) -> str:
+    """Start the command of this name, by which the run goes on. Returns what was done."""
+    log = run.folder.logs / f"{command}.log"
     log.parent.mkdir(exist_ok=True)
+    home = f"--home={run.folder.path.parent.resolve()}"
     with log.open("ab") as output:
         driver = subprocess.Popen(
-            [*PYTHON, "-m", "cerebro_elastic.cli", "extend", run.folder.run, *_options(run, wish)],
+            [*PYTHON, "-m", "cerebro_elastic.cli", command, run.folder.run, home, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -195,8 +229,8 @@ def _extend(run: Run, wish: Wish) -> str:
     )
 
 
-def _options(run: Run, wish: Wish) -> list[str]:
-    options = [f"--home={run.folder.path.parent.resolve()}", f"--by={wish.by}"]
+def _options(wish: Wish) -> list[str]:
+    options = [f"--by={wish.by}"]
     if wish.epochs is not None:
         options.append(f"--epochs={wish.epochs}")
     if wish.num is not None:

@@ -73,6 +73,7 @@ class CerebroTrainer:
         run_id: str = "lightning",
         home: str | Path | None = None,
         fresh: bool = False,
+        changed_code: bool = False,
         enable_progress_bar: bool = True,
         **more: Any,
     ) -> None:
@@ -92,7 +93,7 @@ class CerebroTrainer:
         self._search = _section(search, monitor, mode) | ({} if num is None else {"num": num})
         self._home = Path(home) if home is not None else default_home()
         self._callbacks = [_checked_callback(callback) for callback in callbacks]
-        self._fresh = fresh
+        self._of_start = {"fresh": fresh, "changed_code": changed_code}
         self._shows = enable_progress_bar
         self._result: RunResult | None = None
         self._run: Run | None = None
@@ -153,11 +154,12 @@ class CerebroTrainer:
         ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
         it, or ``detach`` from it. Then it goes on in the background, and ``run`` is it.
 
-        An unfinished run of the same ``run_id`` and arguments is continued.
+        An unfinished run of the same ``run_id`` and arguments is continued; if its code has changed since,
+        only with ``changed_code``.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
         self._result = self._run = None
-        call = {"home": self._home, "fresh": self._fresh, **self._study}
+        call = {"home": self._home, **self._of_start, **self._study}
         watcher = None if self._shows else Watcher()
         if not wait:
             self._run = cerebro_elastic.run(recipe, watcher=watcher, wait=False, **call)

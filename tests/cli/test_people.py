@@ -27,6 +27,7 @@ from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.ui.actions import ACTIONS
 from support.ledger import Leader, Ledger
 
 Cerebro = Callable[..., Any]
@@ -39,7 +40,10 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     """A run in which c0000 has ended three of its four epochs, the second being its best, and c0001 none."""
     name = f"people-{uuid.uuid4().hex[:8]}"
     space = {"lr": {"loguniform": [0.01, 1.0]}}
-    recipe = {"objective": {"metric": "val_acc", "mode": "max"}, "search": {"space": space}}
+    task = {"kind": "torch", "model_fn": "a_net:model", "loss": "cross_entropy", "optimizer": "SGD"}
+    search = {"method": "random", "num": 2, "space": space}
+    objective = {"metric": "val_acc", "mode": "max"}
+    recipe = {"task": task, "data": {"source": "a:b"}, "objective": objective, "search": search}
     plan = Plan(name, PLAN.partitions, PLAN.epochs)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, name, RunKey.from_env(os.environ))
@@ -95,6 +99,36 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
     assert (said.code, said.out) == (0, "c0001 goes on in epoch 1\n")
     assert run.state().configs["c0001"].status is Status.LIVE
+
+
+def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
+    run: Ledger, at_etcd: list[str], cerebro: Cerebro
+) -> None:
+    name, live = run.keys.run, Run.open(run.keys.run, store=StoreSettings.at(at_etcd[1]))
+
+    def fail() -> None:
+        fence, config = run.store.get(run.keys.leader), run.config("c0001")
+        assert fence is not None
+        assert config is not None
+        Leader(run, fence.create_revision).end_config(config, Status.FAILED, "boom")
+
+    assert "no config of run" in cerebro("retry", name, *at_etcd).err
+    fail()
+    assert f"has failed: to have it tried again: cerebro retry {name} c0001" in (
+        cerebro("resume", name, "c0001", *at_etcd).err
+    )
+    said = cerebro("retry", name, "c0000", *at_etcd)
+    assert (said.code, "config c0000 is live: only a failed one is tried again" in said.err) == (1, True)
+    said = cerebro("retry", name, "--by", "me", *at_etcd)
+    assert (said.code, said.err) == (0, "")
+    assert "1 failed config (c0001) will be tried again: run" in said.out
+    config = run.state().configs["c0001"]
+    assert (config.status, config.reason, config.by_hand) == (Status.LIVE, "tried again by me", False)
+    fail()
+    assert ACTIONS["retry"](by="you").perform(live) == "1 failed config will be tried again: c0001."
+    assert run.state().configs["c0001"].reason == "tried again by you"
+    assert check(run.history(), readable=lambda _ref: True) == []
+    assert reduce(fold, run.history(), State()).configs == run.state().configs
 
 
 @pytest.mark.parametrize(

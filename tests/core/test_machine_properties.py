@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import skipped
 from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
@@ -207,6 +208,15 @@ class RunUnderFaults(RuleBasedStateMachine):
         for _ in range(times):
             self._begin(name)
             self.world.fail(-1, kind)
+
+    @rule(name=names, kind=kinds, which=which)
+    def fail_for_good_and_be_tried_again(self, name: str, kind: FailureKind, which: int) -> None:
+        self.fail_in_a_row(name, kind, 4)
+        self._begin()
+        configs = self.world.ledger.state().configs.values()
+        failed = [number for number, config in enumerate(configs) if config.status is Status.FAILED]
+        if failed:
+            self.world.resume(failed[which % len(failed)])
 
     @rule(name=names, refuses=st.booleans())
     def try_out(self, name: str, refuses: bool) -> None:

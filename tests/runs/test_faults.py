@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.events import (
     NodeDraining,
     NodeLeft,
@@ -150,23 +149,3 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     # units that nobody begins.
     assert len(lost - trained) <= 8
     assert len(lost & trained) <= 8
-
-
-def test_a_failing_config_fails_with_its_story_and_the_others_go_on(project: Path) -> None:
-    result: RunResult = cerebro_elastic.run(
-        project / "recipe.yaml",
-        run_id="failing",
-        home=project / "runs",
-        epochs=1,
-        nodes=2,
-        search={"space": {"lr": [0.01], "width": [16], "fail_at": [-1, 4]}},
-    )
-    by_status = {row.status: row for row in result.leaderboard}
-    assert set(by_status) == {"finished", "failed"}
-    reason = by_status["failed"].reason
-    assert "failed alike on node-" in reason
-    assert "the learning rate 0.01 is not to my liking" in reason
-    assert "a_net.py" in reason
-    assert "node-0" in reason
-    assert "node-1" in reason
-    assert verify(result) == []

@@ -1,4 +1,4 @@
-"""A stopped run goes on, also with a damaged checkpoint, and says when its code has changed meanwhile."""
+"""A stopped run goes on, also with a damaged checkpoint, and with changed code only if somebody agrees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
+from cerebro_elastic import RunError
 from cerebro_elastic.core.model.events import Event, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import load_recipe
@@ -24,7 +25,7 @@ def stop_at_the_first_hop(events: Sequence[Event], state: State) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_changed(
+def test_a_run_goes_on_with_a_damaged_checkpoint_and_with_changed_code_if_somebody_agrees(
     project: Path, tmp_path: Path
 ) -> None:
     for name in ("recipe.yaml", "a_net.py", "a_dataset.py"):
@@ -32,8 +33,8 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_chan
     recipe = load_recipe(tmp_path / "recipe.yaml", epochs=50, nodes=1)
     said: list[str] = []
 
-    def start(watcher: Watcher) -> None:
-        cerebro_elastic.run(recipe, run_id="resumed", home=tmp_path, watcher=watcher)
+    def start(watcher: Watcher, **options: bool) -> None:
+        cerebro_elastic.run(recipe, run_id="resumed", home=tmp_path, watcher=watcher, **options)
 
     with pytest.raises(KeyboardInterrupt):
         start(Watcher(show=stop_at_the_first_hop))
@@ -48,8 +49,10 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_chan
         if any(isinstance(event, UnitCommitted) and event.visit.input == head for event in events):
             raise KeyboardInterrupt
 
+    with pytest.raises(RunError, match=r"a_net.py was \w{12} when .*, give changed_code=True; else"):
+        start(Watcher())
     with pytest.raises(KeyboardInterrupt):
-        start(Watcher(show=stop_behind_it, say=said.append))
+        start(Watcher(show=stop_behind_it, say=said.append), changed_code=True)
     assert not any(
         isinstance(e, UnitFailed) for e in cerebro_elastic.Run.open("resumed", home=tmp_path).result.events
     )

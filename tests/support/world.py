@@ -172,7 +172,7 @@ class World:
             self.ledger.stop(self.ids[which % len(self.ids)], "by hand")
 
     def resume(self, which: int) -> None:
-        """A person resumes a config."""
+        """A person resumes a config, or has a failed one tried again."""
         if self.ids:
             self.ledger.resume(self.ids[which % len(self.ids)], "by hand")
 
@@ -183,7 +183,8 @@ class World:
                 self.ledger.clone(self.ids[which % len(self.ids)], {"lr": 0.7})
 
     def extend(self, epochs: int, which: int) -> None:
-        """A person extends the run, if it has ended: all configs that may go on do so, or all but one."""
+        """A person extends the run, if it has ended: all configs that may go on do so, or all but one. Those
+        that have failed are tried again, also without more ``epochs``."""
         state, before = self.ledger.state(), self.ledger.spec()
         assert before is not None
         if state.outcome is None or state.plan is None:
@@ -193,7 +194,7 @@ class World:
         going_on = {
             config.id: config.epoch
             for config in state.configs.values()
-            if config.status in (Status.FINISHED, Status.STOPPED) and config.epoch < longer
+            if config.epoch < longer
             if config.id != left_out
         }
         others = tuple(name for name in state.configs if name not in going_on)

@@ -16,7 +16,7 @@ from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasibl
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
 from cerebro_elastic.core.history.estimates import speed_factors
-from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on
+from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.configs import Config, Status
@@ -92,7 +92,7 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
     hardware = {node.hardware for node in moment.nodes.values()}
     may_fail = chooses(plan)
     for config in state.configs.values():
-        if (config.failures or may_fail) and config.status is Status.LIVE and config.id not in moment.busy:
+        if (config.tries or may_fail) and config.status is Status.LIVE and config.id not in moment.busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield ConfigEnded(0, config.id, Status.FAILED, reason)
@@ -133,6 +133,8 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
         for config in in_order(state.configs.values()):
             if may_go_on(config, extension):
                 reason = f"the run was extended to {counted(extension.epochs, 'epoch')}"
+                if config.status is Status.FAILED:
+                    reason = tried_again(extension.by)
                 by_hand = config.id in extension.by_hand
                 yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
 
@@ -177,13 +179,13 @@ def _hosting(moment: Moment) -> list[Node]:
 
 def _hopeless(config: Config, plan: Plan) -> str | None:
     """Why no further try at one of the config's next units can help; ``None`` if one may."""
-    for unit in next_units(config, plan) if config.failures else ():
-        tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
+    for unit in next_units(config, plan) if config.tries else ():
+        tries = [f for f in config.tries if f.unit == unit and counts(f, plan)]
         where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
             return f"{where} failed on {vain.node} with {_in_words(vain)}"
-        alike = [f.node for f in tries if failed_alike_elsewhere(f, config)]
+        alike = [f.node for f in tries if failed_alike_elsewhere(f, config.tries)]
         if alike:
             return f"{where} failed alike on {', '.join(alike)}: {_in_words(tries[-1])}"
         if len(tries) >= plan.tries:

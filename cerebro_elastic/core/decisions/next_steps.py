@@ -180,7 +180,7 @@ def refusals(config: Config, hardware: str, profiles: Profiles, plan: Plan) -> d
         for estimate in profiles.get(config.id, ())
         if estimate.hardware == hardware and estimate.refusal is not None
     }
-    failed = [failure for failure in config.failures if failure.hardware == hardware]
+    failed = [failure for failure in config.tries if failure.hardware == hardware]
     for failure in failed:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
             reasons.setdefault(failure.strategy, failure.story)

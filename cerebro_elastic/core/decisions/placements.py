@@ -155,7 +155,7 @@ def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[
 
 def _tried_in_vain(config: Config, unit: Unit, steps: ByNode, plan: Plan) -> frozenset[str]:
     """The nodes on which the config has failed at its next step there."""
-    if not config.failures:
+    if not config.tries:
         return frozenset()
     return frozenset(name for name, step in steps.items() if name in _failed(config, unit, step, plan))
 
@@ -166,8 +166,8 @@ def _unit_of(unit: Unit, step: NextStep) -> Unit:
 
 def _failed(config: Config, unit: Unit, step: NextStep, plan: Plan) -> frozenset[str]:
     """The nodes on which the unit has failed, or its profile with this strategy."""
-    if not config.failures:
+    if not config.tries:
         return frozenset()
     unit = _unit_of(unit, step)
-    failures = [f for f in config.failures if f.unit == unit and counts(f, plan)]
+    failures = [f for f in config.tries if f.unit == unit and counts(f, plan)]
     return frozenset(f.node for f in failures if not step.profile or f.strategy == step.strategy)

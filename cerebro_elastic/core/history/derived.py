@@ -86,7 +86,9 @@ def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResu
     """
     to_come: defaultdict[str, deque[ProfileResult]] = defaultdict(deque)
     for profile in sorted(profiles, key=lambda profile: profile.attempt):
-        to_come[profile.unit.config].append(profile)
+        config = state.configs.get(profile.unit.config)
+        if profile.refusal is None or config is None or profile.attempt > config.retried:
+            to_come[profile.unit.config].append(profile)
     configs = {config.id: born(config) for config in state.configs.values()}
     for visit in visits:
         name = visit.unit.config
@@ -122,12 +124,11 @@ def streaks_of(configs: Iterable[Config], committed: Mapping[str, int]) -> Mappi
     return streaks
 
 
-def failed_alike_elsewhere(failure: Failure, config: Config) -> bool:
-    """Whether the same exception at the same place ended the same unit on another node, too. Then the config
-    is to blame, not the node."""
+def failed_alike_elsewhere(failure: Failure, failures: Iterable[Failure]) -> bool:
+    """Whether the same exception at the same place ended the same unit on another node, too, by the
+    ``failures`` of its config. Then the config is to blame, not the node."""
     return any(
-        f.unit == failure.unit and f.node != failure.node and f.place == failure.place != ""
-        for f in config.failures
+        f.unit == failure.unit and f.node != failure.node and f.place == failure.place != "" for f in failures
     )
 
 
@@ -139,7 +140,7 @@ def failures_against(state: State, node: str) -> list[Failure]:
         for config in state.configs.values()
         for failure in config.failures
         if failure.node == node and failure.attempt > committed
-        if not (failure.kind.of_config or failed_alike_elsewhere(failure, config))
+        if not (failure.kind.of_config or failed_alike_elsewhere(failure, config.failures))
     ]
 
 

@@ -148,6 +148,13 @@ def add_profile(profiles: Profiles, profile: ProfileResult) -> Profiles:
     return {**profiles, profile.unit.config: (*others, estimate)}
 
 
+def without_refusals(profiles: Profiles, config: str) -> Profiles:
+    """``profiles`` without the strategies that were refused for the config: it profiles them again."""
+    feasible = tuple(e for e in profiles.get(config, ()) if e.refusal is None)
+    others = {name: known for name, known in profiles.items() if name != config}
+    return {**others, config: feasible} if feasible else others
+
+
 def refine(profiles: Profiles, visit: Visit) -> Profiles:
     """``profiles`` after a visit, which counts as much as all that was known of its strategy before. Only
     whole training units count."""

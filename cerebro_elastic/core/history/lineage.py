@@ -59,17 +59,29 @@ def may_go_on(config: Config, extension: Extension | None) -> bool:
         extension is not None
         and extension.configs.get(config.id) == config.epoch
         and config.extension < extension.number
-        and config.status in (Status.FINISHED, Status.STOPPED)
+        and config.status is not Status.LIVE
     )
+
+
+def tried_again(by: str) -> str:
+    """The reason of a failed config that goes on."""
+    return f"tried again by {by}" if by else "tried again"
 
 
 def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
     """The config after it was ended or resumed (the store sets its ``revision``)."""
-    by_hand = config.by_hand or event.by_hand
+    failed = config.status is Status.FAILED
+    by_hand = config.by_hand or (event.by_hand and not failed)
     if isinstance(event, ConfigEnded):
         return replace(config, status=event.status, reason=event.reason, by_hand=by_hand)
-    extension = event.extension or config.extension
-    return replace(config, status=Status.LIVE, reason=event.reason, by_hand=by_hand, extension=extension)
+    return replace(
+        config,
+        status=Status.LIVE,
+        reason=event.reason,
+        by_hand=by_hand,
+        extension=event.extension or config.extension,
+        retried=config.revision if failed else config.retried,
+    )
 
 
 def in_order(configs: Iterable[Config]) -> list[Config]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cerebro_elastic.core.history.estimates import without_refusals
 from cerebro_elastic.core.history.lineage import born, edge_from, may_go_on, with_status
 from cerebro_elastic.core.history.rows import (
     LEADER,
@@ -63,8 +64,8 @@ def ended(state: State, event: RunEnded) -> State:
 
 def extended(state: State, event: RunExtended) -> State:
     """Possible if the run has ended, this is its next extension, it has no fewer epochs, and each config that
-    is to go on has finished before the last epoch or is stopped. Then the plan has these epochs, and the run
-    goes on; only nodes that register from now on get units."""
+    is to go on has ended before the last epoch. Then the plan has these epochs, and the run goes on; only
+    nodes that register from now on get units."""
     assert state.plan is not None
     extension, epochs = event.extension, event.extension.epochs
     number = state.extension.number + 1 if state.extension is not None else 1
@@ -76,8 +77,7 @@ def extended(state: State, event: RunExtended) -> State:
     )
     for name, behind in extension.configs.items():
         config = state.configs[name]
-        ended = config.status in (Status.FINISHED, Status.STOPPED)
-        right = ended and config.epoch == behind < epochs
+        right = config.status is not Status.LIVE and config.epoch == behind < epochs
         require(right, event, f"{config} cannot go on after {behind} epochs (completeness)")
     return changed(
         state,
@@ -174,17 +174,22 @@ def config_ended(state: State, event: ConfigEnded) -> State:
 
 
 def config_resumed(state: State, event: ConfigResumed) -> State:
-    """Possible if the config is stopped, or if the last extension lets it go on and it does not yet. Then it
-    is live, where it was."""
+    """Possible if the config is stopped, if it has failed and a person resumes it, or if the last extension
+    lets it go on and it does not yet. Then it is live, where it was. Of one that had failed, refusals of
+    strategies are forgotten: other code, or another machine, may not refuse them."""
     config = _config(state, event.config, event)
     if event.extension:
         number = state.extension.number if state.extension is not None else 0
         goes_on = event.extension == number and may_go_on(config, state.extension)
         require(goes_on, event, f"extension {number} of the run does not let {config} go on")
     else:
-        require(config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
+        failed = config.status is Status.FAILED and event.by_hand
+        require(failed or config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
     asked = event.by_hand and not event.extension
-    return _with_config(state, event, with_status(config, event), asked)
+    after = _with_config(state, event, with_status(config, event), asked)
+    if config.status is not Status.FAILED:
+        return after
+    return replace(after, profiles=without_refusals(after.profiles, config.id))
 
 
 def _config(state: State, name: str, event: Event) -> Config:

@@ -238,6 +238,10 @@ class Spans:
 
 def _extended_text(extension: Extension) -> str:
     more = extension.epochs > extension.epochs_before
+    if extension.configs and not more and not extension.recipe_before:
+        return f"{counted(len(extension.configs), 'failed config')} to be tried again" + (
+            f" by {extension.by}" if extension.by else ""
+        )
     length = f" to {extension.epochs} epochs" if more else ""
     by = f" by {extension.by}" if extension.by else ""
     return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to go on"

@@ -11,6 +11,7 @@ from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
+    ConfigResumed,
     NodeQuarantined,
     ProfileDone,
     StateRead,
@@ -29,7 +30,7 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
     """Failures are bounded.
 
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
-      config is FAILED with an explanation.
+      config is FAILED with an explanation. Only a person has it tried again; its tries then count anew.
     - What every node would fail at is not tried again. A failure by a node's own trouble does not count.
     - A node on which units keep failing, or that has trouble of its own, is quarantined before its next unit.
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
@@ -40,6 +41,7 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
         return
     roster = NodeRoster(start)
     units, streaks = _UnitTries(start, roster, plan), _FailureStreaks(start)
+    over = {name for name, config in start.configs.items() if config.status is Status.FAILED}
     for event in events:
         roster.read(event)
         units.narrow(roster)
@@ -57,8 +59,15 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
                 streaks.add(failure, roster)
             case NodeQuarantined(node=name, failure=token):
                 streaks.quarantined(name, token)
-            case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:
-                yield f"config {name} failed without a reason"
+            case ConfigEnded(config=name, status=Status.FAILED, reason=reason):
+                over.add(name)
+                if not reason:
+                    yield f"config {name} failed without a reason"
+            case ConfigResumed(config=name) if name in over:
+                over.discard(name)
+                units.forget(name)
+                if not (event.by_hand or event.extension):
+                    yield f"config {name} had failed, and no person has had it tried again"
 
 
 class _UnitTries:
@@ -79,7 +88,16 @@ class _UnitTries:
         }
         for config in start.configs.values():
             for failure in config.failures:
-                self.failed(failure, roster)
+                if failure.attempt > config.retried:
+                    self.failed(failure, roster)
+
+    def forget(self, config: str) -> None:
+        """The config is tried again: all its units have their tries anew."""
+        for subject in [subject for subject in self._tries if subject[0].config == config]:
+            del self._tries[subject], self._in_use_since[subject]
+        self._in_vain = {subject for subject in self._in_vain if subject[0].config != config}
+        self._repeated_errors.forget(config)
+        self.refused = {refusal for refusal in self.refused if refusal[0] != config}
 
     def narrow(self, roster: NodeRoster) -> None:
         used = roster.used(self._plan.max_nodes)
@@ -146,6 +164,9 @@ class _RepeatedErrors:
         nodes = self._nodes.setdefault((failure.unit, failure.place), set())
         nodes.add(failure.node)
         return len(nodes) > 1
+
+    def forget(self, config: str) -> None:
+        self._nodes = {key: nodes for key, nodes in self._nodes.items() if key[0].config != config}
 
     def repeated(self, failure: Failure) -> bool:
         return len(self._nodes.get((failure.unit, failure.place), ())) > 1

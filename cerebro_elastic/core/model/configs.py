@@ -81,6 +81,9 @@ class Config:
     """Visits of the present epoch that were not whole."""
     failures: tuple[Failure, ...] = ()
     """All its failed attempts, in order."""
+    retried: int = 0
+    """Its revision when it had failed and a person last had it tried again; 0 if nobody did. Attempts of
+    before, which have lower tokens, do not count as tries any more."""
     reason: str = ""
     """Why it has its status, for people."""
     parent: Parent | None = None
@@ -88,8 +91,14 @@ class Config:
     origin: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the search noted with its proposal; ``BY_HAND`` for a person's config."""
     by_hand: bool = False
-    """A person has created, stopped or resumed it. The search leaves it as it is."""
+    """A person has created, stopped or resumed it. The search leaves it as it is. (A failed config that a
+    person has tried again is the search's as before: the search has not decided on the failure.)"""
     extension: int = 0
     """``Extension.number`` of the extension by which it last went on; 0 without one."""
     revision: int = 0
     """The store's revision of this value. Every commit compares it."""
+
+    @property
+    def tries(self) -> tuple[Failure, ...]:
+        """The ``failures`` since it was last tried again."""
+        return tuple(f for f in self.failures if f.attempt > self.retried) if self.retried else self.failures

@@ -68,7 +68,7 @@ class ConfigEnded(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResumed(_Event):
-    """A stopped config, or one that an extension lets go on, continues from its head."""
+    """A stopped or failed config, or one that an extension lets go on, continues from its head."""
 
     config: str
     reason: str
@@ -76,7 +76,7 @@ class ConfigResumed(_Event):
     by_hand: bool = False
     """A person resumed it, or has named it for the extension, not the search."""
     extension: int = 0
-    """``Extension.number`` of the extension that lets it go on; 0 if it was stopped, and is resumed."""
+    """``Extension.number`` of the extension that lets it go on; 0 if it is resumed in a live run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,8 @@ class RunEnded(_Event):
 
 @dataclass(frozen=True, slots=True)
 class RunExtended(_Event):
-    """An operator lets a run that has ended go on: with more epochs, or with more configs."""
+    """An operator lets a run that has ended go on: with more epochs or configs, or to try failed configs
+    again."""
 
     extension: Extension
 

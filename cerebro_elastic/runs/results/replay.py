@@ -13,13 +13,18 @@ from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import LeaderChanged
+from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.start.agents import visible_devices
+from cerebro_elastic.runs.versions import other_code, other_versions
 from cerebro_elastic.system.files import locate, read
 from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.worker.offline.visit_replayer import ReplayResult, VisitReplayer
@@ -82,6 +87,39 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
                 if part and visit.whole:
                     differences += _in_one_go(replayer, unit, start, head, str(scratch.path / str(place)))
                 yield ReplayedVisit(visit, head.digest, replayed.metrics, replayed.done, tuple(differences))
+
+
+def what_differs(result: RunResult, config: str = "best") -> list[str]:
+    """What made the run and is another here, a sentence for each: users' files and the package, versions,
+    and the hardware on which the ``config`` was trained. A replay may differ for it."""
+    row, spec = result.config(config), result.spec
+    texts = [*other_code(spec), *other_versions(result.recipe, result.events)]
+    led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
+    code, last = "", basis_of(spec).code
+    changed = 0
+    for visit in row.visits:
+        while led and led[0].revision < visit.attempt:
+            basis = led.pop(0).basis
+            code = basis.code if basis is not None else code
+        changed += code not in ("", last)
+    if changed:
+        texts.append(
+            f"{changed} of {counted(len(row.visits), 'visit')} of {row.config} were trained before the code "
+            "was changed with which the run has gone on"
+        )
+    here = _hardware_here()
+    if others := sorted({visit.hardware for visit in row.visits} - {here}):
+        texts.append(f"{row.config} was trained on {', '.join(others)}, and here is {here}")
+    return texts
+
+
+def _hardware_here() -> str:
+    """The kind of this machine, as its nodes would register it."""
+    if not visible_devices():
+        return "cpu"
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
 def compare_results(

@@ -30,7 +30,7 @@ from cerebro_elastic.runs.results import output_checks, record_chain, record_che
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here
-from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.runs.versions import DECIDING, deciding
 from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.system.words import counted
 
@@ -163,7 +163,7 @@ def _other_deciders(result: RunResult) -> str | None:
         {
             f"{name} {versions.get(name, '(none)')} decided, here is {here.get(name, '(none)')}"
             for versions in recorded
-            for name in {*versions, *here}
+            for name in {*DECIDING, *here}
             if versions.get(name) != here.get(name)
         }
     )

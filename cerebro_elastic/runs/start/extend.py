@@ -7,7 +7,7 @@ had more epochs from the start?
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,13 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.prepare_run import extend_in_store, has_ended
+from cerebro_elastic.runs.start.prepare_run import (
+    agreement,
+    check_code,
+    extend_in_store,
+    has_ended,
+    refuse_other_code,
+)
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.subprocess_call import call, serve
@@ -39,24 +45,36 @@ def extend(
     callbacks: Sequence[RunCallback] = (),
     watcher: Watcher | None = None,
     imports: SharedImports | None = None,
+    agrees: Callable[[str], bool] = refuse_other_code,
 ) -> RunResult:
     """``Run.extend``, of a ``result``. ``imports`` have begun; by default new ones are begun here."""
     watcher = watcher or Watcher()
     recipe = result.spec.load_recipe()
-    shared = result.store
-    if shared is None and recipe.etcd is not None:
-        shared = with_key(StoreSettings.at(recipe.etcd), result.run, result.folder.path.parent)
+    shared = shared_store(result)
     after = planned(result, wish)
+    if shared is None:
+        check_code(after, result.view.state, agrees)
     watcher.say(_text(after.extensions[-1]))
     if shared is not None:
         with closing(EtcdStore(shared)) as etcd:
             extend_in_store(Record(etcd, result.run, shared.run_key), after)
-        watcher.say(
-            f"run {result.run!r} goes on once its hosts are started again, each with the command of before"
-        )
+        watcher.say(HOSTS_GO_ON.format(run=result.run))
         return result.now()
-    launch = Launch(recipe, result.folder, None, False, grace, callbacks, None, after)
+    launch = Launch(
+        recipe, result.folder, None, False, grace, callbacks, None, after, agreement(changed_code=True)
+    )
     return launch(watcher, imports)
+
+
+HOSTS_GO_ON = "run {run!r} goes on once its hosts are started again, each with the command of before"
+
+
+def shared_store(result: RunResult) -> StoreSettings | None:
+    """The etcd that hosts of the run share; ``None`` if it has one of its own."""
+    recipe = result.recipe
+    if result.store is not None or recipe.etcd is None:
+        return result.store
+    return with_key(StoreSettings.at(recipe.etcd), result.run, result.folder.path.parent)
 
 
 def planned(result: RunResult, wish: Wish) -> Spec:
@@ -102,12 +120,15 @@ def check_lengths(spec: Spec, configs: Mapping[str, Config], epochs: int) -> Non
     answer = call(__name__, "the check of what depends on the number of epochs", request)
     run, longer = spec.plan.run, counted(epochs, "epoch")
     if gone := answer["gone"]:
-        raise RunError(f"run {run!r} cannot be extended from checkpoints that are gone:\n{_lines(gone)}")
+        raise RunError(
+            f"configs of run {run!r} cannot go on from checkpoints that are gone:\n{_lines(gone)}\n"
+            "restore them, or name other configs"
+        )
     if readers := answer["readers"]:
         raise RunError(
             f"run {run!r} cannot be extended to {longer}: this depends on their number, and would have been "
             f"different from the first epoch on:\n{_lines(readers)}\n"
-            f"choose other configs by --config, or start a run of that length: cerebro run RECIPE --epochs "
+            f"name other configs, or start a run of that length: cerebro run RECIPE --epochs "
             f"{epochs} --run-id NAME"
         )
 
@@ -120,8 +141,9 @@ def _lines(texts: list[str]) -> str:
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     spec = decode(request["spec"], Spec)
     configs = [decode(config, Config) for config in request["configs"]]
-    longer = request["epochs"] > spec.plan.epochs
-    readers = list(_readers(spec, configs, request["epochs"])) if longer else []
+    begun = [config for config in configs if config.head is not None]
+    longer = [c for c in begun if request["epochs"] > spec.epochs_of(c.id, max(c.epoch - 1, 0))]
+    readers = list(_readers(spec, longer, request["epochs"])) if longer else []
     return {"gone": [text for config in configs for text in _gone(config)], "readers": readers}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.lineage import tried_again
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -29,14 +30,18 @@ from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
+    check_code,
+    check_extendable,
     check_store,
-    ended_in,
-    extend_folder,
+    ended_texts,
     extend_in_store,
     gone_on,
+    has_ended,
     new_spec,
     old_spec,
     recheck,
+    refuse_other_code,
+    state_in,
     write_spec,
 )
 from cerebro_elastic.runs.start.room import check_room
@@ -47,7 +52,7 @@ from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.run_key import RunKey
-from cerebro_elastic.system.words import counted, for_reader, option
+from cerebro_elastic.system.words import counted, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,12 @@ class Launch:
     """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
     extended: Spec | None = None
     """The spec of the run, which has ended, after an extension that is to be made; ``None`` without one."""
+    agrees: Callable[[str], bool] = refuse_other_code
+    """It is asked whether configs go on though the code has changed since they were trained."""
+    retried: Sequence[str] = ()
+    """The failed configs of a run that has not ended that are tried again."""
+    by: str = ""
+    """The name of the person who has them tried again, for the record."""
 
     @classmethod
     def of(
@@ -81,6 +92,7 @@ class Launch:
         store: StoreSettings | None,
         grace: float,
         callbacks: Sequence[RunCallback] = (),
+        agrees: Callable[[str], bool] = refuse_other_code,
         overrides: Mapping[str, Any] = MappingProxyType({}),
     ) -> Self:
         """Check the arguments of ``run``. Raises as it does."""
@@ -93,7 +105,7 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(checked, folder, store, fresh, grace, callbacks, study)
+        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees)
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
@@ -113,18 +125,19 @@ class Launch:
         cores, gpus = len(os.sched_getaffinity(0)), len(visible_devices())
         notes = check_room(self.recipe, self.recipe.nodes.min, cores, gpus)
         spec = None if self.fresh else old_spec(folder, self.recipe)
+        state = state_in(folder) if spec is not None and folder.history.exists() else State()
         if self.extended is not None:
-            spec = extend_folder(folder, self.extended)
-        elif spec is not None and ended_in(folder):
-            home = folder.path.parent
+            check_extendable(folder, state, self.extended)
+            spec = self.extended
+        elif spec is not None and has_ended(state, spec):
+            home, ended = folder.path.parent, spec
             spec = gone_on(folder, with_key(self.store, folder.run, home)) if self.store is not None else None
             if spec is None:
-                watcher.say(
-                    f"run {folder.run!r} has ended before; to go on with it: "
-                    f"{for_reader(f'cerebro extend {folder.run}', f'Run.open({folder.run!r}).extend(...)')}; "
-                    f"to run it again: {option('fresh', 'fresh=True')}, or another {option('run-id')}"
-                )
+                for text in ended_texts(folder, ended, state):
+                    watcher.say(text)
                 return CallbackCaller(self.callbacks, folder.history)
+        if spec is not None:
+            check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
         for note in notes:
@@ -170,15 +183,18 @@ class Launch:
             record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
             if self.store is not None:
                 stack.enter_context(present(record))
-            if spec.extensions:
-                spec = extend_in_store(record, spec)
             if _open(record, spec, journal):
                 watcher.say(f"starting {counted(recipe.nodes.min, 'node')}")
             else:
-                spec = recheck(spec, recipe, record.state(), watcher, check.preflight)
-                OperatorLedger(record).replace_spec(spec)
-                write_spec(folder, spec)
-                OperatorLedger(record).release_nodes()
+                operator, retried = OperatorLedger(record), self.retried
+                spec = recheck(spec, recipe, record.state(), watcher, check.preflight, retried)
+                write_spec(folder, spec)  # first: the next start completes an extension
+                if spec.extensions:
+                    extend_in_store(record, spec)
+                operator.replace_spec(spec)
+                operator.release_nodes()
+                for name in retried:
+                    operator.resume(name, tried_again(self.by))
                 watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
@@ -230,7 +246,7 @@ def _open(record: Record, spec: Spec, journal: Journal) -> bool:
             f"{option('fresh', 'fresh=True')}"
         )
     begins, known = OperatorLedger(record).open_run(spec), record.spec()
-    if known is None or replace(known, code=spec.code) != spec:
+    if known is None or replace(known, code=spec.code) not in specs_of(spec)[-2:]:
         raise RunError(
             f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
             f"choose another id with {option('run-id')}"

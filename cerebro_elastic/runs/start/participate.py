@@ -24,7 +24,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.start.agents import LocalAgents
-from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.retrying import PATIENCE
@@ -94,7 +94,7 @@ def take_part(
             make_search(recipe),
             journal,
             Host(observe=observe, say=watcher.say, pause=pause),
-            versions=deciding(recipe),
+            versions=on_record(recipe),
         )
         with loggers.written(record, candidate, watcher.say):
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,24 +14,25 @@ from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
-from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
+from cerebro_elastic.runs.versions import other_code
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.system.version import __version__
-from cerebro_elastic.system.words import counted, option
+from cerebro_elastic.system.words import counted, for_reader, option
 
 _PATIENCE = 2.0
 """Seconds for which a store is waited for that may be gone with its run."""
@@ -64,24 +65,46 @@ def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
     if not folder.history.exists():
         return False
-    state = RunView(read_journal(folder.history)).state
+    state = state_in(folder)
     return state.outcome is not None and has_ended(state, folder.read_spec())
+
+
+def state_in(folder: RunFolder) -> State:
+    """The state that the history in this folder leads to."""
+    return RunView(read_journal(folder.history)).state
 
 
 def has_ended(state: State, spec: Spec) -> bool:
     """Whether the run has ended, and its ``spec`` has no extension that is still to come."""
+    return state.outcome is not None and _is_made(spec, state)
+
+
+def _is_made(spec: Spec, state: State) -> bool:
+    """Whether the run has gone on by the last extension of its ``spec``, if it has one."""
     number = state.extension.number if state.extension is not None else 0
-    return state.outcome is not None and number == len(spec.extensions)
+    return number == len(spec.extensions)
 
 
-def extend_folder(folder: RunFolder, extended: Spec) -> Spec:
-    """Write the spec of a run that is to be extended to its folder. The next start of the run continues with
-    it. Raises ``RunError`` if the run was extended, or has gone on, since ``extended`` was made."""
-    known = folder.read_spec()
-    if known != specs_of(extended)[-2] or not ended_in(folder):
+def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
+    """What to say to somebody who runs a recipe whose run has ended: how to go on with it."""
+    run = folder.run
+    yield (
+        f"run {run!r} has ended before; to go on with it: "
+        f"{for_reader(f'cerebro extend {folder.argument}', f'Run.open({run!r}).extend(...)')}; "
+        f"to run it again: {option('fresh', 'fresh=True')}, or another {option('run-id')}"
+    )
+    if changed := other_code(spec):
+        yield f"note: {'; '.join(changed)}: the results below are of the code of then"
+    failed = sum(config.status is Status.FAILED for config in state.configs.values())
+    if failed and (python := for_reader("", how_to_retry(folder))):  # a command says it with the results
+        yield f"{failed} of {counted(len(state.configs), 'config')} failed; {python}"
+
+
+def check_extendable(folder: RunFolder, state: State, extended: Spec) -> None:
+    """Raise ``RunError`` if the run in this folder, which is in this ``state``, was extended or has gone on
+    since ``extended`` was made."""
+    if (known := folder.read_spec()) != specs_of(extended)[-2] or not has_ended(state, known):
         raise RunError(_EXTENDED.format(run=folder.run))
-    write_spec(folder, extended)
-    return extended
 
 
 def extend_in_store(record: Record, extended: Spec) -> Spec:
@@ -185,15 +208,69 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
             )
 
 
+def going_on(spec: Spec, state: State, retried: Collection[str] = ()) -> list[Config]:
+    """The configs that are trained when a run with this ``spec`` goes on from this ``state``; failed ones if
+    they are ``retried``, or an extension lets them."""
+    extension = spec.extensions[-1] if spec.extensions else None
+    return [
+        config
+        for config in state.configs.values()
+        if config.status is Status.LIVE or config.id in retried or may_go_on(config, extension)
+    ]
+
+
+def refuse_other_code(question: str) -> bool:
+    """The default of ``Launch.agrees``: raises ``RunError``, which says how to go on."""
+    yes = option("yes", "changed_code=True")
+    raise RunError(f"{question}. To go on so, give {yes}; else restore the code, or start another run")
+
+
+def agreement(changed_code: bool) -> Callable[[str], bool]:
+    """``Launch.agrees`` of somebody who agrees beforehand, or does not."""
+    return (lambda _question: True) if changed_code else refuse_other_code
+
+
+def check_code(
+    spec: Spec, state: State, agrees: Callable[[str], bool], retried: Collection[str] = ()
+) -> None:
+    """Have somebody agree that configs go on with other code than that by which they were trained so far.
+    Nobody is asked for failed configs that are tried again: for them the code was changed.
+
+    Raises:
+        RunError: Nobody agrees.
+    """
+    extension = spec.extensions[-1] if spec.extensions else None
+    trained = [
+        config.id
+        for config in going_on(spec, state)
+        if config.head is not None and config.status is not Status.FAILED and config.id not in retried
+    ]
+    more = extension is not None and bool(extension.recipe_before) and not _is_made(spec, state)
+    if not (trained or more) or not (changed := other_code(spec)):
+        return
+    run = spec.plan.run
+    what = f"{counted(len(trained), 'config')} of run {run!r}" if trained else f"run {run!r}"
+    question = (
+        f"{'; '.join(changed)}. {what} would go on with the code as it is now, so that `replay` may find "
+        "visits that differ"
+    )
+    if not agrees(question):
+        raise RunError(f"run {run!r} does not go on, and nothing is changed: its code is another now")
+
+
 def recheck(
-    spec: Spec, recipe: Recipe, state: State, watcher: Watcher, preflight: Preflight = preflight
+    spec: Spec,
+    recipe: Recipe,
+    state: State,
+    watcher: Watcher,
+    preflight: Preflight = preflight,
+    retried: Collection[str] = (),
 ) -> Spec:
     """The spec with which a run continues: the same data, and the present code. (A node repairs a checkpoint
-    that was damaged meanwhile, when it needs it.)"""
+    that was damaged meanwhile, when it needs it.) ``retried`` are the failed configs that are tried again."""
     watcher.say("checking the module and the data")
-    configs = state.configs.values()
-    live = [c.hparams for c in configs if c.status is Status.LIVE or may_go_on(c, state.extension)]
-    if state.extension is not None and not live:  # the search is to have more
+    live = [config.hparams for config in going_on(spec, state, retried)]
+    if spec.extensions and not live:  # the search is to have more
         live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, live, spec.data, prepare=False)
@@ -209,7 +286,7 @@ def recheck(
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(
             f"note: {', '.join(texts)} is not as it was when the run began; it goes on with "
-            "the new code, and `replay` will find visits that differ"
+            "the new code, and `replay` may find visits that differ"
         )
     return replace(spec, code=code)
 

@@ -93,8 +93,9 @@ class OperatorLedger:
         return self._change(name, ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True))
 
     def resume(self, name: str, reason: str) -> Config | None:
-        """Let a stopped config go on to its end: the search will not stop it. Guard and answer are
-        ``stop``'s. Event: ``ConfigResumed``."""
+        """Let a stopped config go on to its end: the search will not stop it. Or have a failed one tried
+        again: the search goes on with it as before. Guard and answer are ``stop``'s. Event:
+        ``ConfigResumed``."""
         return self._change(name, ConfigResumed(0, name, reason, by_hand=True))
 
     def clone(

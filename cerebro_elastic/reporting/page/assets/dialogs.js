@@ -17,6 +17,7 @@ export function neverLive() {
 const WHY_NOT = {
   stop: (row) => neverLive() ?? (row.status === "live" ? null : `it is ${row.status}: only a live config can be stopped`),
   resume: (row) => neverLive() ?? (row.status === "stopped" ? null : `it is ${row.status}: only a stopped config can go on`),
+  retry: (row) => (body.readOnly ? "this page is read-only" : row.status !== "failed" ? `it is ${row.status}: only a failed one can be tried again` : live() || summary()?.outcome ? null : "the run is not live"),
   clone: () => neverLive(),
   export: (row) => (body.readOnly ? "this page is read-only" : row.epoch === 0 ? "it has no full epoch behind it" : null),
   drain: (node) => neverLive() ?? (node.leaving ? "it leaves already" : null),
@@ -95,6 +96,11 @@ function askToResume(config, row) {
     whyField(), `Resume ${config}`, (of) => ({ config, why: of.why.value }));
 }
 
+function askToRetry(config, row) {
+  confirm("retry", `Try ${config} again?`, [`${config} goes on in epoch ${row.epoch + 1}, from its last checkpoint or from the start, and its tries count anew. In a run that has ended this is done with the code as it is now; a live one goes on with the code that it has started with.`],
+    null, `Try ${config} again`, () => ({ configs: [config] }));
+}
+
 export function hparamFields(hparams) {
   return Object.entries(hparams).map(([name, value]) => h("label", {}, h("span", {}, name), h("input", { "data-name": name, value: number(value), spellcheck: "false", autocomplete: "off" })));
 }
@@ -127,8 +133,8 @@ export function askToDrain(node, row) {
     null, `Let ${node} leave`, () => ({ node }));
 }
 
-const ASK = { stop: askToStop, resume: askToResume, clone: askToClone, export: askToExport };
-const TEXT = { stop: "Stop", resume: "Resume", clone: "Clone", export: "Export" };
+const ASK = { stop: askToStop, resume: askToResume, retry: askToRetry, clone: askToClone, export: askToExport };
+const TEXT = { stop: "Stop", resume: "Resume", retry: "Try again", clone: "Clone", export: "Export" };
 
 // A button, or the reason why there is nothing to press.
 export function actionButton(text, why, act) {
