@@ -197,8 +197,8 @@ def test_a_plugin_that_is_broken_names_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_extras_are_those_of_the_package() -> None:
-    assert ("search", "optuna", "optuna") in registry.extra_needs()
-    assert ("examples", "scikit-learn", "sklearn") in registry.extra_needs()
+    named = {need[:3] for need in registry.extra_needs()}
+    assert {("search", "optuna", "optuna"), ("examples", "scikit-learn", "sklearn")} <= named
 
 
 def test_a_file_of_the_users_has_one_name_on_all_machines(
