@@ -9,16 +9,20 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import json
 import os
 import re
+import shlex
+import shutil
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_you_mean
 
@@ -79,6 +83,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
 _PACKAGE = "cerebro-elastic"
+_ON_AN_INDEX = False
+"""Whether package indexes have this package. The release that is published on one makes this true."""
 _SECTIONS = ".sections"
 """What the entry-point group of a kind of section ends with."""
 _IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
@@ -146,7 +152,46 @@ def module_of(group: str, name: str) -> str | None:
 def _extra(error: ImportError) -> str | None:
     """The command that installs what ``error`` missed, if it is in one of our extras."""
     extra = _extras().get((error.name or "").partition(".")[0])
-    return extra and f"pip install '{_PACKAGE}[{extra}]'"
+    return extra and install_extra(extra)
+
+
+def install_extra(extra: str) -> str:
+    """The command that installs one of our extras into this environment.
+
+    It names this package if an index has it, else the checkout or the wheel that was installed, else the
+    packages of the extra."""
+    if _ON_AN_INDEX:
+        return pip_install(f"{_PACKAGE}[{extra}]")
+    editable, source = _installed_from()
+    if source is None:
+        return pip_install(*(need.requirement for need in extra_needs() if need.extra == extra))
+    return pip_install(*["-e"] * editable, f"{source}[{extra}]")
+
+
+def pip_install(*arguments: str) -> str:
+    """The command that installs packages into this environment, whether or not it is the active one."""
+    if shutil.which("pip") == str(Path(sys.executable).with_name("pip")):
+        pip = "pip"
+    elif importlib.util.find_spec("pip") is not None:
+        pip = f"{shlex.quote(sys.executable)} -m pip"
+    else:
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *arguments])
+    return f"{pip} install {shlex.join(arguments)}"
+
+
+@functools.cache
+def _installed_from() -> tuple[bool, Path | None]:
+    """Whether this package is installed editable, and the checkout or wheel it was installed from, if that is
+    on this machine."""
+    try:
+        text = distribution(_PACKAGE).read_text("direct_url.json")
+    except PackageNotFoundError:
+        text = None
+    origin = json.loads(text) if text else {}
+    url = urlsplit(origin.get("url", ""))
+    path = Path(unquote(url.path))
+    here = url.scheme == "file" and path.exists()
+    return bool(origin.get("dir_info", {}).get("editable")), path if here else None
 
 
 class Need(NamedTuple):
@@ -157,6 +202,8 @@ class Need(NamedTuple):
     """The name under which the package is installed."""
     package: str
     """The name under which it is imported."""
+    requirement: str
+    """What pip is asked for: the distribution and its versions."""
 
 
 @functools.cache
@@ -170,9 +217,9 @@ def extra_needs() -> tuple[Need, ...]:
     for line in lines:
         match = re.match(r"""([A-Za-z0-9._-]+).*;\s*extra == ['"](\w+)['"]""", line)
         if match is not None and match[1] != _PACKAGE:
-            distribution, extra = match.groups()
-            package = _IMPORTED_AS.get(distribution, distribution.replace("-", "_"))
-            needs.append(Need(extra, distribution, package))
+            installed_as, extra = match.groups()
+            package = _IMPORTED_AS.get(installed_as, installed_as.replace("-", "_"))
+            needs.append(Need(extra, installed_as, package, line.partition(";")[0].strip()))
     return tuple(needs)
 
 
@@ -180,7 +227,7 @@ def extra_needs() -> tuple[Need, ...]:
 def _extras() -> dict[str, str]:
     """Importable package to the extra of ours that installs it."""
     extras: dict[str, str] = {}
-    for extra, _, package in extra_needs():
+    for extra, _, package, _ in extra_needs():
         if extra == package or (extra != "dev" and package not in extras):
             extras[package] = extra
     return extras
@@ -224,7 +271,7 @@ def missing(group: str, name: str) -> str | None:
     if not absent:
         return None
     extra = _extras().get(absent[0])
-    return f"pip install '{_PACKAGE}[{extra}]'" if extra else f"pip install {' '.join(absent)}"
+    return install_extra(extra) if extra else pip_install(*absent)
 
 
 def is_reference(text: str) -> bool:

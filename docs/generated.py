@@ -257,7 +257,7 @@ EXTRAS: Mapping[str, str] = {
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
     "lightning": "LightningModules, `CerebroTrainer`",
     "metrics": "Prometheus metrics of nodes",
-    "mlflow": "the tracker [MLflow](../how-to/trackers.md)",
+    "mlflow": "the tracker [MLflow](trackers.md)",
     "pandas": "results as a DataFrame",
     "parquet": "CSV, JSON lines, Parquet and Arrow",
     "plots": "curves and the Gantt chart as pictures",
@@ -267,8 +267,8 @@ EXTRAS: Mapping[str, str] = {
     "sklearn": "scikit-learn's estimators",
     "tensorboard": "TensorBoard files",
     "torchx": "`torchx run cerebro.mop`",
-    "ui": "[the live page](../how-to/live-page.md)",
-    "wandb": "the tracker [W&B](../how-to/trackers.md)",
+    "ui": "[the live page](live-page.md)",
+    "wandb": "the tracker [W&B](trackers.md)",
 }
 """What each extra of the package brings, but for those of its developers."""
 

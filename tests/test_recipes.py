@@ -13,6 +13,7 @@ import pytest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import NodeRange, TorchSection, differences, load_recipe
 from cerebro_elastic.recipes.source import read_yaml
+from cerebro_elastic.registry import install_extra
 from cerebro_lightning.section import LightningSection
 
 MINIMAL: dict[str, Any] = {
@@ -372,7 +373,7 @@ def test_numbers_have_limits(change: dict[str, Any], words: str) -> None:
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    remedy = "pip install 'cerebro-elastic[deepspeed]'"
+    remedy = install_extra("deepspeed")
     assert f"deepspeed is not installed: {remedy}" in complaint({**MINIMAL, "parallelism": "deepspeed"})
     assert f"for deepspeed: {remedy}" in complaint({**MINIMAL, "parallelism": "zero"})
 

@@ -72,7 +72,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 
     Example: cerebro doctor --home /scratch/runs
     """
-    from cerebro_elastic.runs.start.doctor import examine
+    from cerebro_elastic.runs.start.doctor import examine, next_step
 
     table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
     marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
@@ -80,5 +80,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.detail)
     terminal().print(table)
+    if (advice := next_step(findings)) is not None:
+        echo(advice)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
 
-VERSION = 2
-"""Version 1 has plain columns only; it is written where that is enough."""
+VERSION = 1
 NAME = "manifest.json"
 
 Split: TypeAlias = Literal["train", "valid", "test"]
@@ -25,16 +24,10 @@ Category: TypeAlias = str | int | bool
 Vocabulary: TypeAlias = Mapping[str, Sequence[Category]]
 """By column the categories in the order of their codes."""
 
-_PLAIN = (("kind", "rows"), ("length", None))
-"""Fields with the values that they have for plain columns."""
-
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 ROW = "row"
 """The column of a user's dataset: the numbers of its rows."""
-
-_OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader", "class_counts", "sample_weight")
-"""Fields that a manifest leaves out if they are empty, as manifests before them did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,7 @@ class Manifest:
     @cached_property  # each look into the cache asks for it
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
-        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
         """The partitions of a split."""
@@ -134,15 +127,9 @@ class Manifest:
             return None
         return sum(file.bytes for partition in self.train for file in partition.files)
 
-    def _document(self) -> dict[str, Any]:
-        """As the digest takes it: without what plain columns do not need, and without what is empty."""
-        document = asdict(self, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
-        return {key: value for key, value in document.items() if value or key not in _OPTIONAL}
-
     def to_json(self) -> bytes:
         """The content of ``manifest.json``."""
-        version = 1 if all(column.kind == "rows" for column in self.columns) else VERSION
-        document = {"version": version, "digest": self.digest, **self._document()}
+        document = {"version": VERSION, "digest": self.digest, **asdict(self)}
         return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -212,9 +199,9 @@ def _parse(text: bytes, name: str) -> Manifest:
         version, digest = document.pop("version"), document.pop("digest")
     except (ValueError, TypeError, KeyError) as exc:
         raise DataError(f"{name} is not a manifest ({exc!r}); prepare the dataset again") from exc
-    if version not in range(1, VERSION + 1):
+    if version != VERSION:
         raise DataError(
-            f"{name} has version {version}, this program reads versions up to {VERSION}: prepare the dataset "
+            f"{name} has version {version}, this program reads version {VERSION}: prepare the dataset "
             "again, or use the cerebro-elastic that wrote it"
         )
     try:

@@ -10,3 +10,4 @@ from cerebro_elastic.errors import RunError as RunError
 from cerebro_elastic.errors import SearchError as SearchError
 from cerebro_elastic.errors import TaskError as TaskError
 from cerebro_elastic.errors import did_you_mean as did_you_mean
+from cerebro_elastic.registry import install_extra as install_extra

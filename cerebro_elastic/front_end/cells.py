@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from cerebro_elastic.errors import MissingExtra, TaskError
 from cerebro_elastic.front_end.expressions import expression
-from cerebro_elastic.registry import is_library
+from cerebro_elastic.registry import install_extra, is_library
 from cerebro_elastic.system.files import make_folder, translated, write_text
 
 FOLDER = "cerebro_cells"
@@ -290,8 +290,8 @@ def pickled(name: str, value: Any) -> bytes:
         import cloudpickle
     except ImportError as exc:
         raise MissingExtra(
-            f"{name} has no source that can be written, and to pickle it needs cloudpickle: pip install "
-            "'cerebro-elastic[cloudpickle]'"
+            f"{name} has no source that can be written, and to pickle it needs cloudpickle: "
+            f"{install_extra('cloudpickle')}"
         ) from exc
     try:
         content: bytes = cloudpickle.dumps(value)

@@ -19,6 +19,7 @@ from rich.console import Group
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.progress import progress_view, summary_line
 from cerebro_elastic.reporting.terminal import html_text, terminal
 from cerebro_elastic.runs.folder import RunFolder
@@ -62,7 +63,7 @@ class NotebookView:
         ipython: Any = import_module("IPython.display")
         self._status, self._page = ipython.DisplayHandle(), ipython.DisplayHandle()
         self._status.display(_Html(""))
-        self._page.display(_Html("" if self._has_page else _INSTALL))
+        self._page.display(_Html("" if self._has_page else _missing_page()))
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -113,7 +114,8 @@ class NotebookView:
         return frame + _ELSEWHERE.format(summary="Nothing above? The browser is on another machine:", way=way)
 
 
-_INSTALL = "<p>For the live page, with buttons: <code>pip install 'cerebro-elastic[ui]'</code></p>"
+def _missing_page() -> str:
+    return f"<p>For the live page, with buttons: <code>{html.escape(install_extra('ui'))}</code></p>"
 
 
 class _Html:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.timeline import Span, Timeline
@@ -53,9 +54,7 @@ def gantt_picture(line: Timeline) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as exc:
-        raise MissingExtra(
-            "a Gantt chart as PNG needs matplotlib: pip install 'cerebro-elastic[plots]'"
-        ) from exc
+        raise MissingExtra(f"a Gantt chart as PNG needs matplotlib: {install_extra('plots')}") from exc
     if not line.spans:
         raise RunError("there is no Gantt chart yet: no unit is done")
     colours = _colours(line.spans)
@@ -139,7 +138,7 @@ def curves_html(rows: Sequence[ConfigResult], metric: str) -> str:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        return "<p>For the curves: <code>pip install 'cerebro-elastic[plots]'</code></p>"
+        return f"<p>For the curves: <code>{html.escape(install_extra('plots'))}</code></p>"
     figure = Figure(figsize=(8, 4))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import for_reader, option
 
-_LOCK = "lock"
+_LOCK, _FORMER = "lock", ".former"
 _LOOKED_AT = tenacity.Retrying(
     stop=tenacity.stop_after_delay(0.2),
     wait=tenacity.wait_fixed(0.01),
@@ -141,15 +141,28 @@ class RunFolder:
             return True
         return False
 
-    def clear(self) -> None:
-        """Remove all that the run has left, except the lock that this process has."""
-        for path in self.path.iterdir():
-            if path.name == _LOCK:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    @contextmanager
+    def emptied(self) -> Iterator[Callable[[], None]]:
+        """Put aside all that the run has left, except the lock that this process has. The block gets a
+        function that deletes it; if the block does not call it, everything is put back in the end."""
+        former = self.path / _FORMER
+        if former.exists() and not self.spec.exists():  # a process was killed in this block
+            _delete(self._left())
+        else:
+            _delete([former] if former.exists() else [])
+            former.mkdir()
+            _move(self._left(), former)
+        try:
+            yield lambda: shutil.rmtree(former)
+        finally:
+            if former.exists():
+                _delete(self._left())
+                _move(list(former.iterdir()), self.path)
+                former.rmdir()
+
+    def _left(self) -> list[Path]:
+        """What a run has left in the folder."""
+        return [path for path in self.path.iterdir() if path.name not in (_LOCK, _FORMER)]
 
     def _lock(self) -> TextIO:
         """The lock's file. It also marks the folder as a run's."""
@@ -162,6 +175,19 @@ class RunFolder:
                     f"or another {option('home')}"
                 )
             return open(lock, "w", opener=as_its_folder)
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _move(paths: Iterable[Path], folder: Path) -> None:
+    for path in paths:
+        path.rename(folder / path.name)
 
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:

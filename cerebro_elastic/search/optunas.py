@@ -28,7 +28,7 @@ from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import import_object
+from cerebro_elastic.registry import import_object, install_extra
 from cerebro_elastic.search._optuna_internals import is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
@@ -101,7 +101,7 @@ class OptunaSampler:
             except ImportError as exc:
                 raise MissingExtra(
                     f"optuna's {self.sampler.__name__} needs what is not installed: {exc}; "
-                    "pip install 'cerebro-elastic[search]'"
+                    f"{install_extra('search')}"
                 ) from exc
             except (TypeError, ValueError) as exc:
                 place = self._recipe.source.where(("search", "options"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def address(listener: socket.socket, host: str, run: str | None, access: Access)
 def check_installed() -> None:
     """Raise ``MissingExtra`` without the extra ``ui``."""
     if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise MissingExtra("the live page needs starlette and uvicorn: pip install 'cerebro-elastic[ui]'")
+        raise MissingExtra(f"the live page needs starlette and uvicorn: {install_extra('ui')}")
 
 
 def make_server(places: Places, access: Access) -> uvicorn.Server:

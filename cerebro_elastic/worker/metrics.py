@@ -17,6 +17,7 @@ from typing import Any
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.listening import listening_address
@@ -142,7 +143,7 @@ def _server(host: str, first: str, collector: _Collector) -> tuple[Any, Any, int
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as exc:
-        raise MissingExtra(f"{VARIABLE} is set: pip install 'cerebro-elastic[metrics]'") from exc
+        raise MissingExtra(f"{VARIABLE} is set: {install_extra('metrics')}") from exc
     registry = CollectorRegistry()
     registry.register(collector)
     if not first.isdecimal() or not 0 < int(first) <= 65535:

@@ -26,10 +26,10 @@ from cerebro_deepspeed._deepspeed_internals import (
     set_accelerator,
     without_a_default_group,
 )
-from cerebro_elastic.extending.errors import MissingExtra
+from cerebro_elastic.extending.errors import MissingExtra, install_extra
 from cerebro_elastic.extending.parallelism import group
 
-MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
+MISSING = f"deepspeed is not installed: {install_extra('deepspeed')}"
 
 _globals_after_import: dict[str, Any] = {}
 """The globals of ``deepspeed.utils.groups`` as the import left them."""

@@ -31,7 +31,7 @@ _SHAPED = ("Muon", "Adafactor", "LBFGS")
 
 
 class Zero(DataParallel):
-    """``stage`` 1, 2 or 3; ``config`` is DeepSpeed's JSON or its file's path (``zero_settings``).
+    """``stage`` 1, 2 or 3; ``config`` is DeepSpeed's JSON or its file's path (``section.settings``).
 
     The optimizer is the task's own one of ``torch.optim``, on flat shards of each parameter group. So it has
     to work element by element, as AdamW and SGD do.

@@ -30,7 +30,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
-from cerebro_elastic.extending.errors import MissingExtra, TaskError
+from cerebro_elastic.extending.errors import MissingExtra, TaskError, install_extra
 from cerebro_elastic.extending.parallelism import collectives, ranks
 from cerebro_elastic.extending.state import (
     Decoder,
@@ -94,7 +94,7 @@ from cerebro_lightning.trainer_settings import RowLogger, refuse_callbacks
 if not lightning.__version__.startswith(("2.5.", "2.6.")):
     raise MissingExtra(
         f"lightning {lightning.__version__} is installed, but sub-epochs rely on internals of 2.5 and 2.6: "
-        "pip install 'lightning>=2.5.6,<2.7'"
+        f"{install_extra('lightning')}"
     )
 
 look_once_for_external_callbacks()

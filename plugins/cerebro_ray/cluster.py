@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RuntimeEnvSetupError
 
-from cerebro_elastic.extending.errors import RunError
+from cerebro_elastic.extending.errors import RunError, install_extra
 
 OLDEST, BELOW = (2, 50), (3, 0)
 """The versions of Ray with which this works."""
@@ -30,7 +30,7 @@ def check_version(version: str = ray.__version__) -> None:
     if not OLDEST <= (major, minor) < BELOW:
         raise RunError(
             f"Ray {version} is installed, and this works with 2.50 and later versions of Ray 2: "
-            "pip install 'cerebro-elastic[ray]'"
+            f"{install_extra('ray')}"
         )
 
 

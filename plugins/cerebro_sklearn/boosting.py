@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.extending.errors import MissingExtra, TaskError, did_you_mean
+from cerebro_elastic.extending.errors import MissingExtra, TaskError, did_you_mean, install_extra
 from cerebro_elastic.extending.tasks import (
     ArrayTask,
     Exported,
@@ -50,9 +50,7 @@ class BoostingTask(ArrayTask):
         try:
             self._library = library(section.library)
         except ImportError as exc:
-            raise MissingExtra(
-                f"{section.library} is not installed: pip install 'cerebro-elastic[boosting]'"
-            ) from exc
+            raise MissingExtra(f"{section.library} is not installed: {install_extra('boosting')}") from exc
 
     @property
     def splits(self) -> bool:

@@ -354,7 +354,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("boundedness", "was in vain"): never_gives_up,
     ("boundedness", "was tried again on"): insists_on_the_home,
     ("boundedness", "failures in a row"): trusts_every_node,
-    ("boundedness", "its own trouble"): makes_do_with_a_full_disk,
+    ("boundedness", "a fault of its own"): makes_do_with_a_full_disk,
     ("exclusive access", "was given to"): forgets_the_companions,
     ("exclusive access", "got c0001"): takes_a_companion_away,
     ("fencing", "of b was gone at revision"): commits_without_a_companion,

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import threading
-import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -187,10 +186,3 @@ def test_the_hosts() -> None:
     let_in = manifests("etcd.yaml")["NetworkPolicy"]["spec"]["ingress"][0]["from"]
     assert {"podSelector": {"matchLabels": job["template"]["metadata"]["labels"]}} in let_in
     assert "env" not in container, "secrets come by reference"
-
-
-def test_the_image_names_existing_extras() -> None:
-    text = (FOLDER / "kubernetes" / "Dockerfile").read_text()
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (named,) = re.findall(r"'\.\[(.*)\]'", text)
-    assert set(named.split(",")) <= set(extras)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import io
+import re
 import sys
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.picture import curves_html, gantt_picture
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.reporting.timeline import timeline
@@ -64,7 +67,7 @@ def test_before_the_first_unit_there_is_none(past: Any) -> None:
 
 def test_without_the_extra_it_says_what_to_install(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'cerebro-elastic\[plots\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_extra("plots"))):
         gantt_picture(timeline(RunView(past.events)))
 
 
@@ -75,4 +78,4 @@ def test_the_curves_of_a_notebook(past: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert 'alt="val_acc of each config over epochs"' in shown
     assert curves_html(rows, "another") == ""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "pip install 'cerebro-elastic[plots]'" in curves_html(rows, "val_acc")
+    assert html.escape(install_extra("plots")) in curves_html(rows, "val_acc")

@@ -72,3 +72,35 @@ def test_a_file_that_does_not_fit_stays_as_it_was(tmp_path: Path) -> None:
             write_spec(folder, replace(SPEC, data="elsewhere"))
         assert folder.read_spec() == SPEC
         assert {path.name for path in folder.path.iterdir()} == {"lock", "spec.json"}
+
+
+def test_a_run_is_deleted_only_when_another_has_begun_in_its_place(tmp_path: Path) -> None:
+    folder = run_folder("r", tmp_path)
+
+    def begin(*, fails: bool) -> None:
+        with folder.locked(), folder.emptied() as delete_former:
+            assert not folder.spec.exists()
+            folder.etcd.mkdir()
+            if fails:
+                raise KeyboardInterrupt
+            folder.spec.write_text("the new run's")
+            delete_former()
+
+    with folder.locked():
+        folder.logs.mkdir()
+        folder.spec.write_text("the former run's")
+    with pytest.raises(KeyboardInterrupt):
+        begin(fails=True)
+    assert folder.spec.read_text() == "the former run's"
+    assert (folder.logs.is_dir(), folder.etcd.exists()) == (True, False)
+    killed = tmp_path / "r" / ".former"  # a process that is killed puts nothing back
+    killed.mkdir()
+    for path in (folder.logs, folder.spec):
+        path.rename(killed / path.name)
+    folder.etcd.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        begin(fails=True)
+    assert folder.spec.read_text() == "the former run's"
+    begin(fails=False)
+    assert folder.spec.read_text() == "the new run's"
+    assert sorted(path.name for path in folder.path.iterdir()) == ["etcd", "lock", "spec.json"]

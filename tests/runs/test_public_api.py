@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from cerebro_elastic import Run, RunCallback, RunResult
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher
 
@@ -227,7 +229,7 @@ def test_results_as_tables_and_curves(recorded: RunResult, monkeypatch: pytest.M
     with pytest.raises(RunError, match="has logged 'val_los'; did you mean 'val_loss'"):
         result.plot_curves("val_los")
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match="pip install pandas"):
+    with pytest.raises(MissingExtra, match=re.escape(install_extra("pandas"))):
         result.to_pandas()
 
 

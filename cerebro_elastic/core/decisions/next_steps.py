@@ -219,7 +219,7 @@ def chooses(plan: Plan) -> bool:
 
 
 def counts(failure: Failure, plan: Plan) -> bool:
-    """Whether a failure counts as one of the unit's tries. The node's own trouble does not, nor an
+    """Whether a failure counts as one of the unit's tries. A fault of the node does not, nor an
     out-of-memory error that another strategy may avoid."""
     refuses = chooses(plan) and failure.kind is FailureKind.OUT_OF_MEMORY
     return not failure.kind.of_node and not refuses

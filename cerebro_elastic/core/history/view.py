@@ -77,7 +77,7 @@ class ConfigHistory:
 
         The last one has been written, but not yet read. The visit that takes it as input loads it and checks
         its digest, and only that visit's commit allows the one before it to be deleted: until then the last
-        one can be made again from it, should it be damaged (``worker/repair.py``).
+        one can be made again from it, should it be damaged (``worker/offline/repair.py``).
         """
         ends = epoch_ends(self.curve)
         place = best_end(ends, metric, mode)

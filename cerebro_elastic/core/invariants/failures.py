@@ -31,8 +31,8 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
 
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
       config is FAILED with an explanation. Only a person has it tried again; its tries then count anew.
-    - What every node would fail at is not tried again. A failure by a node's own trouble does not count.
-    - A node on which units keep failing, or that has trouble of its own, is quarantined before its next unit.
+    - What every node would fail at is not tried again. A failure by a fault of the node does not count.
+    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit.
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
       node.
     """
@@ -179,9 +179,9 @@ class _FailureStreak:
 
     failures: list[Failure]
     own: bool
-    """The last one is the node's own trouble."""
+    """The last one is a fault of the node."""
     lasting: bool
-    """The last one is trouble that the next unit would meet, too."""
+    """The last one is a fault that the next unit would meet, too."""
     answered: int
     """The token of the failure for which the node was last quarantined in this streak; 0 for none."""
     open: bool
@@ -189,7 +189,7 @@ class _FailureStreak:
     yet that the quarantine is over.)"""
 
     def due(self, repeated_errors: _RepeatedErrors) -> bool:
-        """Whether the node must be quarantined before its next unit: its trouble lasts, or it failed many
+        """Whether the node must be quarantined before its next unit: its fault lasts, or it failed many
         times with several configs, or it failed again after a quarantine."""
         counting = [failure for failure in self.failures if not repeated_errors.repeated(failure)]
         of_several = self.own or len({failure.unit.config for failure in counting}) > 1
@@ -250,4 +250,4 @@ class _FailureStreaks:
             if streak.due(self._repeated_errors) and not quarantined:
                 yield f"{name} got {in_words(attempt.unit)} after {len(streak.failures)} failures in a row"
             if streak.own and quarantined:
-                yield f"{name} got {in_words(attempt.unit)} while it was quarantined for its own trouble"
+                yield f"{name} got {in_words(attempt.unit)} while it was quarantined for a fault of its own"

@@ -191,18 +191,18 @@ class FailureKind(StrEnum):
 
     @property
     def of_node(self) -> bool:
-        """Trouble of the node, or of what it reads and writes: it does not count against the unit's tries."""
+        """A fault of the node, or of what it reads and writes: it does not count against the unit's tries."""
         return self.lasting or self is FailureKind.DAMAGED_DATA
 
     @property
     def lasting(self) -> bool:
-        """Trouble that the node's next unit would meet, too: the node is quarantined at once. (Damaged data
+        """A fault that the node's next unit would meet, too: the node is quarantined at once. (Damaged data
         are checked before the next use, and fetched again.)"""
         return self in (FailureKind.DISK_FULL, FailureKind.STORAGE)
 
     @property
     def of_config(self) -> bool:
-        """Trouble that every node would have, by purity: another try is in vain, and no node is to blame."""
+        """A fault that every node would have, by purity: another try is in vain, and no node is to blame."""
         return self is FailureKind.NOT_FINITE
 
 

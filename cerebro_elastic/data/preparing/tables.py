@@ -33,6 +33,7 @@ from cerebro_elastic.data.preparing.growing import GrowingColumn
 from cerebro_elastic.data.preparing.text_tables import csv_table, json_table
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError, MissingExtra
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.files import CHUNK, Place, open_read
 
 TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
@@ -64,7 +65,7 @@ def read_tables(
         import pyarrow as pa
     except ImportError as exc:
         raise MissingExtra(
-            "reading CSV, JSON lines, Parquet and Arrow needs pyarrow: pip install 'cerebro-elastic[parquet]'"
+            f"reading CSV, JSON lines, Parquet and Arrow needs pyarrow: {install_extra('parquet')}"
         ) from exc
     tables = [_open(place, wanted).check_names() for place in files]
     classes = _class_names(tables)

@@ -48,7 +48,7 @@ class ReportMetadata:
     notes: tuple[str, ...] = ()
     """Sentences that the page shows on top."""
     exactness: str = ""
-    """What is known of it, in a line; empty on the page of a simulation, or of an earlier version."""
+    """What is known of it, in a line; empty on the page of a simulation."""
 
 
 def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metadata: ReportMetadata) -> str:

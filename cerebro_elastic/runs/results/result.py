@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.picture import curves_html, draw_curves
 from cerebro_elastic.reporting.results import (
     ConfigResult,
@@ -203,7 +204,7 @@ class RunResult:
         try:
             from matplotlib import pyplot
         except ImportError as exc:
-            raise MissingExtra("curves need matplotlib: pip install 'cerebro-elastic[plots]'") from exc
+            raise MissingExtra(f"curves need matplotlib: {install_extra('plots')}") from exc
         name = self.recipe.objective.metric if metric is None else metric
         logged = logged_metrics(self.leaderboard)
         if name not in logged:

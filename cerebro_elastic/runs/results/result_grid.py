@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 
 if TYPE_CHECKING:
@@ -179,7 +180,5 @@ def data_frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError as exc:
-        raise MissingExtra(
-            "a table of results needs pandas: pip install 'cerebro-elastic[pandas]' or pip install pandas"
-        ) from exc
+        raise MissingExtra(f"a table of results needs pandas: {install_extra('pandas')}") from exc
     return pandas.DataFrame(rows)

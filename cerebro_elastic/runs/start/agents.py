@@ -283,7 +283,7 @@ def _wait(agents: Sequence[forkserver.Process], timeout: float) -> None:
 
 class NodeHealthCheck:
     """Raises ``RunError`` in a run in which no node can work any more: all are in quarantine, since this
-    process began, for trouble of their own (a full disk); or this machine's nodes have ended, and no other
+    process began, for a fault of their own (a full disk); or this machine's nodes have ended, and no other
     has joined."""
 
     def __init__(self, agents: LocalAgents) -> None:

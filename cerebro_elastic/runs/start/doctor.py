@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.registry import extra_needs
+from cerebro_elastic.registry import extra_needs, install_extra
 from cerebro_elastic.runs.versions import installed
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -22,6 +22,7 @@ from cerebro_elastic.system.process import PYTHON, Scratch
 
 _DEVELOPERS = ("dev", "docs")
 """Extras that no run needs."""
+_EXTRA = "extra "
 _ROOM = 2 << 30
 """Bytes that the disk should have free."""
 
@@ -49,6 +50,14 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
         yield _extra(extra, distributions)
     yield _tried("loopback ports", _port)
     yield _disk(home)
+
+
+def next_step(findings: Sequence[Finding]) -> str | None:
+    """How to install an extra that is absent, if one is."""
+    absent = [finding.what.removeprefix(_EXTRA) for finding in findings if finding.ok is None]
+    return (
+        f"to install an absent extra, for example {absent[0]}: {install_extra(absent[0])}" if absent else None
+    )
 
 
 def _tried(what: str, look: Callable[[], str]) -> Finding:
@@ -96,16 +105,16 @@ def _extras() -> dict[str, list[str]]:
 def _extra(extra: str, distributions: Sequence[str]) -> Finding:
     versions = installed(distributions)
     if len(versions) < len(distributions):
-        return Finding(f"extra {extra}", None, f"not installed: pip install 'cerebro-elastic[{extra}]'")
+        return Finding(f"{_EXTRA}{extra}", None, "not installed")
     return Finding(
-        f"extra {extra}", True, ", ".join(f"{name} {version}" for name, version in versions.items())
+        f"{_EXTRA}{extra}", True, ", ".join(f"{name} {version}" for name, version in versions.items())
     )
 
 
 def _port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-    return "free ports can be had"
+    return "free ports exist"
 
 
 def _disk(home: Path) -> Finding:

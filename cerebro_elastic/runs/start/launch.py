@@ -142,9 +142,8 @@ class Launch:
             check_store(self.store, folder.run, known=spec is not None)
         for note in notes:
             watcher.say(f"note: {note}")
-        if self.fresh:
-            folder.clear()
         with ExitStack() as stack:
+            delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
             env = stack.enter_context(imports or SharedImports()).load(self.recipe, folder, watcher.say)
             journal = Journal(folder.history)
             # While the imports go on, which the preflight waits for.
@@ -152,6 +151,8 @@ class Launch:
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
+            if delete_former is not None:
+                delete_former()
             caller = CallbackCaller(self.callbacks, folder.history)
             self._take_part(spec, settings, journal, caller.watching(watcher), check, env)
         if self.study is not None:

@@ -82,7 +82,7 @@ def preflight_and_check(
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
-    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``Checked``. Only where a run is to
+    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run is to
     start ``beside`` it, the first batch comes first."""
     of_run = {"first_batch": extent.get("beside", False), "extent": extent}
     request = _request(recipe, hparams, data, prepare) | of_run
@@ -95,7 +95,7 @@ def preflight_and_check(
 
 
 VARIABLE = "CEREBRO_CHECK"
-"""The environment variable that goes before the recipe's ``check``."""
+"""The environment variable that overrides the recipe's ``check``."""
 _WHAT = "the check of recipe and data"
 
 

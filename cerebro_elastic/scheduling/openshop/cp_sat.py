@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.registry import install_extra
 from cerebro_elastic.scheduling.openshop.state import left_shifted
 from cerebro_elastic.system.subprocess_call import serve
 
@@ -173,9 +174,7 @@ def _solve(question: Mapping[str, Any]) -> dict[str, Any]:
     try:
         import ortools  # noqa: F401
     except ImportError as exc:
-        raise MissingExtra(
-            "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
-        ) from exc
+        raise MissingExtra(f"the policy exact needs ortools: {install_extra('exact')}, or take auto") from exc
     for unit in question.get("units", ()):
         unit[2] = {int(n): ticks for n, ticks in unit[2].items()}  # JSON's keys are strings
     return {"answer": {"open shop": open_shop, "joint": joint}[question["problem"]](dict(question))}

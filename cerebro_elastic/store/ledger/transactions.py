@@ -1,6 +1,6 @@
 """How a run's record is changed: by guarded transactions, each of which is one event.
 
-``transaction`` makes one of an event's row (``core/history/machine.py``): it writes what the state after the
+``write`` makes one of an event's row (``core/history/machine.py``): it writes what the state after the
 event says of the keys that the event changes, provided that they are as in the state before. Whoever writes
 needs to know no more of that state than the row looks at.
 """

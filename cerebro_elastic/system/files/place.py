@@ -32,6 +32,7 @@ import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
+from cerebro_elastic.registry import install_extra
 
 PATIENCE = 60.0
 """Seconds after which an operation that fails is not tried again."""
@@ -278,7 +279,7 @@ def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
     except CerebroError:
         raise
     except ImportError as exc:
-        raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
+        raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: {install_extra('s3')}") from exc
     except Exception as exc:
         full = is_full(exc)
         reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else _named(exc)

@@ -72,7 +72,7 @@ class ObjectGraph:
         self._classes |= {name_of(kind): kind for kind in born}
 
     def restore(self, trees: Mapping[str, Tree], files: Mapping[str, Tree], device: torch.device) -> None:
-        """Restore what ``carry`` has returned; what an earlier version did not carry stays as it is.
+        """Restore what ``carry`` has returned; what it lacks stays as it is.
 
         Raises:
             TaskError: An object that is needed is missing.
