@@ -57,6 +57,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),
+        "resources": {n: asdict(u.resources) for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},

@@ -190,7 +190,8 @@ class SearchSection(Section):
     starts](../how-to/search.md#warm-starts)."""
     concurrency: Positive | None = None
     """The number of live configs at once. Default: all for `grid`, `random` and `pbt`, else 1.5 times the
-    number of nodes."""
+    number of nodes. Of `grid` and `random` [only some are trained at a
+    time](../how-to/search.md#how-many-configs-at-a-time)."""
     max_epochs: Epochs | None = None
     """Another name for the recipe's `epochs`."""
     budget: Budget = Budget()

@@ -28,6 +28,7 @@ from cerebro_elastic.reporting.tables import (
     bytes_text,
     clock_text,
     hparams_text,
+    resources_text,
     time_text,
     unit_text,
 )
@@ -107,7 +108,7 @@ def _left_out(what: str, doing: Iterable[str]) -> list[str]:
 
 
 def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
-    table = _plain_table("node", "unit", "state from")
+    table = _plain_table("node", "unit", "state from", "takes")
     table.add_column("home of partitions")  # shrinks
     for name in names:
         attempt = state.attempts.get(name)
@@ -117,7 +118,9 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
         partitions.stylize("yellow", len(homes))
         idle = "starting" if state.nodes[name].starting else "idle"
         doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else (idle, "")
-        table.add_row(name, doing, state_from, partitions)
+        usage = state.usage.nodes.get(name)
+        takes = "" if usage is None else resources_text(usage.resources)
+        table.add_row(name, doing, state_from, takes, partitions)
     return table
 
 

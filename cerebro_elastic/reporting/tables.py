@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.reporting.results import ConfigResult
@@ -117,6 +117,17 @@ def bytes_text(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} PB" if count < 999.5 else f"{count / 1000:.4g} EB"
+
+
+def resources_text(taken: Resources) -> str:
+    """``cpu 98%, 512 MB; gpu 87%, 12 GB``; empty before the first unit."""
+    if not taken.memory_bytes:
+        return ""
+    host = f"cpu {taken.cpu:.0%}, {bytes_text(taken.memory_bytes)}"
+    if not taken.gpu_bytes:
+        return host
+    at_work = f"{taken.gpu:.0%}, " if taken.gpu else ""
+    return f"{host}; gpu {at_work}{bytes_text(taken.gpu_bytes)}"
 
 
 def failure_texts(configs: Iterable[Config], logs: Path | None) -> Iterator[str]:

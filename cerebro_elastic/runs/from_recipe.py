@@ -13,6 +13,10 @@ from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
 
+BEGUN_PER_NODE = 6
+"""How many configs of a grid or a random search have begun and not ended at a time, for each node
+(``benchmarks/concurrency.py``)."""
+
 
 def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
     """The plan's strategies, in the recipe's order."""
@@ -66,7 +70,16 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         on_demand=recipe.fetch == "on-demand",
         progress=_progress(recipe),
         prefers_made=_makes_batches(recipe.data),
+        begun_per_node=_begun_per_node(recipe),
     )
+
+
+def _begun_per_node(recipe: Recipe) -> int:
+    """0 for a search that limits its live configs itself or compares them, where all configs share the
+    batches that are made, and where all shall advance together."""
+    if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
+        return 0
+    return 0 if _makes_batches(recipe.data) or recipe.progress == "even" else BEGUN_PER_NODE
 
 
 def _makes_batches(data: Data) -> bool:

@@ -61,26 +61,40 @@ class Meter:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        if is_gpu(device):
-            _cuda().reset_peak_memory_stats(device)
-            self._before: int = _cuda().memory_allocated(device)
-        else:
+        if not is_gpu(device):
             trim()
-            with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
-                Path("/proc/self/clear_refs").write_text("5")
-            self._before = _resident("VmRSS")
+        forget_peaks(device)
+        self._before: int = _cuda().memory_allocated(device) if is_gpu(device) else _resident("VmRSS")
 
     def peak_bytes(self) -> int:
         """Bytes on top of those at the beginning."""
-        if is_gpu(self._device):
-            return int(_cuda().max_memory_allocated(self._device)) - self._before
-        return max(0, _resident("VmHWM") - self._before)
+        resident, on_gpu = peaks(self._device)
+        return on_gpu - self._before if is_gpu(self._device) else max(0, resident - self._before)
+
+
+def forget_peaks(device: str) -> None:
+    """From now on ``peaks`` counts anew."""
+    if is_gpu(device):
+        _cuda().reset_peak_memory_stats(device)
+    with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peaks(device: str) -> tuple[int, int]:
+    """The most bytes of the process in the host's memory, and of its tensors on a GPU."""
+    on_gpu = int(_cuda().max_memory_allocated(device)) if is_gpu(device) else 0
+    return _resident("VmHWM"), on_gpu
+
+
+def in_use(device: str) -> tuple[int, int]:
+    """Bytes of the process in the host's memory, and of its tensors on a GPU."""
+    on_gpu: int = _cuda().memory_allocated(device) if is_gpu(device) else 0
+    return _resident("VmRSS"), on_gpu
 
 
 def bytes_in_use(device: str) -> int:
-    """Bytes of the process in the host's memory, and of its tensors on ``device``."""
-    gpu: int = _cuda().memory_allocated(device) if is_gpu(device) else 0
-    return _resident("VmRSS") + gpu
+    """The sum of both."""
+    return sum(in_use(device))
 
 
 def free_cached(device: str) -> None:

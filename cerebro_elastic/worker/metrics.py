@@ -22,6 +22,8 @@ from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.listening import listening_address
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.resources import cpu_seconds, gpu_utilization
 
 VARIABLE = "CEREBRO_METRICS_PORT"
 _PORTS = 100
@@ -87,6 +89,7 @@ class _Collector:
     metrics: NodeMetrics
     cache: PartitionCache
     labels: Mapping[str, str]
+    device: str = "cpu"
 
     def collect(self) -> Iterator[Any]:
         """The metrics as they are now."""
@@ -104,14 +107,24 @@ class _Collector:
             "fetch_seconds": ("Seconds in waiting for their partitions.", metrics.fetch_seconds),
             "cache_hits": ("Partitions that were in the host's cache when wanted.", self.cache.hits),
             "cache_misses": ("Partitions that had to be brought.", self.cache.misses),
+            "cpu_seconds": ("CPU seconds of the rank and its loaders.", cpu_seconds()),
         }
         for name, (text, count) in counts.items():
             family = CounterMetricFamily(f"cerebro_{name}", text, labels=names)
             family.add_metric(values, count)
             yield family
-        idle = GaugeMetricFamily("cerebro_idle_ratio", "Share of time without an attempt.", labels=names)
-        idle.add_metric(values, metrics.idle_ratio)
-        yield idle
+        resident, on_gpu = memory.in_use(self.device)
+        gauges = {
+            "idle_ratio": ("Share of time without an attempt.", metrics.idle_ratio),
+            "memory_bytes": ("Resident memory of the rank's process.", resident),
+            "gpu_memory_bytes": ("Memory of its tensors on the GPU.", on_gpu),
+            "gpu_utilization": ("Share of the last moment for the GPU's work.", gpu_utilization(self.device)),
+        }
+        for name, (text, value) in gauges.items():
+            if value is not None and (memory.is_gpu(self.device) or not name.startswith("gpu")):
+                family = GaugeMetricFamily(f"cerebro_{name}", text, labels=names)
+                family.add_metric(values, value)
+                yield family
 
 
 @contextmanager
@@ -121,13 +134,14 @@ def exposed(
     cache: PartitionCache,
     metrics: NodeMetrics,
     log: EventLog,
+    device: str = "cpu",
 ) -> Iterator[None]:
     """Serve the metrics of this rank, if ``env`` names a port and it is the node's first rank."""
     first = env.get(VARIABLE)
     if not first or env.get("LOCAL_RANK", "0") != "0":
         yield
         return
-    collector = _Collector(metrics, cache, labels)
+    collector = _Collector(metrics, cache, labels, device)
     server, thread, port = _server(env.get("MASTER_ADDR", LOOPBACK), first, collector)
     log.info("metrics", port=port)
     try:

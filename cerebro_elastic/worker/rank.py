@@ -113,7 +113,7 @@ def _serve(
             labels = {"run": spec.plan.run, "node": identity.node}
             with (
                 watchdog.catching_crashes(),
-                exposed(env, labels, runner.cache, context.metrics, log),
+                exposed(env, labels, runner.cache, context.metrics, log, runner.device),
                 context,
             ):
                 return _do_units(context, assignments, env)

@@ -24,6 +24,7 @@ from cerebro_elastic.worker.checkpoint_collector import name_of
 from cerebro_elastic.worker.failure import NotFinite
 from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
+from cerebro_elastic.worker.resources import ResourceMeter
 from cerebro_elastic.worker.saving import part_of, save_part, staged
 
 
@@ -106,7 +107,8 @@ def train_attempt(
     state = fetcher.load(attempt.input, part, wait)
     fetcher.begin(unit.partition)
     fetch_seconds = _fetch_partition(context, unit)
-    job = runner.job(config, unit, state, strategy=attempt.strategy, beat=beat)
+    meter = ResourceMeter(runner.device, clock)
+    job = runner.job(config, unit, state, strategy=attempt.strategy, beat=meter.watching(beat))
     fetcher.prefetch(attempt.prefetch, part)
     name = name_of(unit.epoch, position(config), attempt.token)
     storage, place = context.spec.storage, f"{unit.config}/{name}"
@@ -114,8 +116,9 @@ def train_attempt(
     with rendezvous.group(attempt, rank_assignment, hang_seconds):
         loaded_at = clock.now()
         load_seconds = loaded_at - began - fetch_seconds
+        meter.begin()
         result = runner.perform(_stoppable(context, job, load_seconds))
-        trained_at = clock.now()
+        resources, trained_at = meter.end(), clock.now()
         parts = save_part(result.state, url, part) if trains else None
     if not rank_assignment.leads:
         return None
@@ -151,6 +154,7 @@ def train_attempt(
         batches_made=job.data_use.made,
         batches_shared=job.data_use.taken,
         data_seconds=job.data_use.waited_seconds,
+        resources=resources,
     )
     return TrainedUnit(
         visit,

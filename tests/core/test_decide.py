@@ -265,3 +265,27 @@ def test_a_joining_node_gets_a_share_by_its_speed() -> None:
     assert moved(state(partitions=8, homes=homes, speed_factors=paced(a=1.0, b=20.0))) is None, (
         "it would hold all up"
     )
+
+
+def test_configs_wait_to_begin_while_enough_have_begun_for_the_nodes() -> None:
+    def begun(now: State) -> list[str]:
+        assigned = [event.attempt for event in decided(now) if isinstance(event, UnitAssigned)]
+        return sorted(attempt.unit.config for attempt in assigned)
+
+    new = {name: Config(name, {}) for name in ("c1", "c2", "c3", "c9")}
+    given = state("abc", partitions=6, homes=dict.fromkeys(range(6), "abc"))
+    assert given.plan is not None
+    given = replace(
+        given, configs={**new, **given.configs}, plan=replace(given.plan, begun_per_node=1, replicas=3)
+    )
+    assert begun(given) == ["c0", "c1", "c2"]
+    wanted = {**given.configs, "c9": replace(new["c9"], by_hand=True)}
+    assert begun(replace(given, configs=wanted)) == ["c0", "c1", "c9"], "people do not wait"
+    ended = {**wanted, "c0": replace(wanted["c0"], status=Status.STOPPED)}
+    assert begun(replace(given, configs=ended)) == ["c1", "c2", "c9"]
+    two = replace(
+        given, nodes={name: given.nodes[name] for name in "ab"}, homes=dict.fromkeys(range(6), ("a", "b"))
+    )
+    many = {name: replace(config, head=REF) for name, config in new.items()}
+    two = replace(two, configs={**given.configs, **many, "c5": Config("c5", {})}, attempts={})
+    assert len({*begun(two)} - {"c5"}) == 2, "with fewer nodes those that have begun go on"

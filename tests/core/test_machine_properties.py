@@ -61,6 +61,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         strategies=strategies,
         replicas=st.integers(1, 3),
         on_demand=st.booleans(),
+        begun_per_node=st.integers(0, 2),
     )
     def open(
         self,
@@ -73,6 +74,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         strategies: tuple[Strategy, ...],
         replicas: int,
         on_demand: bool,
+        begun_per_node: int,
     ) -> None:
         plan = Plan(
             "r",
@@ -86,6 +88,7 @@ class RunUnderFaults(RuleBasedStateMachine):
             replicas=replicas,
             on_demand=on_demand,
             prefers_made=True,
+            begun_per_node=begun_per_node,
         )
         self.world = World(plan, configs, FirstFit(), search=search, forgets=True)
         self.world.elect()

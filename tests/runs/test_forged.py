@@ -256,7 +256,10 @@ UNSEEN: dict[tuple[str, ...], str] = {
     ("NodeJoined", "node", "host"): "the same",
     ("NodeJoined", "node", "registration"): "it is the revision of the line",
     **dict.fromkeys(
-        [("UnitCommitted", "visit", name) for name in ("batches_made", "data_seconds", "replicas")],
+        [
+            *(("UnitCommitted", "visit", name) for name in ("batches_made", "data_seconds", "replicas")),
+            *(("UnitCommitted", "visit", "resources", name) for name in ("cpu", "memory_bytes")),
+        ],
         "a measure of what the host had, which changes no result",
     ),
 }
@@ -295,7 +298,8 @@ def test_without_its_digests_all_that_a_result_depends_on_is_found(folder: RunFo
                 replayed.append(field[-1])
             assert found != (field in UNSEEN), field
     assert {*UNSEEN} <= tried
-    assert sorted(replayed) == ["batches_made", "data_seconds", "replicas", "train_loss", "val_loss"]
+    measured = ["batches_made", "cpu", "data_seconds", "memory_bytes", "replicas"]
+    assert sorted(replayed) == [*measured, "train_loss", "val_loss"]
 
 
 class TestWhatWasMadeOfIt:

@@ -14,6 +14,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement
 from cerebro_elastic.runs.forecast.plan import RunForecast, forecast_run
+from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.training.unit_runner import StrategyCost
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
@@ -155,3 +156,20 @@ def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
 
     assert 0.01 < evenness() < 0.1
     assert evenness(progress="free") == evenness(scheduler="longest-remaining") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "begun"),
+    [
+        ({}, 6),
+        ({"search": {"method": "random", "num": 3, "space": {"lr": {"uniform": [0, 1]}}}}, 6),
+        ({"search": {"space": {"lr": [0.1, 0.2]}, "concurrency": 2}}, 0),
+        ({"search": {"method": "asha", "num": 9, "space": {"lr": {"uniform": [0, 1]}}}}, 0),
+        ({"data": {"source": "c:d", "workers": 1}}, 0),
+        ({"progress": "even"}, 0),
+    ],
+)
+def test_a_grid_trains_some_configs_at_a_time_unless_they_share_batches(
+    values: dict[str, Any], begun: int
+) -> None:
+    assert plan_of(recipe(**values), "r", 4, 0).begun_per_node == begun

@@ -41,6 +41,9 @@ def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene
         None,
     )
     assert (visit.samples, visit.batches) == (8, 2)
+    assert visit.resources.cpu > 0
+    assert visit.resources.memory_bytes > 10**7
+    assert (visit.resources.gpu, visit.resources.gpu_bytes) == (0.0, 0), "there is no GPU"
     checkpoint.verify(visit.output)
     assert scene.config.head == visit.output
     assert visit.log is None or json.loads(Path(visit.log).read_text().splitlines()[0])

@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.reporting.tables import resources_text
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker import memory, resources
 from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed
+from cerebro_elastic.worker.resources import ResourceMeter, cpu_seconds
 from support.clocks import HandClock
 
 LABELS = {"run": "r", "node": "n"}
@@ -69,6 +73,55 @@ def test_the_work_of_a_rank_is_counted(tmp_path: Path, caplog: pytest.LogCapture
     assert values["cerebro_fetch_seconds_total"] == 0.25
     assert (values["cerebro_cache_hits_total"], values["cerebro_cache_misses_total"]) == (5, 2)
     assert values["cerebro_idle_ratio"] == pytest.approx(0.25)
+    assert 0 < values["cerebro_cpu_seconds_total"] <= cpu_seconds()
+    assert values["cerebro_memory_bytes"] > 10**7
+    assert not any("gpu" in name for name in values), "there is no GPU"
+
+
+class Cuda:
+    """A GPU that is busier each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.shares = iter((20, 60, 90))
+
+    def reset_peak_memory_stats(self, device: str) -> None:
+        assert device == "cuda:1"
+
+    def max_memory_allocated(self, _device: str) -> int:
+        return 7 * 10**9
+
+    def utilization(self, _device: str) -> int:
+        return next(self.shares)
+
+
+def test_a_units_resources_are_those_of_its_rank_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda()
+    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
+    monkeypatch.setattr(resources, "import_module", lambda _name: cuda)
+    clock, beats = HandClock(), list[float]()
+    meter = ResourceMeter("cuda:1", clock)
+    beat = meter.watching(lambda: beats.append(clock.now()))
+    meter.begin()
+    for _ in range(4):
+        clock.sleep(0.5)
+        beat()
+    taken = meter.end()
+    assert len(beats) == 4
+    assert (taken.gpu, taken.gpu_bytes) == (0.4, 7 * 10**9), "the mean of 0.2 and 0.6, asked once a second"
+    assert (
+        resources_text(replace(taken, cpu=0.984, memory_bytes=512 * 10**6))
+        == "cpu 98%, 512 MB; gpu 40%, 7 GB"
+    )
+
+    def unknown(_device: str) -> int:
+        raise ModuleNotFoundError("pynvml")
+
+    monkeypatch.setattr(cuda, "utilization", unknown)
+    monkeypatch.setattr(resources, "_known", {True})
+    meter = ResourceMeter("cuda:1", clock)
+    meter.begin()
+    clock.sleep(1.0)
+    assert resources_text(replace(meter.end(), cpu=1.5, memory_bytes=10**9)) == "cpu 150%, 1 GB; gpu 7 GB"
 
 
 def test_a_save_behind_the_next_unit_is_no_work() -> None:

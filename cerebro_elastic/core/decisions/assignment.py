@@ -222,7 +222,7 @@ def _context(
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.speed_factors[node],
         seed=(plan.seed, state.revision),
         remaining_work=lambda: None if hint else moment.remaining_work(freed),
-        size=sum(left > 0 for left in moment.remaining.values()) * plan.partitions * len(nodes),
+        size=sum(moment.remaining[name] > 0 for name in moment.placements) * plan.partitions * len(nodes),
         elsewhere=unit_elsewhere if plan.on_demand and not hint and freed is None else None,
         even=plan.progress is Progress.EVEN,
         batches=moment.batches,

@@ -28,6 +28,7 @@ from cerebro_elastic.core.history.estimates import (
     speed_factors,
     unit_seconds,
 )
+from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
@@ -92,8 +93,29 @@ class Moment:
 
     @cached_property
     def placements(self) -> Placements:
-        """What each config may do next, and where."""
-        return placements(self.state, self.plan, self.nodes, self.next_steps)
+        """What each config may do next, and where; without the configs that wait for others to end before
+        they begin."""
+        options = placements(self.state, self.plan, self.nodes, self.next_steps)
+        room = self.plan.begun_per_node * len(self.nodes)
+        if not room:
+            return options
+        able = [name for name, options_of in options.items() if options_of.placements]
+        unbegun = {name for name in able if not self._has_begun(self.state.configs[name])}
+        first_ids = sorted(unbegun, key=lambda name: (len(name), name))
+        waiting = set(first_ids[max(0, room - (len(able) - len(unbegun))) :])
+        return {name: options_of for name, options_of in options.items() if name not in waiting}
+
+    def _has_begun(self, config: Config) -> bool:
+        """Whether the config has had a unit, or a person wants it."""
+        moved = config.head is not None and not is_newborn(config)
+        known = config.id in self.busy or config.id in self.state.profiles
+        return moved or known or config.by_hand or bool(config.failures)
+
+    @cached_property
+    def _live(self) -> Sequence[Config]:
+        """The live configs, without those that wait for others to end before they begin."""
+        configs = map(self.state.configs.__getitem__, self.placements)
+        return [config for config in configs if config.status is Status.LIVE]
 
     @cached_property
     def cached(self) -> Mapping[str, Collection[int]]:
@@ -136,8 +158,7 @@ class Moment:
         for config, options in self.placements.items():
             for names in filter(None, options.leads):  # no node can lead a gang that lacks nodes
                 share_work(names, self.seconds[config])
-        live = [config for config in state.configs.values() if config.status is Status.LIVE]
-        later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in live)
+        later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in self._live)
         for homes in state.homes.values():
             if present := [name for name in homes if name in seconds]:
                 share_work(present, later)
@@ -151,7 +172,7 @@ class Moment:
         plain = all(options.plain for options in self.placements.values())
         if plan.evaluations or not plain or not all(holders):
             return None
-        live = [config for config in state.configs.values() if config.status is Status.LIVE]
+        live = self._live
         longest = max(state.timings.values(), default=None)
         seconds = {
             # One that was not measured may be the tail of the run, and must begin early.

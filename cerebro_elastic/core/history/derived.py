@@ -170,7 +170,7 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
         seconds=usage.seconds + seconds * len(visit.nodes),
         began=began,
         until=max(usage.until, visit.ended),
-        nodes=_add_seconds(usage.nodes, visit.nodes, visit.seconds, visit.freed),
+        nodes=_with_resources(_add_seconds(usage.nodes, visit.nodes, visit.seconds, visit.freed), visit),
         configs=_add_seconds(usage.configs, (visit.unit.config,), visit.seconds, visit.ended),
         batches_made=usage.batches_made + visit.batches_made,
         batches_shared=usage.batches_shared + visit.batches_shared,
@@ -182,8 +182,14 @@ def _add_seconds(
     usage: Mapping[str, NodeUsage], names: Iterable[str], seconds: float, until: float
 ) -> Mapping[str, NodeUsage]:
     before = {name: usage.get(name, NodeUsage()) for name in names}
-    after = {name: NodeUsage(b.seconds + seconds, max(b.until, until)) for name, b in before.items()}
+    after = {
+        name: replace(b, seconds=b.seconds + seconds, until=max(b.until, until)) for name, b in before.items()
+    }
     return {**usage, **after}
+
+
+def _with_resources(usage: Mapping[str, NodeUsage], visit: Visit) -> Mapping[str, NodeUsage]:
+    return {**usage, visit.node: replace(usage[visit.node], resources=visit.resources)}
 
 
 def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:

@@ -96,6 +96,22 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What a unit took of its machine while it trained, measured on the rank that leads. People look at it;
+    no decision does."""
+
+    cpu: float = 0.0
+    """CPU seconds of the rank and its loaders in each second: 1.5 keeps one and a half cores busy."""
+    memory_bytes: int = 0
+    """The most resident memory of the rank's process; loaders are not counted."""
+    gpu_bytes: int = 0
+    """The most memory that tensors had on the GPU."""
+    gpu: float = 0.0
+    """The share (0 to 1) of the time in which the GPU was at work, for whichever process; 0 also if that is
+    not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """A committed unit, or a committed part of one.
 
@@ -158,6 +174,8 @@ class Visit:
     """Batches that it took, since the node's host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
+    resources: Resources = Resources()
+    """What it took of its machine."""
     revision: int = 0
     """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
 

@@ -59,6 +59,9 @@ class Plan:
     """Of a config's units that are as good, a node takes one whose batches its host has made for another
     config: they are costly to make. It does not ask whether they are still there, so that a run is the same
     with and without sharing."""
+    begun_per_node: int = 0
+    """A config begins while fewer than this many configs for each node have begun and can go on; those of
+    people begin at once. 0: all begin as soon as nodes are idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan
@@ -82,6 +82,8 @@ class NodeUsage:
     """Time in the task."""
     until: float = 0.0
     """When the last of them ended: wall-clock seconds."""
+    resources: Resources = field(default_factory=Resources)
+    """Of a node: what the last unit that it has led took."""
 
 
 @dataclass(frozen=True, slots=True)

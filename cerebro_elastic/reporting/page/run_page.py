@@ -30,7 +30,7 @@ from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
-from cerebro_elastic.reporting.tables import failure_texts
+from cerebro_elastic.reporting.tables import failure_texts, resources_text
 from cerebro_elastic.reporting.timeline import Span, Timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.system.explanations import shortened
@@ -77,6 +77,8 @@ class RunPage(RunView):
             attempt = state.attempts.get(name)
             unit = None if attempt is None else self._unit(attempt)
             row = _node_row(node, unit, state.saving.get(name), state.quarantined.get(name))
+            usage = state.usage.nodes.get(name)
+            row["takes"] = None if usage is None else resources_text(usage.resources)
             self._board.put("nodes", name, row)
         self._board.keep("nodes", state.nodes)
         homes = {str(partition): names for partition, names in state.homes.items()}

@@ -90,6 +90,8 @@ def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
         follows = replace(follows, strategies=spec.plan.strategies)
     if recipe.progress is None:  # as the default was then
         follows = replace(follows, progress=spec.plan.progress)
+    if recipe.search.concurrency is None:
+        follows = replace(follows, begun_per_node=spec.plan.begun_per_node)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
     has_warm_start = recipe.search.start is not None or recipe.search.known
     digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()

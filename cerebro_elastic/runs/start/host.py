@@ -31,6 +31,7 @@ from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
+from cerebro_elastic.runs.start.room import check_count, check_part
 from cerebro_elastic.runs.start.warm_start import check_same
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -85,12 +86,14 @@ def host(
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
+    check_count(nodes)
     # At once: the recipe's gangs may need as many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
     if store is None:
         store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
+    check_part(checked, nodes)  # before anything is opened; joining gives its notes
     if os.path.lexists(folder.path):
         check_own(folder.path)
     if folder.history.exists() and not folder.is_locked():

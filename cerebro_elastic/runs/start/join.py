@@ -28,6 +28,7 @@ from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.runs.start.room import check_count, check_part
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
@@ -81,6 +82,7 @@ def join(
 
 def node_names(nodes: int, name: str | None = None) -> list[str]:
     """The names of this machine's nodes."""
+    check_count(nodes)
     name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
     return [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
 
@@ -100,6 +102,9 @@ def join_as(
     with ExitStack() as stack:
         record, spec = stack.enter_context(live_run(run_id, settings))
         check_compatible(spec, package=True)
+        recipe = spec.load_recipe()
+        for note in check_part(recipe, len(names)):
+            watcher.say(f"note: {note}")
         for node in names:
             _check(record, spec, node)
         _check_files(spec)
@@ -110,7 +115,7 @@ def join_as(
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
-        env = stack.enter_context(imports or SharedImports()).load(spec.load_recipe(), folder, watcher.say)
+        env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
 
         def stop_condition_of(agents: LocalAgents) -> StopCondition:
             def stop_condition(_events: list[Event], _state: State) -> None:

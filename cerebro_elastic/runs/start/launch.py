@@ -25,7 +25,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck, visible_devices
+from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
@@ -44,7 +44,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.room import check_room
+from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -122,8 +122,7 @@ class Launch:
     def _run(self, watcher: Watcher, imports: SharedImports | None) -> CallbackCaller:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
-        cores, gpus = len(os.sched_getaffinity(0)), len(visible_devices())
-        notes = check_room(self.recipe, self.recipe.nodes.min, cores, gpus)
+        notes = check_room(self.recipe, self.recipe.nodes.min, *places_here())
         spec = None if self.fresh else old_spec(folder, self.recipe)
         state = state_in(folder) if spec is not None and folder.history.exists() else State()
         if self.extended is not None:

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.errors import RecipeError
+import os
+
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.recipes.fields import MOST_NODES
+from cerebro_elastic.runs.start.agents import visible_devices
+from cerebro_elastic.system.words import counted, option
 
 _PER_CORE = 16
 """Processes of one core that are still started: they take turns, and each takes memory."""
 
 
-def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int) -> list[str]:
+def check_count(nodes: int) -> None:
+    """Raise ``RunError`` unless a machine may have so many ``nodes``."""
+    if not 1 <= nodes <= MOST_NODES:
+        raise RunError(f"{option('nodes')} is {nodes}: a machine has from 1 to {MOST_NODES} nodes")
+
+
+def check_part(recipe: Recipe, nodes: int) -> list[str]:
+    """As ``check_room``, for a machine that takes part in a run with ``nodes`` that its command names."""
+    check_count(nodes)
+    notes = check_room(recipe, nodes, *places_here(), given=option("nodes"))
+    return [note for note in notes if "share" in note]
+
+
+def places_here() -> tuple[int, int]:
+    """The cores and the GPUs that this process may use."""
+    return len(os.sched_getaffinity(0)), len(visible_devices())
+
+
+def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int, given: str | None = None) -> list[str]:
     """Compare the processes of this machine's ``nodes`` with its cores and GPUs.
+
+    Args:
+        recipe: The run's recipe.
+        nodes: The number of nodes of this machine.
+        cores: Its cores.
+        gpus: Its GPUs.
+        given: The option that names ``nodes``; by default the recipe does.
 
     Returns:
         Notes for the user: nodes that share cores, and nodes for which there is no partition.
@@ -24,9 +53,10 @@ def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int) -> list[str]:
     processes = ranks * (1 + workers)
     if processes > _PER_CORE * places:
         at = ("data", "workers") if ranks <= places else ("node", "ranks") if nodes <= places else ("nodes",)
+        where = given if given and at == ("nodes",) else recipe.source.where(at)
         made = f" and {counted(workers, 'worker')} for each" if workers else ""
         raise RecipeError(
-            f"{recipe.source.where(at)}: {counted(nodes, 'node')} with {counted(recipe.node.ranks, 'rank')}"
+            f"{where}: {counted(nodes, 'node')} with {counted(recipe.node.ranks, 'rank')}"
             f"{made} are {processes} processes, and this machine has {counted(cores, 'core')}: use at most "
             f"{_PER_CORE * places} (one node for each core is fastest), or more machines (`cerebro host`)"
         )

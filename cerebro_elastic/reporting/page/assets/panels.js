@@ -91,11 +91,11 @@ function nodeTable() {
     if (drain) drain.dataset.drain = name;
     const bar = share && h("span", { class: "shares", role: "img", "aria-label": spentOn.map((part) => `${word(part)} ${percent(share[part] / share.present)}`).join(", ") }, spentOn.slice(0, -1).map((part) => { const i = h("i", { class: part, "data-tip": `${name}: ${word(part)} ${share[part].toFixed(1)} s, ${percent(share[part] / share.present)}` }); i.style.width = `${(100 * share[part]) / (share.present || 1)}%`; return i; }));
     return h("tr", { class: node?.stalled || node?.quarantined ? "fault" : null },
-      h("td", { class: "whole" }, name), h("td", { class: "whole" }, (node ?? share).host), h("td", { class: "whole" }, (node ?? share).hardware), there ? h("td", { class: "wide" }, doing, node?.saves ? h("small", {}, ` saves ${node.saves}`) : null) : null,
+      h("td", { class: "whole" }, name), h("td", { class: "whole" }, (node ?? share).host), h("td", { class: "whole" }, (node ?? share).hardware), there ? h("td", { class: "wide" }, doing, node?.saves ? h("small", {}, ` saves ${node.saves}`) : null) : null, there ? h("td", { class: "whole" }, node?.takes || "–") : null,
       h("td", { class: "n" }, share ? String(share.visits) : "–"), ["present", ...spentOn].map((part) => h("td", { class: "n" }, share ? `${share[part].toFixed(1)} s` : "–")), h("td", {}, bar), there ? h("td", {}, drain) : null);
   });
   $("node-table").replaceChildren(
-    h("table", {}, h("thead", {}, h("tr", {}, ["node", "host", "hardware", ...(there ? ["now"] : [])].map((title) => h("th", { scope: "col" }, title)), ["units", "there", ...spentOn.map(word)].map((title) => h("th", { scope: "col", class: "n" }, title)), h("th", { scope: "col" }, "its time"), there ? h("th", { scope: "col" }, h("span", { class: "hidden" }, "actions")) : null)), h("tbody", {}, rows)),
+    h("table", {}, h("thead", {}, h("tr", {}, ["node", "host", "hardware", ...(there ? ["now", "takes"] : [])].map((title) => h("th", { scope: "col" }, title)), ["units", "there", ...spentOn.map(word)].map((title) => h("th", { scope: "col", class: "n" }, title)), h("th", { scope: "col" }, "its time"), there ? h("th", { scope: "col" }, h("span", { class: "hidden" }, "actions")) : null)), h("tbody", {}, rows)),
     h("p", { class: "soft" }, spentOn.map((part) => [h("i", { class: `key ${part}` }), ` ${part === "hopping" ? "hops: loading a state before a unit, or waiting for its partition, saving and committing it after" : word(part)} `]).flat(), "(seconds from the first unit's begin to the last unit's end)"));
   if (again !== undefined) [...$("node-table").querySelectorAll("[data-drain]")].find((button) => button.dataset.drain === again)?.focus();
 }
