@@ -19,8 +19,8 @@ forecast is the makespan, and all seconds are measured.
 Both assume that the present nodes do the rest: no node joins or is lost, and the search creates and stops no
 config. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
-speeds, which makes the bound weaker. Units of a gang count for the node that leads; evaluations that are left
-do not count."""
+speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
+count in the forecast alone: each as a training unit of its config, spread over the nodes."""
 
 from __future__ import annotations
 
@@ -64,6 +64,13 @@ class _Left:
     """By config: the seconds that are left for each of the ``nodes``."""
     spread: bool
     """Whether another node may do the work of a node."""
+    evaluations: Mapping[str, float]
+    """By config: the seconds that are left for its evaluations."""
+
+    @property
+    def evaluations_of_node(self) -> Mapping[str, float]:
+        """By node: its share of these seconds."""
+        return dict.fromkeys(self.nodes, sum(self.evaluations.values()) / max(1, len(self.nodes)))
 
 
 def gap(state: State) -> Gap | None:
@@ -83,7 +90,12 @@ def gap(state: State) -> Gap | None:
     )
     forecast = max(
         usage.elapsed,
-        _end(left, _free(state, left.nodes, state.attempts), _free(state, left.configs, configs), 1.0),
+        _end(
+            left,
+            _later(_free(state, left.nodes, state.attempts), left.evaluations_of_node),
+            _later(_free(state, left.configs, configs), left.evaluations),
+            1.0,
+        ),
     )
     return Gap(max(forecast, bound), bound) if bound > 0 else None
 
@@ -100,6 +112,10 @@ def _left(state: State, plan: Plan) -> _Left | None:
         speed_factors=speed_factors,
         configs={config.id: _row(state, plan, config, lead, speed_factors) for config in live},
         spread=plan.on_demand or any(len(names) > 1 for names in homes.values()),
+        evaluations={
+            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * unit_seconds(state, c.id)
+            for c in live
+        },
     )
 
 
@@ -124,6 +140,10 @@ def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -
     began, now = state.usage.began or 0.0, state.usage.elapsed
     since = {name: (begun_at(state, attempt) or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
+
+
+def _later(free: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: at + seconds.get(name, 0.0) for name, at in free.items()}
 
 
 def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:

@@ -215,7 +215,7 @@ def _importances(view: RunPage) -> dict[str, Any]:
 
         from cerebro_elastic.search.study_journal import study_of
     except ImportError:
-        return {"problem": "importances need optuna: pip install 'cerebro-elastic[search]'"}
+        return {"problem": "importances need optuna, which the page's machine does not have"}
     events = list(view.events)
     try:
         recipe = view.spec.load_recipe()

@@ -4,7 +4,7 @@ import { $, cut, h, number, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
 import { colour, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
 import { parse } from "./expression.js";
-import { openConfig } from "./dialogs.js";
+import { openConfig } from "./config.js";
 
 const ROW = 34;
 // A longer table has only the rows in sight.

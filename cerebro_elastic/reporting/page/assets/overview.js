@@ -6,7 +6,7 @@ import { now, on, section } from "./stream.js";
 function badge(run) {
   if (run.problem) return ["unreadable", "warn"];
   if (run.reading) return ["reading", ""];
-  return run.live ? ["live", "on"] : run.outcome ? [run.outcome, ""] : ["not running", "warn"];
+  return run.live ? ["live", "on"] : run.outcome ? ["ended", ""] : ["not running", "warn"];
 }
 
 function card(run) {
@@ -50,7 +50,7 @@ function draw() {
   const { problem, read } = section("all");
   const none = $("no-runs");
   none.hidden = shown.length > 0 && !problem;
-  none.textContent = problem ? `The runs cannot be listed: ${problem}.` : all.length ? "No run fits." : read ? "There is no run here yet. `cerebro init digits`, then `cerebro run digits.yaml` make one." : "Looking for runs.";
+  none.textContent = problem ? `The runs cannot be listed: ${problem}.` : all.length ? "No run fits." : read ? "There is no run here yet. Each run that starts appears here by itself." : "Looking for runs.";
   $("count").textContent = all.length ? `${plural(shown.length, "run")}${shown.length < all.length ? ` of ${all.length}` : ""}` : "";
 }
 
