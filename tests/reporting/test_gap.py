@@ -127,8 +127,8 @@ def test_the_gap_is_shown_while_the_run_goes_on(past: Any) -> None:
 
 
 def test_what_is_left_is_what_the_forecast_says() -> None:
-    """A unit takes a config's seconds times its node's factor, so both count in what is left; and a config
-    with evaluations to come is not done with its training."""
+    """If all nodes have been busy with something else for a few units, the whole rest does not take longer;
+    if all units so far have taken longer, it does. A config with evaluations to come has more to do."""
     done = played(replace(UNEVEN, hop=0.5))
     middle = RunView(done.events[: len(done.events) // 2]).state
     usual = seconds_left(middle)
@@ -137,9 +137,10 @@ def test_what_is_left_is_what_the_forecast_says() -> None:
     assert forecast is not None
     assert usual == forecast.forecast - middle.usage.elapsed == pytest.approx(done.seconds / 2, rel=0.15)
     assert f"about {clock_text(usual)} to go" in summary_line(middle, None, None)
-    slow = {name: replace(f, factor=2 * f.factor, units=9) for name, f in middle.speed_factors.items()}
-    slowed = seconds_left(replace(middle, speed_factors=slow))
-    assert slowed == pytest.approx(2 * usual, rel=0.15)
+    slow = {name: replace(f, factor=4 * f.factor, units=9) for name, f in middle.speed_factors.items()}
+    assert seconds_left(replace(middle, speed_factors=slow)) == pytest.approx(usual, rel=0.1)
+    longer = replace(middle.usage, seconds=2 * middle.usage.seconds)
+    assert seconds_left(replace(middle, usage=longer)) == pytest.approx(2 * usual, rel=0.15)
     assert middle.plan is not None
     evaluated = seconds_left(replace(middle, plan=replace(middle.plan, evaluations=4)))
     assert evaluated is not None

@@ -78,7 +78,8 @@ class RunPage(RunView):
             case ConfigCreated(config=config):
                 by_hand, noted = config.by_hand, {config.id: ("created", config.reason)}
             case ConfigEnded(config=name, status=status, reason=reason):
-                by_hand, noted = event.by_hand, {name: (status.value, reason)}
+                why = "" if status is Status.FAILED else reason  # the page has it in full
+                by_hand, noted = event.by_hand, {name: (status.value, why)}
             case ConfigResumed(config=name, reason=reason):
                 by_hand, noted = event.by_hand, {name: ("resumed", reason)}
             case RunExtended(extension=extension):
@@ -87,7 +88,7 @@ class RunPage(RunView):
                 by_hand, noted = True, dict.fromkeys(extension.configs, (text, why))
         for name, (what, why) in noted.items():
             by = "a person" if by_hand else "the task" if what in ("failed", "finished") else "the search"
-            row = {"what": what, "why": why, "by": by, "at": self.state.usage.until}
+            row = {"what": what, "why": why, "by": by, "at": self.state.usage.until or None}
             self._decisions.setdefault(name, []).append(row)
 
     def publish(self, *, live: bool) -> None:
@@ -137,7 +138,10 @@ class RunPage(RunView):
         self._publish_nodes(line)
         health = {
             "failures": list(failure_texts(self.state.configs.values(), logs)),
-            "marks": [{"at": at, **asdict(mark)} for at, mark in line.marks[-_MOST_MARKS:]],
+            "marks": [
+                {"at": at, **asdict(mark), "text": shortened(mark.text)}
+                for at, mark in line.marks[-_MOST_MARKS:]
+            ],
             "faults": sum(mark.fault for _, mark in line.marks),
             "earlier": max(0, len(line.marks) - _MOST_MARKS),
         }
@@ -176,7 +180,7 @@ class RunPage(RunView):
                 "config": span.unit.config,
                 "begin": span.start,
                 "end": span.end,
-                "why": span.why,
+                "why": shortened(span.why),
                 "lost": span.lost,
             }
             for span in line.spans
@@ -322,7 +326,7 @@ def _config_row(
 def _failure(failure: Failure, final: bool) -> dict[str, Any]:
     """An attempt that failed; with the ``final`` one its config has failed."""
     return {
-        "kind": failure.kind.value,
+        "kind": failure.kind.value.replace("-", " "),
         "node": failure.node,
         "unit": unit_text(failure.unit),
         "text": frames_first(shortened(failure.story)),

@@ -70,7 +70,7 @@ function curves(config, steps) {
 function visits(own) {
   const began = summary()?.began ?? 0;
   if (!own.length) return section("run").together ? [h("p", { class: "soft" }, "The run has so many visits that this report shows them together.")] : [];
-  const rows = own.slice(-MOST_VISITS).map((visit) => h("tr", {}, [String(visit.epoch), `${visit.phase === "evaluate" ? "evaluation " : ""}${visit.partition}`].map((text) => h("td", { class: "n" }, text)), h("td", { class: "whole" }, visit.node), h("td", { class: "n" }, clock(visit.begin - began)), h("td", {}, spent(visit))));
+  const rows = own.slice(-MOST_VISITS).map((visit) => h("tr", {}, [String(visit.epoch), `${visit.phase === "evaluate" ? "evaluation " : ""}${visit.partition}`].map((text) => h("td", { class: "n" }, text)), h("td", { class: "whole" }, visit.node), h("td", { class: "n" }, clock(visit.begin - began)), h("td", { class: "whole" }, spent(visit))));
   return [h("h3", {}, own.length > rows.length ? `The last ${rows.length} of ${own.length} visits` : plural(own.length, "visit")), scroller("The config's visits", table(["epoch", "partition", "node", "began", "took"], rows, [0, 1, 3]))];
 }
 

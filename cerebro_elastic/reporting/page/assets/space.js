@@ -69,7 +69,10 @@ function slice(name, rows) {
   const dots = rows.map(([config, row]) => s("circle", { cx: x(across.share(row.hparams[name])).toFixed(1), cy: y(up.share(row.best)).toFixed(1), r: 3.5, class: `dot ${colour(config)}`, "data-config": config, "data-tip": `${config}: ${name}=${number(row.hparams[name])}, ${metric} ${number(row.best)}` }));
   const svg = s("svg", { viewBox: `0 0 ${SLICE_WIDTH} ${SLICE_HEIGHT}`, role: "img", "aria-label": `${metric} of each config over ${name}` },
     apart(up.marks, 0.15).map(([share, mark]) => [s("line", { class: "grid", x1: LEFT, x2: SLICE_WIDTH - RIGHT, y1: y(share), y2: y(share) }), s("text", { x: LEFT - 5, y: y(share) + 4, class: "end" }, mark)]).flat(),
-    apart(across.marks, 0.22).map(([share, mark]) => s("text", { x: x(share) > SLICE_WIDTH - 40 ? SLICE_WIDTH - 2 : x(share), y: SLICE_HEIGHT - LOWER + 16, class: x(share) > SLICE_WIDTH - 40 ? "end" : "mid", "data-tip": mark }, cut(mark, 9))), dots);
+    apart(across.marks, 0.22).map(([share, mark]) => {
+      const last = x(share) + cut(mark, 9).length * LETTER > SLICE_WIDTH + 20;
+      return s("text", { x: last ? SLICE_WIDTH - 2 : x(share), y: SLICE_HEIGHT - LOWER + 16, class: last ? "end" : "mid", "data-tip": mark }, cut(mark, 9));
+    }), dots);
   return h("figure", { class: "curve slice" }, h("figcaption", { "data-tip": name }, cut(name, 40)), svg);
 }
 
