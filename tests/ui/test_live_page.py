@@ -55,10 +55,6 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
         run.visit("c0001", 0.75)
         expect(tab.locator("#tiles")).to_contain_text("best val_acc, c0001")
         expect(board.locator("tr[data-config]").first).to_contain_text("c0001")
-        run.assign("c0001")
-        expect(row["c0001"]).to_contain_text("on node-a")
-        expect(tab.locator("#stage")).to_contain_text("trains c0001")
-
         row["c0000"].press("Enter")
         dialog = tab.get_by_role("dialog")
         expect(dialog).to_contain_text("1 visit")
@@ -70,6 +66,10 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
         tab.keyboard.press("Escape")
         expect(row["c0000"]).to_be_focused()
         assert "#" not in tab.url
+        run.assign("c0001")
+        expect(row["c0001"]).to_contain_text("on node-a")
+        expect(tab.locator("#stage")).to_contain_text("trains c0001")
+
         tab.goto(address)
         expect(dialog).to_contain_text("2 visits")
         tab.get_by_role("button", name="Stop", exact=True).click()
@@ -131,7 +131,7 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
         expect(tab.locator("#said")).to_have_text("The run has ended; 3 configs stopped.")
         expect(tab.get_by_role("button", name="Add a config")).to_have_attribute("title", "the run has ended")
         tab.locator("#slices").scroll_into_view_if_needed()
-        assert errors == []
+        assert [error for error in errors if "409 (Conflict)" not in error] == []
     added = run.ledger.state().configs["c0002"]
     assert (dict(added.hparams), added.head) == ({"lr": 0.3, "act": "tanh"}, None)
     assert added.reason == "the run was ended on the live page (by Ada)"

@@ -324,12 +324,15 @@ def _config_row(
 
 
 def _failure(failure: Failure, final: bool) -> dict[str, Any]:
-    """An attempt that failed; with the ``final`` one its config has failed."""
+    """An attempt that failed; with the ``final`` one its config has failed. ``story`` is all of the text, if
+    it is longer than what is shown first."""
+    text = frames_first(shortened(failure.story))
     return {
         "kind": failure.kind.value.replace("-", " "),
         "node": failure.node,
         "unit": unit_text(failure.unit),
-        "text": frames_first(shortened(failure.story)),
+        "text": text,
+        "story": failure.story if len(failure.story) > len(text) else None,
         "final": final,
     }
 

@@ -44,9 +44,9 @@ function facts(config, row) {
 // Why the config has failed, and the attempts that failed before, the last one first.
 function failures(row, story) {
   const attempts = [...(story.failures ?? [])].reverse();
-  const box = (text, where, fault) => h("div", { class: `story${fault ? " fault" : ""}` }, text, where ? h("small", {}, `\n${where}`) : null);
-  const texts = attempts.map(({ text, kind, node, unit, final }) => box(text, `${kind} on ${node}, in ${unit}`, final));
-  if (row.status === "failed" && !attempts.some(({ final }) => final)) texts.unshift(box(story.why, "", true));
+  const box = (text, where, fault, whole) => h("div", { class: `story${fault ? " fault" : ""}` }, text, where ? h("small", {}, `\n${where}`) : null, whole ? h("details", {}, h("summary", {}, "The whole message"), whole) : null);
+  const texts = attempts.map(({ text, kind, node, unit, final, story: whole }) => box(text, `${kind} on ${node}, in ${unit}`, final, whole));
+  if (row.status === "failed" && !attempts.some(({ final }) => final)) texts.unshift(box(story.why, "", true, row.reason.length > story.why.length ? row.reason : null));
   return texts.length ? [h("h3", {}, row.status === "failed" ? "Why it has failed" : "Failed attempts"), ...texts] : [];
 }
 

@@ -127,7 +127,7 @@ function health() {
 function dataset(found) {
   if (found.dataset !== null) return `The dataset has ${bytes(found.dataset)}; the hosts read ${bytes(found.read)} of it, each partition once${found.limited ? ", and again what their caches had dropped" : ""}.`;
   if (found.indexed) return "The rows stay in the user's dataset, of which a run does not know the bytes: methods that copy it are left out.";
-  return `The dataset at ${section("run").spec?.data || "?"} is out of reach from here, so methods that copy it are left out.`;
+  return `The dataset${section("run").spec?.data ? ` at ${section("run").spec.data}` : ""} is out of reach from here, so methods that copy it are left out.`;
 }
 
 function traffic() {
@@ -160,7 +160,7 @@ function strategies() {
 
 function environment() {
   const { versions } = section("report");
-  const rows = Object.entries(section("shares")).map(([name, node]) => h("tr", {}, [name, node.host, node.hardware, node.devices.join(", "), String(node.ranks), node.version || section("run").spec?.version].map((text, index) => h("td", { class: index === 4 ? "n" : null }, text ?? ""))));
+  const rows = Object.entries(section("shares")).map(([name, node]) => h("tr", {}, [name, node.host, node.hardware, node.devices.join(", "), String(node.ranks), node.version || section("run").spec?.version].map((text, index) => h("td", { class: index === 4 ? "n" : "whole" }, text ?? ""))));
   $("environment-body").replaceChildren(
     rows.length ? h("div", { class: "scroll" }, table(["node", "host", "hardware", "devices", "ranks", "cerebro-elastic"], rows, [4])) : h("p", { class: "empty" }, "No node has joined yet."),
     versions ? h("p", {}, `Where this was written: ${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}.`) : "");
