@@ -128,7 +128,7 @@ function drawPanel(panel) {
     return;
   }
   const xs = lines.flatMap(([, points]) => [points[0][0], points.at(-1)[0]]);
-  const [first, last] = [Math.min(1, ...xs), Math.max(2, ...xs)];
+  const [first, last] = bySteps() ? [Math.min(...xs), Math.max(...xs)] : [Math.min(1, ...xs), Math.max(2, ...xs)];
   const x = scale(first, last, LEFT, width - RIGHT, false);
   const y = scale(range[0], range[1], height - BOTTOM, TOP, log);
   panel.x = x; panel.y = y;

@@ -6,6 +6,8 @@ import { base, body, live, summary } from "./model.js";
 
 const token = document.querySelector('meta[name="cerebro-token"]')?.content;
 const NAME = "cerebro-name";
+// What the record does not name, so that the page does not ask for a name.
+const UNNAMED = ["drain", "export"];
 
 // Why nothing can be asked of the run; null if something can.
 export function neverLive() {
@@ -54,7 +56,7 @@ export function confirm(action, title, sentences, fields, label, values) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const progress = h("p", { class: "soft doing", role: "status", hidden: true }, h("progress", { "aria-label": title }), h("span"));
   const form = h("form", { method: "dialog" },
-    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(), problem, progress,
+    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, UNNAMED.includes(action) ? null : nameField(), problem, progress,
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { type: "submit", class: "main" }, label)));
   const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
   form.addEventListener("submit", async (event) => {
