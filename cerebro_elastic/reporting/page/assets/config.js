@@ -1,12 +1,13 @@
 // The page of one config, over that of its run: curves, visits, failures, and who has asked what. Its address is that
 // of the run with #config=ID.
 
-import { $, clock, h, hparams, number, plural } from "./dom.js";
+import { clock, h, hparams, number, plural } from "./dom.js";
 import { on, section } from "./stream.js";
 import { base, body, spans, summary } from "./model.js";
 import { chart } from "./curves.js";
 import { ASK, TEXT, actionButton, neverLive, say, show, whyNot } from "./dialogs.js";
 import { spent } from "./gantt.js";
+import { showLog } from "./logs.js";
 
 const MOST_CURVES = 6;
 const MOST_VISITS = 500;
@@ -37,7 +38,7 @@ function statusText(row) {
 
 function facts(config, row) {
   const values = [["status", row.status === "failed" ? "failed" : statusText(row)], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
-    ["epochs done", String(row.epoch)], ["clone of", row.parent], ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
+    ["epochs done", String(row.epoch)], ["clone of", row.parent && h("a", { href: address(row.parent) }, row.parent)], ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
   return h("dl", {}, values.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
@@ -81,7 +82,7 @@ function buttons(config, row, dialog) {
   const reasons = body.report ? [] : Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
   const general = body.report ? null : neverLive();
   const others = reasons.filter(([, why]) => why && why !== general);
-  const logs = () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); };
+  const logs = () => { dialog.close(); showLog(`config ${config}`); };
   return [
     h("p", { class: "buttons" }, reasons.map(([action, why]) => actionButton(TEXT[action], why, () => { dialog.close(); ASK[action](config, row); })),
       body.report ? null : h("button", { type: "button", onclick: logs }, "Logs"),
