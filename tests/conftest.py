@@ -56,6 +56,15 @@ _NOT_OURS = (
 )
 
 
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all tests of a process: playwright starts once in a thread."""
+    from support.browser import opened_browser  # playwright takes a while to import
+
+    with opened_browser() as browser:
+        yield browser
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start torchrun come first: with several workers (`--no-loadscope-reorder`) no long one is
     begun when the others have nothing left to do."""

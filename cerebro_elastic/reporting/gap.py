@@ -8,10 +8,15 @@ has visited all partitions.
 
 - The *bound* is that of a run in which nothing ever waits. A node, or a config, needs the training seconds of
   its visits so far, plus those of the units that it has left. Visits count as long as they took, on the node
-  where they were; units that are left count as long as expected (``core/history/estimates.py``), on the home
-  nodes of their partitions. The bound contains no hops.
+  where they were; units that are left count as long as expected, on the home nodes of their partitions. The
+  bound contains no hops.
 - The *forecast* is that of the run as it is: what a node or config has left begins now. "Now" is the latest
   end of a visit, or the begin of the attempt that the node or config is in, if that is later.
+
+A unit is expected to take its config's seconds (``core/history/estimates.py``) times the factor of its node.
+Of these factors only the ratios count: together they follow the last few visits, which a busy machine makes
+three times as long for a moment. The scale is such that the visits so far would have taken, together, what
+they took.
 
 So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the
 forecast is the makespan, and all seconds are measured.
@@ -19,8 +24,8 @@ forecast is the makespan, and all seconds are measured.
 Both assume that the present nodes do the rest: no node joins or is lost, and the search creates and stops no
 config. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
-speeds, which makes the bound weaker. Units of a gang count for the node that leads; evaluations that are left
-do not count."""
+speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
+count in the forecast alone: each as a training unit of its config, spread over the nodes."""
 
 from __future__ import annotations
 
@@ -64,6 +69,13 @@ class _Left:
     """By config: the seconds that are left for each of the ``nodes``."""
     spread: bool
     """Whether another node may do the work of a node."""
+    evaluations: Mapping[str, float]
+    """By config: the seconds that are left for its evaluations."""
+
+    @property
+    def evaluations_of_node(self) -> Mapping[str, float]:
+        """By node: its share of these seconds."""
+        return dict.fromkeys(self.nodes, sum(self.evaluations.values()) / max(1, len(self.nodes)))
 
 
 def gap(state: State) -> Gap | None:
@@ -83,24 +95,58 @@ def gap(state: State) -> Gap | None:
     )
     forecast = max(
         usage.elapsed,
-        _end(left, _free(state, left.nodes, state.attempts), _free(state, left.configs, configs), 1.0),
+        _end(
+            left,
+            _later(_free(state, left.nodes, state.attempts), left.evaluations_of_node),
+            _later(_free(state, left.configs, configs), left.evaluations),
+            1.0,
+        ),
     )
     return Gap(max(forecast, bound), bound) if bound > 0 else None
 
 
 def _left(state: State, plan: Plan) -> _Left | None:
-    speed_factors = {node.name: speed_factor(state, node.name) for node in used_nodes(state, plan)}
+    names = [node.name for node in used_nodes(state, plan)]
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    homes = {j: [n for n in state.homes.get(j, ()) if n in speed_factors] for j in range(plan.partitions)}
+    homes = {j: [n for n in state.homes.get(j, ()) if n in names] for j in range(plan.partitions)}
     if live and not all(homes.values()):
         return None
+    spread = plan.on_demand or any(len(names) > 1 for names in homes.values())
+    speed_factors = _scaled(state, plan, names, spread=spread)
     lead = {j: min(names, key=speed_factors.__getitem__) for j, names in homes.items() if names}
     return _Left(
         nodes=list(speed_factors),
         speed_factors=speed_factors,
         configs={config.id: _row(state, plan, config, lead, speed_factors) for config in live},
-        spread=plan.on_demand or any(len(names) > 1 for names in homes.values()),
+        spread=spread,
+        evaluations={
+            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * unit_seconds(state, c.id)
+            for c in live
+        },
     )
+
+
+def _scaled(state: State, plan: Plan, names: Sequence[str], *, spread: bool) -> dict[str, float]:
+    """The factors of the nodes, on such a scale that the visits so far take what they took. Nodes that
+    ``spread`` the work do units by their speeds, others as many as their homes say."""
+    if not names:
+        return {}
+    factors = {name: speed_factor(state, name) for name in names}
+    usual = (
+        len(names) / sum(1 / f for f in factors.values()) if spread else sum(factors.values()) / len(names)
+    )
+    expected = sum(
+        _own_units(config, plan) * unit_seconds(state, config.id) for config in state.configs.values()
+    )
+    scale = state.usage.seconds / expected if expected and state.usage.seconds else 1.0
+    return {name: scale * factor / usual for name, factor in factors.items()}
+
+
+def _own_units(config: Config, plan: Plan) -> int:
+    """The training units that the config has done itself, without those of its parent."""
+    parent = config.parent
+    before = 0 if parent is None else parent.epoch * plan.partitions + len(parent.visited)
+    return max(0, config.epoch * plan.partitions + len(config.visited) - before)
 
 
 def _row(
@@ -124,6 +170,10 @@ def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -
     began, now = state.usage.began or 0.0, state.usage.elapsed
     since = {name: (begun_at(state, attempt) or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
+
+
+def _later(free: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: at + seconds.get(name, 0.0) for name, at in free.items()}
 
 
 def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:

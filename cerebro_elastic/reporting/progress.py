@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.decisions.gangs import Wait, waits
-from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
@@ -215,7 +214,7 @@ def summary_line(
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
         parts.append(f"{', '.join(stalled)} stalled")
-    eta = seconds_left(state, plan)
+    eta = seconds_left(state)
     if eta is not None and done < total:
         parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
@@ -259,10 +258,10 @@ def _phase(state: State, config: Config) -> str:
     return "waiting" if attempt is None or state.is_queued(attempt) else "in training"
 
 
-def seconds_left(state: State, plan: Plan) -> float | None:
-    """Seconds to the end: the configs' work divided by the nodes, or the longest config, if that is more.
-    ``None`` before the first timed unit, and while a unit stands still."""
-    if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):
+def seconds_left(state: State) -> float | None:
+    """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``: whatever shows
+    when a run ends shows the same. ``None`` without a forecast, and while a unit stands still."""
+    forecast = gap(state)
+    if forecast is None or any(stands_still(state, attempt) for attempt in state.underway()):
         return None
-    work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]
-    return max(sum(work) / len(state.nodes), max(work, default=0.0))
+    return forecast.forecast - state.usage.elapsed

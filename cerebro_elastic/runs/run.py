@@ -357,7 +357,8 @@ class Run:
             The new config.
 
         Raises:
-            RunError: The run is not live, or has no such config, hyper-parameter or checkpoint.
+            RunError: The run is not live, has no such config, hyper-parameter or checkpoint, or has a config
+                with the same hyper-parameters and the same beginning: the message names it.
 
         Example:
             >>> Run.open("live").clone("c0000", {"lr": 0.001}, start="scratch").hparams

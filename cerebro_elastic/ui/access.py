@@ -129,7 +129,7 @@ class Guard:
 
     def _answer_to_change(self, headers: Headers) -> Response | None:
         if self._access.read_only:
-            return _problem("this page is read-only: its server was started with --read-only")
+            return _problem("this page is read-only: its server was started so")
         if not headers.get("origin") or urlsplit(headers["origin"]).netloc != headers.get("host"):
             return _problem("the request comes from another site's page")
         if not _same(headers.get("x-cerebro-token", ""), self._access.page_token):
@@ -157,7 +157,7 @@ def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str, *, 
 
 def _refused(why: str) -> Response:
     return PlainTextResponse(
-        f"No access: {why}. Open the address that `cerebro ui` has printed; it ends with a token.", 403
+        f"No access: {why}. Open the address that the server has printed; it ends with a token.", 403
     )
 
 

@@ -24,6 +24,7 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.reporting.page.board import Board, json_text
 from cerebro_elastic.reporting.page.report import ASSETS, page_html, tables
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.logging.rows import step_curves
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.ui.access import Access, Guard
 from cerebro_elastic.ui.actions import ACTIONS, perform
@@ -56,6 +57,7 @@ class Server:
                 Route("/run/{run}/events", self._events),
                 Route("/run/{run}/logs", self._logs),
                 Route("/run/{run}/importances", self._importances),
+                Route("/run/{run}/steps", self._steps),
                 Route("/run/{run}/{table}.csv", self._table),
                 Route("/run/{run}/{action}", self._act, methods=["POST"]),
                 Mount("/assets", StaticFiles(directory=ASSETS)),
@@ -146,6 +148,12 @@ class Server:
     async def _importances(self, request: Request) -> Response:
         feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
         return _json(await run_in_threadpool(feed.importances))
+
+    async def _steps(self, request: Request) -> Response:
+        """What a config has logged by step: by metric, pairs of step and value."""
+        feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
+        visits = [] if feed.view is None else feed.view.visits.get(request.query_params.get("config", ""), [])
+        return _json({"metrics": await run_in_threadpool(step_curves, list(visits))})
 
     async def _table(self, request: Request) -> Response:
         """The leaderboard, or the metrics of all epochs, as CSV."""

@@ -18,7 +18,6 @@ from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
-from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
@@ -216,7 +215,7 @@ def _importances(view: RunPage) -> dict[str, Any]:
 
         from cerebro_elastic.search.study_journal import study_of
     except ImportError:
-        return {"problem": f"importances need optuna: {install_extra('search')}"}
+        return {"problem": "importances need optuna, which the page's machine does not have"}
     events = list(view.events)
     try:
         recipe = view.spec.load_recipe()

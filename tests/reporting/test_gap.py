@@ -15,7 +15,8 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.reporting.gap import Gap, gap
-from cerebro_elastic.reporting.progress import summary_line
+from cerebro_elastic.reporting.progress import seconds_left, summary_line
+from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, simulate
 from support.world import FixedSearch
@@ -123,3 +124,25 @@ def test_a_run_in_which_much_went_wrong(past: Any) -> None:
 def test_the_gap_is_shown_while_the_run_goes_on(past: Any) -> None:
     assert summary_line(past.state, None, None, verbose=True).endswith(", optimality gap 60.7%")
     assert "gap" not in summary_line(past.state, None, None)
+
+
+def test_what_is_left_is_what_the_forecast_says() -> None:
+    """If all nodes have been busy with something else for a few units, the whole rest does not take longer;
+    if all units so far have taken longer, it does. A config with evaluations to come has more to do."""
+    done = played(replace(UNEVEN, hop=0.5))
+    middle = RunView(done.events[: len(done.events) // 2]).state
+    usual = seconds_left(middle)
+    forecast = gap(middle)
+    assert usual is not None
+    assert forecast is not None
+    assert usual == forecast.forecast - middle.usage.elapsed == pytest.approx(done.seconds / 2, rel=0.15)
+    assert f"about {clock_text(usual)} to go" in summary_line(middle, None, None)
+    slow = {name: replace(f, factor=4 * f.factor, units=9) for name, f in middle.speed_factors.items()}
+    assert seconds_left(replace(middle, speed_factors=slow)) == pytest.approx(usual, rel=0.1)
+    longer = replace(middle.usage, seconds=2 * middle.usage.seconds)
+    assert seconds_left(replace(middle, usage=longer)) == pytest.approx(2 * usual, rel=0.15)
+    assert middle.plan is not None
+    evaluated = seconds_left(replace(middle, plan=replace(middle.plan, evaluations=4)))
+    assert evaluated is not None
+    assert evaluated > 1.5 * usual
+    assert seconds_left(replace(middle, nodes={})) is None

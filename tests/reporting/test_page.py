@@ -25,16 +25,9 @@ from cerebro_elastic.reporting.page.report import ReportMetadata, read_metadata,
 from cerebro_elastic.reporting.page.run_page import spans_together
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.reporting.timeline import timeline
-from support.browser import opened_browser
 
 NONE = "\N{EN DASH}"
 """Where there is no value."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with opened_browser() as browser:
-        yield browser
 
 
 def report(past: Any, manifest: Manifest | None = None) -> str:
@@ -119,11 +112,17 @@ def test_a_heading_sorts(page: Page) -> None:
 def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, tmp_path: Path) -> None:
     with opened(browser, tmp_path, report(past)) as page:
         texts = tips(page)
+        page.get_by_text("What each node did, as a table").press("Enter")
+        page.locator("#gantt-node").select_option("node-2")
+        page.locator("#gantt-rows").focus()
+        table = page.locator("#gantt-rows tbody tr").all_inner_texts()
     bars = [text for text in texts if " to " in text and not text.startswith("about")]
     assert len(bars) == 12
     assert sum("lost" in text or "failed" in text for text in bars) == 2
     assert bars[0] == "c0000 epoch 1 partition 0 on node-0, 0.00 s to 1.00 s: 0.8 s, hop 0.2 s"
     assert "about 2.50 s: node-1 was lost" in texts
+    assert table[0].split("\t") == ["0.50 s", "1.50 s", "c0002 epoch 1 partition 0", "0.8 s, hop 0.2 s"]
+    assert any("in quarantine\tits disk is full" in row for row in table)
     share = next(share for share in timeline(RunView(past.events)).shares if share.node == "node-2")
     assert f"node-2 in quarantine for about {share.quarantined:.4g} s: its disk is full" in texts
 
@@ -139,8 +138,8 @@ def test_the_nodes_table_has_where_their_time_went(page: Page, past: Any) -> Non
 
 def test_the_optimality_gap_is_shown(page: Page) -> None:
     text = page.locator("#gap").inner_text()
-    assert text.startswith("The run took 9.0 s; with the seconds that its units took")
-    assert "before 5.6 s. Without hops, waits and lost work it would be 1.61 times as fast" in text
+    assert text.startswith("The run took 9.0 s. With the seconds that its units took")
+    assert "before 5.6 s: without hops, waits and lost work it would be 1.61 times as fast" in text
 
 
 def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None:
@@ -197,7 +196,9 @@ def test_nothing_is_asked_of_a_report(page: Page) -> None:
     assert page.locator("#logs, #importances, #run-actions").count() == 0
     page.get_by_role("button", name="c0003", exact=True).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("failed: the loss is NaN")
+    expect(dialog.locator(".story").first).to_have_text("the loss is NaN")
+    expect(dialog.locator(".story").last).to_contain_text("no space left")
+    expect(dialog.locator(".story").last).to_contain_text("disk full on node-2, in c0003 epoch 1")
     assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
 
 

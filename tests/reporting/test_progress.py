@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.progress import progress_view, summary_line
+from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.live import LiveView
 
@@ -68,13 +68,6 @@ def test_the_progress_fits_the_terminal(configs: int, nodes: int, lines: int) ->
 def test_without_a_limit_everything_is_shown() -> None:
     shown = drawn(progress_view(state(50, 2), ACCURACY, None))
     assert sum(line.startswith("c0") for line in shown) == 50
-
-
-def test_the_remaining_time_is_shown_once_a_unit_was_timed() -> None:
-    known = state(4, 2)
-    assert summary_line(known, ACCURACY, 3.0) == "0/160 units, 2 nodes, 0:03 gone, about 0:40 to go"
-    unknown = State(plan=PLAN, configs=known.configs, nodes=known.nodes)
-    assert summary_line(unknown, None, 3.0) == "0/160 units, 2 nodes, 0:03 gone"
 
 
 def curve(*values: float) -> tuple[Point, ...]:

@@ -175,6 +175,15 @@ def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     assert clone is not None
     assert (clone.id, clone.hparams, clone.head) == ("c0001", {"lr": 0.1, "width": 3}, stopped.head)
     assert list(ledger.children("c0")) == ["c0001"]
+    with stage.unchanged(), pytest.raises(RunError, match=r"c0001 is this config already \(live\)"):
+        ledger.clone("c0", {"width": 3})
+    with (
+        stage.unchanged(),
+        pytest.raises(RunError, match=r"c0 is this .*Change a hyper-parameter, or resume c0"),
+    ):
+        ledger.clone("c0", {"lr": 0.1})
+    with stage.unchanged(), pytest.raises(RunError, match="c0 is this config already"):
+        ledger.clone("c0", {}, lambda _parent: None)
     resumed = ledger.resume("c0", "after all")
     assert resumed is not None
     assert resumed.status is Status.LIVE
@@ -229,7 +238,7 @@ def test_peoples_requests_happen_once_whatever_is_lost(
 ) -> None:
     ledger, faults = memory_stage.ledger, memory_stage.faults
     faults.extend(lost)
-    assert ledger.clone("c0", {}) is not None
+    assert ledger.clone("c0", {"lr": 0.2}) is not None
     faults.clear()
     assert list(ledger.state().configs) == ["c0", "c0001"]
     faults.extend(lost)

@@ -63,7 +63,7 @@ class LiveRun:
         assert attempt is not None
         return attempt
 
-    def visit(self, config: str, accuracy: float) -> None:
+    def visit(self, config: str, accuracy: float, log: str | None = None) -> None:
         attempt = self.assign(config)
         row = self.ledger.state().configs[config]
         output = CheckpointRef(f"/states/{attempt.token}", str(attempt.token), 1000)
@@ -80,5 +80,6 @@ class LiveRun:
             hop_seconds=0.1,
             started=1_700_000_000.0 + 2 * attempt.token,
             metrics={"val_acc": accuracy},
+            log=log,
         )
         assert self.ledger.commit(attempt, row, done, self.plan)

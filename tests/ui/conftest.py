@@ -1,4 +1,4 @@
-"""A run in a real etcd, and a browser that shows it."""
+"""A run in a real etcd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
 
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
@@ -21,22 +20,15 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.ui.places import Places
-from support.browser import opened_browser
 from support.ledger import Ledger
 from support.ui_server import HOSTILE, LiveRun
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with opened_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
 def run(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[LiveRun]:
     """Two configs on one node; the second has a hyper-parameter that would like to be HTML."""
     name = f"ui-{uuid.uuid4().hex[:8]}"
-    space = {"lr": {"loguniform": [0.01, 1.0]}}
+    space = {"lr": {"loguniform": [0.01, 1.0]}, "act": {"choice": ["relu", "tanh", HOSTILE]}}
     recipe = {"objective": {"metric": "val_acc", "mode": "max"}, "search": {"space": space}}
     plan = Plan(name, 1, 4)
     with closing(EtcdStore(etcd.settings)) as store:

@@ -55,17 +55,31 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
         run.visit("c0001", 0.75)
         expect(tab.locator("#tiles")).to_contain_text("best val_acc, c0001")
         expect(board.locator("tr[data-config]").first).to_contain_text("c0001")
+        row["c0000"].press("Enter")
+        dialog = tab.get_by_role("dialog")
+        expect(dialog).to_contain_text("1 visit")
+        address = tab.url
+        assert address.endswith("#config=c0000")
+        run.visit("c0000", 0.6)
+        expect(dialog).to_contain_text("2 visits")
+        expect(dialog.locator("figure")).to_contain_text("val_acc: 0.6 at epoch 2")
+        tab.keyboard.press("Escape")
+        expect(row["c0000"]).to_be_focused()
+        assert "#" not in tab.url
         run.assign("c0001")
         expect(row["c0001"]).to_contain_text("on node-a")
         expect(tab.locator("#stage")).to_contain_text("trains c0001")
 
-        row["c0000"].press("Enter")
+        tab.goto(address)
+        expect(dialog).to_contain_text("2 visits")
         tab.get_by_role("button", name="Stop", exact=True).click()
         tab.get_by_label("Your name").fill("Ada <b>")
         tab.get_by_label("Why").fill("diverges")
         tab.get_by_role("button", name="Stop c0000").click()
         expect(row["c0000"]).to_contain_text("stopped: diverges (by Ada <b>)")
+        expect(row["c0000"]).to_be_focused()
         tab.get_by_role("button", name="c0000", exact=True).click()
+        expect(dialog.get_by_role("row", name="diverges (by Ada <b>)")).to_contain_text("a person")
         stop = tab.get_by_role("button", name="Stop", exact=True)
         expect(stop).to_have_attribute("title", "it is stopped: only a live config can be stopped")
         tab.get_by_role("button", name="Clone", exact=True).click()
@@ -102,7 +116,10 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
         extend = tab.get_by_role("button", name="Extend the run")
         expect(extend).to_have_attribute("title", "the run has not ended")
         tab.get_by_role("button", name="Add a config").click()
+        tab.get_by_role("button", name="Add it").click()
+        expect(tab.get_by_role("alert").get_by_text("c0000 is this config already")).to_be_visible()
         tab.get_by_role("textbox", name="lr").fill("0.3")
+        tab.get_by_role("combobox", name="act").select_option("tanh")
         tab.get_by_label("Your name").fill("Ada")
         tab.get_by_role("button", name="Add it").click()
         expect(tab.locator('#board tr[data-config="c0002"]')).to_contain_text("0.3")
@@ -114,9 +131,9 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
         expect(tab.locator("#said")).to_have_text("The run has ended; 3 configs stopped.")
         expect(tab.get_by_role("button", name="Add a config")).to_have_attribute("title", "the run has ended")
         tab.locator("#slices").scroll_into_view_if_needed()
-        assert errors == []
+        assert [error for error in errors if "409 (Conflict)" not in error] == []
     added = run.ledger.state().configs["c0002"]
-    assert (added.hparams["lr"], added.head) == (0.3, None)
+    assert (dict(added.hparams), added.head) == ({"lr": 0.3, "act": "tanh"}, None)
     assert added.reason == "the run was ended on the live page (by Ada)"
     assert check(run.ledger.history()) == []
 
@@ -166,28 +183,41 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     needed = headers(*session)
 
     def ask(action: str, by: str) -> requests.Response:
-        body = {"config": "c0001", "by": by}
+        body = {"config": "c0001", "by": by, **({"changes": {"lr": "0.25"}} if action == "clone" else {})}
         url = f"{page.origin}/run/{run.name}/{action}"
         return requests.post(url, json=body, headers=needed, cookies=client.cookies, timeout=30)
 
     with ThreadPoolExecutor(4) as pool:
         jobs = [("stop", "Ada"), ("stop", "Bob"), ("clone", "Ada"), ("clone", "Bob")]
         answers = list(pool.map(lambda job: ask(*job), jobs))
-    assert [answer.status_code for answer in answers] == [200] * 4, [answer.text for answer in answers]
+    assert [answer.status_code for answer in answers[:2]] == [200] * 2, [answer.text for answer in answers]
+    cloned, refused = sorted(answers[2:], key=lambda answer: answer.status_code)
+    assert (cloned.status_code, refused.status_code) == (200, 409)
+    assert refused.json()["problem"].startswith("c0002 is this config already (live)")
     history = run.ledger.history()
     assert len([event for event in history if isinstance(event, ConfigEnded)]) == 1
-    assert sorted(run.ledger.state().configs) == ["c0000", "c0001", "c0002", "c0003"]
+    assert sorted(run.ledger.state().configs) == ["c0000", "c0001", "c0002"]
     assert check(history) == []
 
 
-def test_tables_as_csv(run: LiveRun, session: tuple[requests.Session, Page]) -> None:
+def test_tables_and_curves_for_programs(
+    run: LiveRun, session: tuple[requests.Session, Page], tmp_path: Path
+) -> None:
     client, page = session
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"step": 5, "loss": 0.5}\n{"step": 9, "epoch": 1, "loss": 0.25, "acc": NaN}\n')
+    run.visit("c0001", 0.5, log=str(rows))
+    run.visit("c0001", 0.5, log=str(tmp_path / "gone.jsonl"))
     url, until = f"{page.origin}/run/{run.name}", time.monotonic() + 30
     while (answer := client.get(f"{url}/leaderboard.csv")).status_code == 409:
         assert answer.json() == {"problem": "the run's record is being read"}
         assert time.monotonic() < until
     assert [row["config"] for row in csv.DictReader(answer.text.splitlines())] == ["c0000", "c0001"]
     assert client.get(f"{url}/metrics.csv").text.splitlines()[1].startswith("c0000,1,")
+    expected = {"loss": [[5, 0.5], [9, 0.25]], "acc": [[9, None]]}
+    while client.get(f"{url}/steps?config=c0001").json() != {"metrics": expected}:
+        assert time.monotonic() < until
+    assert client.get(f"{url}/steps?config=c9").json() == {"metrics": {}}
     assert client.get(f"{url}/another.csv").status_code == 404
     assert requests.get(f"{url}/metrics.csv", timeout=30).status_code == 403
 

@@ -16,10 +16,16 @@ from cerebro_elastic.core.history.estimates import begun_at
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Failure, Visit
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    RunExtended,
+)
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
@@ -30,10 +36,10 @@ from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
-from cerebro_elastic.reporting.tables import failure_texts, resources_text
+from cerebro_elastic.reporting.tables import failure_texts, resources_text, unit_text
 from cerebro_elastic.reporting.timeline import Span, Timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
-from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.explanations import frames_first, shortened
 
 _TOP = 5
 """The number of best configs to show where many runs are."""
@@ -53,6 +59,7 @@ class RunPage(RunView):
         self.results: dict[str, ConfigResult] = {}
         self._board = board
         self._causes: dict[str, _Cause] = {}
+        self._decisions: dict[str, list[dict[str, Any]]] = {}
         self._first_seen: dict[int, float] = {}
         self._drawn: Sequence[Visit] = ()
         self._sent = 0
@@ -61,7 +68,28 @@ class RunPage(RunView):
         """Take in the next event."""
         added = super().take(event)
         self.events.append(event)
+        self._note_decision(event)
         return added
+
+    def _note_decision(self, event: Event) -> None:
+        """Note what was decided about configs: by whom, and about when (the last visit's end)."""
+        by_hand, noted = False, {}
+        match event:
+            case ConfigCreated(config=config):
+                by_hand, noted = config.by_hand, {config.id: ("created", config.reason)}
+            case ConfigEnded(config=name, status=status, reason=reason):
+                why = "" if status is Status.FAILED else reason  # the page has it in full
+                by_hand, noted = event.by_hand, {name: (status.value, why)}
+            case ConfigResumed(config=name, reason=reason):
+                by_hand, noted = event.by_hand, {name: ("resumed", reason)}
+            case RunExtended(extension=extension):
+                why = f"by {extension.by}" if extension.by else ""
+                text = f"to go on up to epoch {extension.epochs}"
+                by_hand, noted = True, dict.fromkeys(extension.configs, (text, why))
+        for name, (what, why) in noted.items():
+            by = "a person" if by_hand else "the task" if what in ("failed", "finished") else "the search"
+            row = {"what": what, "why": why, "by": by, "at": self.state.usage.until or None}
+            self._decisions.setdefault(name, []).append(row)
 
     def publish(self, *, live: bool) -> None:
         """Write what has changed. In a run that is not live no node is there, whatever the record says."""
@@ -73,6 +101,7 @@ class RunPage(RunView):
             self._publish_config(config, running.get(config.id))
         self._board.keep("configs", state.configs)
         self._board.keep("curves", state.configs)
+        self._board.keep("stories", state.configs)
         for name, node in state.nodes.items():
             attempt = state.attempts.get(name)
             unit = None if attempt is None else self._unit(attempt)
@@ -109,13 +138,14 @@ class RunPage(RunView):
             logs: The folder of the nodes' logs, of which failures name a file; ``None`` to name none.
         """
         self._publish_nodes(line)
-        best_known = gap(self.state)
         health = {
             "failures": list(failure_texts(self.state.configs.values(), logs)),
-            "marks": [{"at": at, **asdict(mark)} for at, mark in line.marks[-_MOST_MARKS:]],
+            "marks": [
+                {"at": at, **asdict(mark), "text": shortened(mark.text)}
+                for at, mark in line.marks[-_MOST_MARKS:]
+            ],
             "faults": sum(mark.fault for _, mark in line.marks),
             "earlier": max(0, len(line.marks) - _MOST_MARKS),
-            "gap": best_known and [best_known.forecast, best_known.bound, best_known.share],
         }
         self._board.put("run", "health", health)
         self._board.put("run", "traffic", asdict(summarize_traffic(self, manifest)))
@@ -152,7 +182,7 @@ class RunPage(RunView):
                 "config": span.unit.config,
                 "begin": span.start,
                 "end": span.end,
-                "why": span.why,
+                "why": shortened(span.why),
                 "lost": span.lost,
             }
             for span in line.spans
@@ -174,8 +204,20 @@ class RunPage(RunView):
         metric, mode = self.objective.metric, self.objective.mode
         result = self.results[config.id] = config_result(config, points, (), metric, mode)
         self._board.put("configs", config.id, _config_row(config, result, attempt, queued, last, self.plan))
+        self._board.put("stories", config.id, self._story(config))
         if known is None or known[3] is not points:
             self._board.put("curves", config.id, _curves(points))
+
+    def _story(self, config: Config) -> dict[str, Any]:
+        """What went wrong with a config, the user's line first, and what was decided about it."""
+        failed = config.status is Status.FAILED
+        return {
+            "failures": [
+                _failure(failure, failed and failure.story in config.reason) for failure in config.failures
+            ],
+            "why": frames_first(shortened(config.reason)) if failed else None,
+            "decisions": self._decisions.get(config.id, []),
+        }
 
     def _last_node(self, config: str) -> str | None:
         visits = self.visits.get(config)
@@ -196,6 +238,7 @@ class RunPage(RunView):
     def summary(self, *, live: bool) -> dict[str, Any]:
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
+        forecast = gap(self.state)
         of_config = plan.epochs * (plan.partitions + plan.evaluations)
         return {
             "run": plan.run,
@@ -212,7 +255,8 @@ class RunPage(RunView):
             "busy": len(state.attempts) if live else 0,
             "began": state.usage.began,
             "until": state.usage.until,
-            "left": seconds_left(state, plan) if live and state.plan else None,
+            "gap": forecast and [forecast.forecast, forecast.bound, forecast.share],
+            "left": seconds_left(state) if live else None,
             "best": [
                 {"config": row.config, "best": row.best, "hparams": row.hparams}
                 for row in self.ranked()[:_TOP]
@@ -229,6 +273,7 @@ class RunPage(RunView):
             {
                 "recipe": recipe,
                 "logarithmic": _logarithmic(spec),
+                "choices": _choices(spec),
                 "seed": spec.plan.seed,
                 "digest": spec.recipe_digest,
                 "data": spec.data,
@@ -245,6 +290,12 @@ def _logarithmic(spec: Spec) -> dict[str, bool]:
     """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
     space = spec.recipe.get("search", {}).get("space", {})
     return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}
+
+
+def _choices(spec: Spec) -> dict[str, list[Any]]:
+    """The hyper-parameters that are chosen from a list, with their choices."""
+    space = spec.recipe.get("search", {}).get("space", {})
+    return {n: list(domain["choice"]) for n, domain in space.items() if domain.get("choice") is not None}
 
 
 def _config_row(
@@ -271,7 +322,20 @@ def _config_row(
         "saving": bool(attempt and attempt.trained),
         "queued": queued,
         "last": last_node,
-        "tries": len(config.failures),
+    }
+
+
+def _failure(failure: Failure, final: bool) -> dict[str, Any]:
+    """An attempt that failed; with the ``final`` one its config has failed. ``story`` is all of the text, if
+    it is longer than what is shown first."""
+    text = frames_first(shortened(failure.story))
+    return {
+        "kind": failure.kind.value.replace("-", " "),
+        "node": failure.node,
+        "unit": unit_text(failure.unit),
+        "text": text,
+        "story": failure.story if len(failure.story) > len(text) else None,
+        "final": final,
     }
 
 

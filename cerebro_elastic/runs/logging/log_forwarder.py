@@ -18,8 +18,9 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.errors import StoreError, TrackerAway
 from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of
+from cerebro_elastic.runs.logging.rows import read_rows
 from cerebro_elastic.store.ledger.journal import JournalReader
-from cerebro_elastic.system.files import locate, read, write_text
+from cerebro_elastic.system.files import write_text
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds between two looks at the record. They grow while a tracker is away."""
@@ -219,7 +220,7 @@ class LogForwarder:
 
     def _rows(self, url: str) -> list[dict[str, float]]:
         try:
-            return [json.loads(line) for line in read(locate(url)).splitlines()]
+            return read_rows(url)
         except Exception as error:  # rows are for people only: the run goes on
             self._say(f"the rows at {url} cannot be read, and are missing in {self._name}: {error}")
             return []

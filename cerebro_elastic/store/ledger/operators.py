@@ -120,10 +120,13 @@ class OperatorLedger:
             The new config; ``None`` if the run has no such parent or has ended.
 
         Raises:
-            RunError: No epoch is left where the clone would start.
+            RunError: No epoch is left where the clone would start, or the run has the same config already.
         """
+        sent: Config | None = None
         while True:
             state = self.record.state()
+            if sent is not None and (known := state.configs.get(sent.id)) is not None and _is(known, sent):
+                return known
             parent = state.configs.get(name)
             if parent is None or state.plan is None or state.outcome is not None:
                 return None
@@ -136,13 +139,12 @@ class OperatorLedger:
             new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
             clone = child(at, new, merged, BY_HAND) if at else Config(new, merged, origin=BY_HAND)
             config = replace(clone, by_hand=True, reason=reason)
+            _check_new(config, at, state)
             try:
                 if self._ask(state, ConfigCreated(0, config)):
                     return self.record.config(new)
             except TxnUnknown:
-                known = self.record.config(new)
-                if known is not None and known.by_hand and born(known) == born(config):
-                    return known
+                sent = config
 
     def _change(self, name: str, event: ConfigEnded | ConfigResumed) -> Config | None:
         while True:
@@ -163,3 +165,22 @@ class OperatorLedger:
         record, keys = self.record, self.record.keys
         run_goes_on = absent(keys.outcome)
         return write(record, Writer.OPERATOR, seen, event, [run_goes_on], values={keys.control: event})
+
+
+def _is(known: Config, sent: Config) -> bool:
+    """Whether a config of the run is the one that was ``sent``."""
+    return known.by_hand and born(known) == born(sent)
+
+
+def _check_new(config: Config, at: Config | None, state: State) -> None:
+    """Raise ``RunError`` if a config of the run has the same hyper-parameters and the same beginning, or is
+    the config ``at`` whose state is copied: it is trained to the same weights."""
+    for other in state.configs.values():
+        same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
+        if same_beginning and other.hparams == config.hparams:
+            others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
+            raise RunError(
+                f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "
+                "and the same beginning, so another one would be trained to the same weights. Change a "
+                f"hyper-parameter{others.get(other.status, '')}"
+            )

@@ -1,11 +1,13 @@
 // What people may ask of a run: a confirmation says what will happen, or why it is not possible.
 
-import { $, h, hparams, number } from "./dom.js";
-import { on, section } from "./stream.js";
+import { $, clock, h, number } from "./dom.js";
+import { section } from "./stream.js";
 import { base, body, live, summary } from "./model.js";
 
 const token = document.querySelector('meta[name="cerebro-token"]')?.content;
 const NAME = "cerebro-name";
+// What the record does not name, so that the page does not ask for a name.
+const UNNAMED = ["drain", "export"];
 
 // Why nothing can be asked of the run; null if something can.
 export function neverLive() {
@@ -37,12 +39,12 @@ async function send(action, values) {
 }
 
 let timer = 0;
-function say(text) {
+export function say(text) {
   const place = $("said");
   place.textContent = text;
   place.hidden = false;
   clearTimeout(timer);
-  timer = setTimeout(() => { place.hidden = true; }, 8000);
+  timer = setTimeout(() => { place.hidden = true; }, 8000 + 60 * text.length);
 }
 
 function nameField() {
@@ -53,8 +55,9 @@ function nameField() {
 // Ask before something is done: the sentences say what will happen.
 export function confirm(action, title, sentences, fields, label, values) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const progress = h("p", { class: "soft doing", role: "status", hidden: true }, h("progress", { "aria-label": title }), h("span"));
   const form = h("form", { method: "dialog" },
-    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(), problem,
+    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, UNNAMED.includes(action) ? null : nameField(), problem, progress,
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { type: "submit", class: "main" }, label)));
   const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
   form.addEventListener("submit", async (event) => {
@@ -63,6 +66,9 @@ export function confirm(action, title, sentences, fields, label, values) {
     if (form.elements.by) localStorage.setItem(NAME, by);
     const button = form.querySelector(".main");
     button.disabled = true;
+    problem.hidden = true;
+    const since = Date.now();
+    const watch = setInterval(() => { progress.hidden = false; progress.lastChild.textContent = ` ${label}: ${clock((Date.now() - since) / 1000)} so far. It goes on if you close this.`; }, 1000);
     try {
       say(await send(action, { by, ...values(form.elements) }));
       dialog.close();
@@ -70,14 +76,36 @@ export function confirm(action, title, sentences, fields, label, values) {
       problem.textContent = error instanceof TypeError ? "The server is out of reach: is it still running?" : error.message;
       problem.hidden = false;
       button.disabled = false;
+      if (!dialog.open) say(`${label}: ${problem.textContent}`);
+    } finally {
+      clearInterval(watch);
+      progress.hidden = true;
     }
   });
   show(dialog);
 }
 
-function show(dialog) {
-  const before = document.activeElement;
-  dialog.addEventListener("close", () => { dialog.remove(); before?.focus?.({ preventScroll: true }); });
+// Where the focus was before the first of the dialogs that are open.
+let origin = null;
+
+// Gives the focus back to an element, or to what has taken its place: tables are drawn anew while a run goes on.
+function returning(element) {
+  const row = element.closest("tr[data-config]");
+  const { drain } = element.dataset;
+  const anew = () => (row ? document.querySelector(`#board tr[data-config="${CSS.escape(row.dataset.config)}"]`)
+    : drain ? document.querySelector(`[data-drain="${CSS.escape(drain)}"]`)
+    : [...document.querySelectorAll("#run-actions button")].find((button) => button.textContent === element.textContent));
+  return () => (element.isConnected ? element : anew() ?? $("board")).focus({ preventScroll: true });
+}
+
+export function show(dialog) {
+  origin ??= document.activeElement && returning(document.activeElement);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (document.querySelector("dialog[open]")) return;
+    origin?.();
+    origin = null;
+  });
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   document.body.append(dialog);
   dialog.showModal();
@@ -101,14 +129,23 @@ function askToRetry(config, row) {
     null, `Try ${config} again`, () => ({ configs: [config] }));
 }
 
+// A field for each hyper-parameter: a list of its choices, or what is typed.
 export function hparamFields(hparams) {
-  return Object.entries(hparams).map(([name, value]) => h("label", {}, h("span", {}, name), h("input", { "data-name": name, value: number(value), spellcheck: "false", autocomplete: "off" })));
+  const choices = section("run").spec?.choices ?? {};
+  return Object.entries(hparams).map(([name, value]) => {
+    const listed = choices[name] ?? (typeof value === "boolean" ? [true, false] : null);
+    const texts = listed && [...new Set([value, ...listed].map((each) => JSON.stringify(each)))].sort((a, b) => listed.findIndex((each) => JSON.stringify(each) === a) - listed.findIndex((each) => JSON.stringify(each) === b));
+    const field = listed
+      ? h("select", { "data-name": name, "data-before": JSON.stringify(value) }, texts.map((text) => h("option", { value: text, selected: text === JSON.stringify(value) }, number(JSON.parse(text)))))
+      : h("input", { "data-name": name, "data-before": number(value), value: number(value), spellcheck: "false", autocomplete: "off" });
+    return h("label", {}, h("span", { "data-tip": name.length > 14 ? name : null }, name), field);
+  });
 }
 
 // What a person has changed in such fields, as text.
-export function changedHparams(fields, hparams) {
-  const inputs = fields.map((label) => label.querySelector("input"));
-  return Object.fromEntries(inputs.filter((input) => input.value !== number(hparams[input.dataset.name])).map((input) => [input.dataset.name, input.value]));
+export function changedHparams(fields) {
+  const inputs = fields.map((label) => label.querySelector("[data-name]"));
+  return Object.fromEntries(inputs.filter((input) => input.value !== input.dataset.before).map((input) => [input.dataset.name, input.value]));
 }
 
 function askToClone(config, row) {
@@ -116,12 +153,12 @@ function askToClone(config, row) {
   const starts = h("fieldset", {}, h("legend", {}, "It begins"),
     choice("here", `with the present state of ${config}`, true), choice("best", `with the state of the best epoch of ${config}`), choice("scratch", "from scratch"));
   confirm("clone", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} goes on.`],
-    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ config, changes: changedHparams(inputs, row.hparams), start: of.start.value }));
+    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ config, changes: changedHparams(inputs), start: of.start.value }));
 }
 
 function askToExport(config, row) {
-  const epoch = row.at === null ? "its last full epoch, as it has no value of the objective" : `epoch ${row.at}, its best`;
-  confirm("export", `Export ${config}?`, [`The model behind ${epoch}, is written to the folder "exports" of the run, on the machine of this page: weights, model card and record. Nothing of the run changes, so its history does not name it.`],
+  const epoch = row.at === null ? "its last full epoch, as it has no value of the objective" : `epoch ${row.at}, its best,`;
+  confirm("export", `Export ${config}?`, [`The model behind ${epoch} is written to the folder "exports" of the run, on the machine of this page: weights, model card and record. Nothing of the run changes, so its history does not name it.`],
     null, `Export ${config}`, () => ({ config }));
 }
 
@@ -133,43 +170,10 @@ export function askToDrain(node, row) {
     null, `Let ${node} leave`, () => ({ node }));
 }
 
-const ASK = { stop: askToStop, resume: askToResume, retry: askToRetry, clone: askToClone, export: askToExport };
-const TEXT = { stop: "Stop", resume: "Resume", retry: "Try again", clone: "Clone", export: "Export" };
+export const ASK = { stop: askToStop, resume: askToResume, retry: askToRetry, clone: askToClone, export: askToExport };
+export const TEXT = { stop: "Stop", resume: "Resume", retry: "Try again", clone: "Clone", export: "Export" };
 
 // A button, or the reason why there is nothing to press.
 export function actionButton(text, why, act) {
   return h("button", { type: "button", "aria-disabled": why ? "true" : null, title: why ?? null, onclick: () => { if (!why) act(); else say(`Not possible: ${why}.`); } }, text);
 }
-
-export function openConfig(config) {
-  const draw = () => {
-    const row = section("configs")[config];
-    if (!row) return dialog.close();
-    const facts = [["status", row.reason ? `${row.status}: ${row.reason}` : row.on ? `${row.queued ? "next on" : "on"} ${row.on}` : row.status], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
-      ["epochs done", String(row.epoch)], ["clone of", row.parent], ["failed attempts", row.tries ? String(row.tries) : null],
-      ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
-    const reasons = body.report ? [] : Object.keys(ASK).map((action) => [action, whyNot(action, row)]);
-    const general = body.report ? null : neverLive();
-    const others = reasons.filter(([, why]) => why && why !== general);
-    const focused = document.activeElement?.textContent;
-    content.replaceChildren(
-      h("h2", { id: "config-title" }, config),
-      h("dl", {}, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-      h("p", { class: "buttons" }, reasons.map(([action, why]) => actionButton(TEXT[action], why, () => { dialog.close(); ASK[action](config, row); })),
-        body.report ? null : h("button", { type: "button", onclick: () => { dialog.close(); $("log-of").value = `config ${config}`; $("log-of").dispatchEvent(new Event("change")); $("logs").scrollIntoView(); } }, "Logs"),
-        h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")),
-      general ? h("p", { class: "soft" }, `Not possible now: ${general}.`) : "",
-      others.length ? h("ul", { class: "soft reasons" }, others.map(([action, why]) => h("li", {}, `${TEXT[action]}: ${why}.`))) : "");
-    if (focused) [...content.querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
-    return undefined;
-  };
-  const content = h("div");
-  const dialog = h("dialog", { "aria-labelledby": "config-title", class: "config" }, content);
-  opened = { dialog, draw };
-  draw();
-  show(dialog);
-  dialog.querySelector(".main")?.focus();
-}
-
-let opened = null;
-on("configs run", () => { if (opened?.dialog.open) opened.draw(); });

@@ -1,11 +1,12 @@
 // The chart of nodes and units, on a canvas: a row for each node, a bar for each attempt.
 
-import { $, clock, number, plural, showTip } from "./dom.js";
+import { $, clock, h, number, plural, showTip } from "./dom.js";
 import { ticks } from "./scale.js";
 import { now, on, section } from "./stream.js";
 import { colour, colours, focus, focused, live, spans } from "./model.js";
 
 const [ROW, BAR, TOP, BOTTOM] = [22, 14, 22, 26];
+const MOST_ROWS = 300;
 let lanes = new Map();
 let bars = new Map();
 let view = null;
@@ -23,7 +24,7 @@ function collect() {
 }
 
 // What a unit took, for people.
-function spent({ strategy, seconds, hop, fetch, save, left }) {
+export function spent({ strategy, seconds, hop, fetch, save, left }) {
   return [strategy, `${number(seconds)} s`, `hop ${number(hop)} s`, fetch && `fetch ${number(fetch)} s`, save && `saved ${number(save)} s behind it`, left && `left after ${left} ${left === 1 ? "batch" : "batches"}`].filter(Boolean).join(", ");
 }
 
@@ -146,13 +147,34 @@ function marks(context, paint) {
   }
 }
 
+const since = (moment) => (view.end - view.origin < 120 ? `${(moment - view.origin).toFixed(2)} s` : clock(moment - view.origin));
+
+// What the chart shows of a node, as rows; only while somebody looks.
+function rows() {
+  if (!$("gantt-table").open || !view) return;
+  const [chosen, names] = [$("gantt-node").value, [...lanes.keys()]];
+  if (JSON.stringify(names) !== $("gantt-node").dataset.shape) {
+    $("gantt-node").dataset.shape = JSON.stringify(names);
+    $("gantt-node").replaceChildren(...names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
+  }
+  const node = $("gantt-node").value;
+  const marks = (section("run").health?.marks ?? []).filter((mark) => mark.node === node).map((mark) => ({ begin: mark.at, end: mark.at, what: mark.text, how: mark.fault ? "a fault" : "" }));
+  const quiet = (section("run").quarantines ?? []).filter((each) => each.node === node).map((each) => ({ begin: each.start, end: each.end, what: "in quarantine", how: each.why }));
+  const all = [...(bars.get(node) ?? []), ...quiet, ...marks].filter((row) => row.end >= view.begin).sort((a, b) => a.begin - b.begin);
+  const unit = section("nodes")[node]?.unit;
+  if (unit) all.push({ begin: unit.began, end: null, what: `${unit.config} epoch ${unit.epoch} partition ${unit.partition}`, how: "goes on" });
+  const shown = all.slice(-MOST_ROWS);
+  $("gantt-shown").textContent = `${shown.length < all.length ? `the last ${shown.length} of ` : ""}${plural(all.length, "row")}, in the time that the chart shows`;
+  $("gantt-rows").replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, ["from", "to", "what", "how"].map((title, index) => h("th", { scope: "col", class: index < 2 ? "n" : null }, title)))),
+    h("tbody", {}, shown.map((row) => h("tr", {}, h("td", { class: "n" }, since(row.begin)), h("td", { class: "n" }, row.end === null ? "" : since(row.end)), h("td", {}, row.what), h("td", { class: "wide" }, row.how))))));
+}
+
 function at(event) {
   if (!view) return null;
   const box = $("gantt").getBoundingClientRect();
   const [px, py] = [event.clientX - box.left, event.clientY - box.top];
   const time = view.begin + ((px - view.left) / (view.width - view.left - 10)) * (view.end - view.begin);
   const node = [...lanes.keys()][Math.floor((py - TOP + 4) / ROW)];
-  const since = (moment) => (view.end - view.origin < 120 ? `${(moment - view.origin).toFixed(2)} s` : clock(moment - view.origin));
   const mark = (section("run").health?.marks ?? []).find((each) => Math.abs(view.x(each.at) - px) < 6 && (each.node === node || (py < TOP && !lanes.has(each.node))));
   if (mark) return { text: `about ${since(mark.at)}: ${mark.text}`, config: null };
   if (node === undefined || px < view.left) return null;
@@ -167,14 +189,16 @@ function at(event) {
 
 export function start() {
   let due = 0;
-  const soon = () => { if (!due) due = setTimeout(() => { due = 0; collect(); draw(); }, Object.keys(section("spans")).length > 20000 ? 900 : 150); };
+  const soon = () => { if (!due) due = setTimeout(() => { due = 0; collect(); draw(); rows(); }, Object.keys(section("spans")).length > 20000 ? 900 : 150); };
   on("spans nodes shares run selection configs", soon);
   on("focus", draw);
   const canvas = $("gantt");
   canvas.dataset.ownTip = "";
   canvas.addEventListener("pointermove", (event) => { const found = at(event); focus(found?.config ?? null); showTip(found?.text ?? "", event.clientX, event.clientY); });
   canvas.addEventListener("pointerleave", () => { focus(null); showTip(""); });
-  $("span").addEventListener("change", draw);
+  $("span").addEventListener("change", () => { draw(); rows(); });
+  $("gantt-table").addEventListener("toggle", rows);
+  $("gantt-node").addEventListener("change", rows);
   new ResizeObserver(draw).observe(canvas.parentNode);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   setInterval(() => { if (live() && !document.hidden) draw(); }, 500);

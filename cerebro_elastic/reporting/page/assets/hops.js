@@ -3,7 +3,7 @@
 import { $, bytes, clock, h, plural } from "./dom.js";
 import { now, on, section } from "./stream.js";
 import { colour, focus, focused, live, spans, summary } from "./model.js";
-import { openConfig } from "./dialogs.js";
+import { openConfig } from "./config.js";
 
 const MOST_AT_REST = 40;
 const MOST_SQUARES = 64;

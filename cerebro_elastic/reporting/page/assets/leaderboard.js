@@ -4,7 +4,7 @@ import { $, cut, h, number, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
 import { colour, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
 import { parse } from "./expression.js";
-import { openConfig } from "./dialogs.js";
+import { openConfig } from "./config.js";
 
 const ROW = 34;
 // A longer table has only the rows in sight.
@@ -48,7 +48,7 @@ function measureColumns() {
     { key: null, title: "curve", width: 11 },
     { key: "at", title: "epoch", width: 8, n: true },
     { key: "progress", title: "progress", width: 11 },
-    { key: "status", title: "status", width: 15 },
+    { key: "status", title: "status", width: widest(shown.map(([, row]) => statusText(row)), 12, 26) },
     ...names().map((name) => {
       const texts = shown.map(([, row]) => number(row.hparams[name]));
       const numeric = rows.every(([, row]) => ["number", "undefined"].includes(typeof row.hparams[name]));
@@ -150,7 +150,7 @@ function line(item, index) {
     null: () => spark(config),
     at: () => number(row.at),
     progress: () => (done === null ? h("span", { class: "soft" }, `epoch ${row.epoch}`) : meter(done, row)),
-    status: () => h("span", { class: `status-${row.status}`, "data-tip": statusText(row).length > 13 ? cut(statusText(row), 300) : null }, statusText(row)),
+    status: () => h("span", { class: `status-${row.status}`, "data-tip": statusText(row).length > columns.find((column) => column.key === "status").width - 3 ? cut(statusText(row), 300) : null }, statusText(row)),
   };
   const tr = h("tr", { "data-config": config, "aria-rowindex": index + 2, "aria-selected": String(chosen), tabindex: index === current ? 0 : -1, class: focused() === config ? "pointed" : null },
     columns.map((column) => {

@@ -44,6 +44,15 @@ async function read() {
   return undefined;
 }
 
+// Show a log, or the lines that name a config, whether or not it was offered yet.
+export function showLog(value) {
+  const offered = $("log-of");
+  if (![...offered.options].some((option) => option.value === value)) offered.append(h("option", { value }, value));
+  offered.value = value;
+  offered.dispatchEvent(new Event("change"));
+  $("logs").scrollIntoView();
+}
+
 export function start() {
   $("log-of").addEventListener("change", () => { $("log-lines").textContent = ""; read(); });
   $("log-again").addEventListener("click", read);

@@ -2,6 +2,7 @@
 
 import { $ } from "./dom.js";
 import { connect, take } from "./stream.js";
+import * as config from "./config.js";
 import * as curves from "./curves.js";
 import * as gantt from "./gantt.js";
 import * as hops from "./hops.js";
@@ -22,7 +23,7 @@ function say(state) {
 }
 
 const board = $("board-of-report");
-const shown = [leaderboard, curves, hops, gantt, panels, space];
+const shown = [config, leaderboard, curves, hops, gantt, panels, space];
 const parts = board ? shown : run ? [...shown, runActions, logs] : [overview];
 for (const part of parts) part.start();
 if (board) JSON.parse(board.textContent).forEach(take);

@@ -6,7 +6,7 @@ import { now, on, section } from "./stream.js";
 function badge(run) {
   if (run.problem) return ["unreadable", "warn"];
   if (run.reading) return ["reading", ""];
-  return run.live ? ["live", "on"] : run.outcome ? [run.outcome, ""] : ["not running", "warn"];
+  return run.live ? ["live", "on"] : run.outcome ? ["ended", ""] : ["not running", "warn"];
 }
 
 function card(run) {
@@ -19,9 +19,9 @@ function card(run) {
   bar.style.width = `${total ? (100 * done) / total : 0}%`;
   const configs = Object.entries(run.configs).map(([status, count]) => `${count} ${status}`).join(", ") || "no configs yet";
   const time = run.began ? clock((run.live ? now() : run.until) - run.began) : null;
-  const facts = [configs, `${done}/${plural(total, "unit")}`, time && (run.live ? `${time} gone` : `took ${time}`), run.live && run.left !== null ? `about ${clock(run.left)} to go` : null, run.live ? plural(run.nodes, "node") : null];
+  const facts = [configs, `${done}/${plural(total, "unit")}`, time && (run.live ? `${time} gone` : run.outcome ? `took ${time}` : `${time} so far`), run.live && run.left !== null ? `about ${clock(run.left)} to go` : null, run.live ? plural(run.nodes, "node") : null];
   const metric = run.objective[0];
-  const rows = run.best.map((row, index) => h("tr", {}, h("td", { class: "n narrow" }, String(index + 1)), h("td", {}, row.config), h("td", { class: "n" }, number(row.best)), h("td", { class: "cut", "data-tip": hparams(row.hparams) }, hparams(row.hparams))));
+  const rows = run.best.map((row, index) => h("tr", {}, h("td", { class: "n narrow" }, String(index + 1)), h("td", {}, h("a", { href: `/run/${encodeURIComponent(run.run)}#config=${encodeURIComponent(row.config)}` }, row.config)), h("td", { class: "n" }, number(row.best)), h("td", { class: "cut", "data-tip": hparams(row.hparams) }, hparams(row.hparams))));
   return h("article", { class: "card" }, title,
     h("div", { class: "progress", role: "progressbar", "aria-label": "Units done", "aria-valuemin": 0, "aria-valuemax": total, "aria-valuenow": done }, bar),
     h("p", { class: "soft" }, facts.filter(Boolean).join(" · ")),
@@ -50,7 +50,7 @@ function draw() {
   const { problem, read } = section("all");
   const none = $("no-runs");
   none.hidden = shown.length > 0 && !problem;
-  none.textContent = problem ? `The runs cannot be listed: ${problem}.` : all.length ? "No run fits." : read ? "There is no run here yet. `cerebro init digits`, then `cerebro run digits.yaml` make one." : "Looking for runs.";
+  none.textContent = problem ? `The runs cannot be listed: ${problem}.` : all.length ? "No run fits." : read ? "There is no run here yet. Each run that starts appears here by itself." : "Looking for runs.";
   $("count").textContent = all.length ? `${plural(shown.length, "run")}${shown.length < all.length ? ` of ${all.length}` : ""}` : "";
 }
 

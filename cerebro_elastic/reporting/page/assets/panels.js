@@ -30,7 +30,7 @@ function tiles() {
     tile(`${counts.finished ?? 0}/${configs}`, `configs finished${others ? `; ${others}` : ""}`),
     tile(`${done}/${total}`, "units done"),
     tile(clock(elapsed), all.live ? "since the first unit" : "from first unit to last"),
-    all.live ? tile(all.left === null ? "–" : clock(all.left), "about to go", "how long the rest takes if nodes and configs stay as they are") : tile(moved().split(", ")[1] ?? "–", `moved in ${moved().split(",")[0]}`),
+    all.live ? tile(all.left === null ? "–" : clock(all.left), "to go, about", "how long the rest takes if nodes and configs stay as they are") : tile(moved().split(", ")[1] ?? "–", `moved in ${moved().split(",")[0]}`),
     all.live ? tile(`${all.busy}/${all.nodes}`, "nodes at work") : tile(String(Object.keys(section("shares")).length), "nodes took part"),
     tile(idle() === null ? "–" : percent(idle()), "of the nodes' time idle"),
     tile(String(health?.faults ?? 0), "faults"),
@@ -42,7 +42,7 @@ function tiles() {
   const state = $("state");
   state.hidden = false;
   const reading = section("run").connection?.state === "reading";
-  state.textContent = all.live ? "live" : reading ? "reading" : all.outcome ?? "not running";
+  state.textContent = all.live ? "live" : reading ? "reading" : all.outcome ? "ended" : "not running";
   state.className = `badge ${all.live ? "on" : all.outcome || reading ? "" : "warn"}`;
   const stands = !body.report ? "" : ` The run ${all.outcome ? "has ended" : "had not ended when this was written"} (${section("report").written}).`;
   $("what").textContent = `${plural(configs, "config")} by Model Hopper Parallelism over ${plural(all.partitions, "partition")}, up to ${plural(all.epochs, "epoch")}.${stands}`;
@@ -56,7 +56,7 @@ function notice() {
   const text = connection?.state === "lost" ? `The run cannot be read at this moment: ${connection.why}. What is shown is what was known before.`
     : connection?.state === "reading" ? "The record is being read. What is shown is how the run stood earlier."
     : body.report ? section("report").notes?.map((note) => `Note: ${note}`).join("\n")
-    : all && !all.live && !all.outcome ? `The run is not running here. The same \`cerebro run\` goes on from where it stopped.`
+    : all && !all.live && !all.outcome ? "The run does not go on at this moment. Start it again as before: it goes on from where it stopped."
     : all?.live && !all.leader ? "No controller leads the run at this moment. Units go on; the next one takes over."
     : "";
   element.textContent = text;
@@ -112,12 +112,12 @@ function health() {
   ];
   const began = all.began ?? 0;
   const share = idle();
-  const forecast = found.gap && h("li", { id: "gap" }, `${all.outcome ? "The run took" : "By what is known so far the run will take"} ${duration(found.gap[0])}; with the seconds that its units took in training, each where it was, no order of them would have been done before ${duration(found.gap[1])}. Without hops, waits and lost work it would be ${(1 + found.gap[2]).toFixed(2)} times as fast (an optimality gap of ${percent(found.gap[2])}).`);
+  const ends = all.live && all.left !== null ? `, and end in about ${clock(all.left)}, around ${new Date(Date.now() + 1000 * all.left).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}` : "";
+  const forecast = all.gap && h("li", { id: "gap" }, `${all.outcome ? "The run took" : "By what is known so far the run will take"} ${duration(all.gap[0])}${ends}. With the seconds that its units took in training, each where it was, no order of them would have been done before ${duration(all.gap[1])}: without hops, waits and lost work it would be ${(1 + all.gap[2]).toFixed(2)} times as fast (an optimality gap of ${percent(all.gap[2])}).`);
   $("health-body").replaceChildren(
     ...(trouble.length ? trouble : [h("p", { class: "good" }, found.faults ? "Nothing is wrong at this moment." : "Nothing has gone wrong.")]),
     h("ul", {},
       forecast,
-      all.live && all.left !== null ? h("li", {}, `It ends in about ${clock(all.left)}, around ${new Date(Date.now() + 1000 * all.left).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}.`) : null,
       share === null ? null : h("li", {}, `${percent(share)} of the nodes' time was idle.`),
       spec?.storage ? h("li", {}, "States are kept at ", h("code", {}, spec.storage), ".") : null,
       all.live ? h("li", {}, all.leader ? `${all.leader} leads the run.` : "No controller leads the run at this moment.") : null),
@@ -127,7 +127,7 @@ function health() {
 function dataset(found) {
   if (found.dataset !== null) return `The dataset has ${bytes(found.dataset)}; the hosts read ${bytes(found.read)} of it, each partition once${found.limited ? ", and again what their caches had dropped" : ""}.`;
   if (found.indexed) return "The rows stay in the user's dataset, of which a run does not know the bytes: methods that copy it are left out.";
-  return `The dataset at ${section("run").spec?.data || "?"} is out of reach from here, so methods that copy it are left out.`;
+  return `The dataset${section("run").spec?.data ? ` at ${section("run").spec.data}` : ""} is out of reach from here, so methods that copy it are left out.`;
 }
 
 function traffic() {
@@ -160,7 +160,7 @@ function strategies() {
 
 function environment() {
   const { versions } = section("report");
-  const rows = Object.entries(section("shares")).map(([name, node]) => h("tr", {}, [name, node.host, node.hardware, node.devices.join(", "), String(node.ranks), node.version || section("run").spec?.version].map((text, index) => h("td", { class: index === 4 ? "n" : null }, text ?? ""))));
+  const rows = Object.entries(section("shares")).map(([name, node]) => h("tr", {}, [name, node.host, node.hardware, node.devices.join(", "), String(node.ranks), node.version || section("run").spec?.version].map((text, index) => h("td", { class: index === 4 ? "n" : "whole" }, text ?? ""))));
   $("environment-body").replaceChildren(
     rows.length ? h("div", { class: "scroll" }, table(["node", "host", "hardware", "devices", "ranks", "cerebro-elastic"], rows, [4])) : h("p", { class: "empty" }, "No node has joined yet."),
     versions ? h("p", {}, `Where this was written: ${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}.`) : "");
@@ -175,8 +175,9 @@ function recipe() {
   $("recipe-body").replaceChildren(
     h("p", {}, "The recipe with all its defaults. Modules and relative paths start from ", h("code", {}, spec.root), "."),
     h("details", { open: spec.recipe.length < 2500 }, h("summary", {}, `${run}.yaml`), h("pre", { tabindex: 0 }, spec.recipe)),
+    h("p", {}, "In a terminal:"),
     ...commands.map(([command, what]) => [h("p", {}, `${what[0].toUpperCase()}${what.slice(1)}:`), h("div", { class: "command" }, h("pre", {}, command), copy(command))]).flat(),
-    h("dl", {}, [["seed", String(spec.seed)], ["recipe", spec.digest], ["data", spec.dataDigest ? `${spec.dataDigest} at ${spec.data}` : spec.data], ["states", spec.storage], ["version", spec.version], ...Object.entries(spec.code), ["exactness", exactness], ["record", record && `${record.digest} at revision ${record.revision}: what cerebro verify ${run} --head takes`]].filter(([, value]) => value).flatMap(fact)));
+    h("dl", {}, [["seed", String(spec.seed)], ["recipe", spec.digest], ["data", spec.dataDigest ? `${spec.dataDigest} at ${spec.data}` : spec.data], ["states", spec.storage], ["version", spec.version], ...Object.entries(spec.code), ["exactness", exactness], ["record", record && `${record.digest} at revision ${record.revision}: note it, and it proves later that the record up to here is unchanged`]].filter(([, value]) => value).flatMap(fact)));
 }
 
 const copy = (text) => h("button", { type: "button", onclick: async (event) => { try { await navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } catch { event.target.textContent = "Select and copy it"; } } }, "Copy");

@@ -24,7 +24,7 @@ function askToAdd() {
   const { hparams } = section("configs")[config];
   const inputs = hparamFields(hparams);
   confirm("add", "Add a config?", [`A new config is trained from scratch with these hyper-parameters, which are those of ${config} until you change them. The search goes on as it is. The record says that the config was cloned from ${config}.`],
-    h("div", { class: "fields" }, inputs), "Add it", () => ({ config, changes: changedHparams(inputs, hparams) }));
+    h("div", { class: "fields" }, inputs), "Add it", () => ({ config, changes: changedHparams(inputs) }));
 }
 
 function askToExtend() {

@@ -3,7 +3,7 @@
 import { $, cut, h, hparams, number, percent, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
 import { base, body, colour, focus, focused, lazily, ranking, summary } from "./model.js";
-import { openConfig } from "./dialogs.js";
+import { openConfig } from "./config.js";
 import { apart, axis } from "./scale.js";
 
 // Lines over all axes are drawn so wide, and stretched to the page's width; heights are pixels.
@@ -11,6 +11,8 @@ const [WIDTH, HEIGHT, TOP, BOTTOM] = [1000, 312, 66, 296];
 // Pixels between two axes: on a narrower page the chart is scrolled.
 const LEAST = 52;
 const NARROW = 360;
+// Pixels beside the chart, where the last axis has its marks.
+const MARGINS = 104;
 // Pixels of a letter, and of a line of text; rows in which the names of axes take turns.
 const [LETTER, LINE, ROWS] = [6.2, 14, 3];
 
@@ -29,9 +31,9 @@ function compared() {
 const drawn = () => section("run").spec?.logarithmic ?? {};
 
 // The axes of parallel coordinates, and the height of each config's line on each of them.
-export function coordinates(rows, names, metric, logarithmic) {
+export function coordinates(rows, names, metric, logarithmic, wide = NARROW) {
   const columns = [...names.map((name) => [name, rows.map(([, row]) => row.hparams[name] ?? null), logarithmic[name]]), [metric, rows.map(([, row]) => row.best)]];
-  const letters = Math.floor((Math.max(LEAST, NARROW / (columns.length - 1)) - 12) / LETTER);
+  const letters = Math.floor((Math.max(LEAST, Math.max(wide, NARROW) / (columns.length - 1)) - 12) / LETTER);
   const longest = Math.max(...columns.map(([name]) => name.length)) + " (log)".length;
   const height = (share) => BOTTOM - share * (BOTTOM - TOP);
   const axes = columns.map(([name, values, log], index) => {
@@ -44,7 +46,7 @@ export function coordinates(rows, names, metric, logarithmic) {
 function parallel({ rows, names }) {
   if (!names.length) return h("p", { class: "empty" }, "There is nothing to compare: no hyper-parameter differs between configs that have a value of the objective.");
   const metric = summary().objective[0];
-  const { axes, letters, rows: turns } = coordinates(rows, names, metric, drawn());
+  const { axes, letters, rows: turns } = coordinates(rows, names, metric, drawn(), $("space-body").clientWidth - MARGINS);
   const lines = rows.map(([config, row], index) => s("polyline", { class: colour(config), "data-config": config, "data-tip": `${config}: ${hparams(row.hparams)}, ${metric} ${number(row.best)}`, points: axes.map(({ x, heights }) => `${(WIDTH * x).toFixed(1)},${heights[index].toFixed(1)}`).join(" ") })).reverse();
   lines.sort((a, b) => (a.classList.contains("k0") ? 0 : 1) - (b.classList.contains("k0") ? 0 : 1));
   const inner = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: "100%", height: HEIGHT, preserveAspectRatio: "none" }, lines);
@@ -67,7 +69,10 @@ function slice(name, rows) {
   const dots = rows.map(([config, row]) => s("circle", { cx: x(across.share(row.hparams[name])).toFixed(1), cy: y(up.share(row.best)).toFixed(1), r: 3.5, class: `dot ${colour(config)}`, "data-config": config, "data-tip": `${config}: ${name}=${number(row.hparams[name])}, ${metric} ${number(row.best)}` }));
   const svg = s("svg", { viewBox: `0 0 ${SLICE_WIDTH} ${SLICE_HEIGHT}`, role: "img", "aria-label": `${metric} of each config over ${name}` },
     apart(up.marks, 0.15).map(([share, mark]) => [s("line", { class: "grid", x1: LEFT, x2: SLICE_WIDTH - RIGHT, y1: y(share), y2: y(share) }), s("text", { x: LEFT - 5, y: y(share) + 4, class: "end" }, mark)]).flat(),
-    apart(across.marks, 0.18).map(([share, mark]) => s("text", { x: x(share), y: SLICE_HEIGHT - LOWER + 16, class: "mid" }, cut(mark, 9))), dots);
+    apart(across.marks, 0.22).map(([share, mark]) => {
+      const last = x(share) + cut(mark, 9).length * LETTER > SLICE_WIDTH + 20;
+      return s("text", { x: last ? SLICE_WIDTH - 2 : x(share), y: SLICE_HEIGHT - LOWER + 16, class: last ? "end" : "mid", "data-tip": mark }, cut(mark, 9));
+    }), dots);
   return h("figure", { class: "curve slice" }, h("figcaption", { "data-tip": name }, cut(name, 40)), svg);
 }
 
@@ -99,6 +104,8 @@ async function importances() {
 
 export function start() {
   lazily("space", "configs run selection", draw, 500);
+  let width = $("space-body").clientWidth;
+  new ResizeObserver(() => { if ($("space-body").clientWidth !== width) { width = $("space-body").clientWidth; draw(); } }).observe($("space-body"));
   if (!body.report) lazily("importances", "configs", importances, 3000, 0);
   const configOf = (event) => event.target.closest("[data-config]")?.dataset.config ?? null;
   $("space").addEventListener("pointerover", (event) => focus(configOf(event)));
