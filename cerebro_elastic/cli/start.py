@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cerebro_elastic.cli.options import (
+    By,
     Checkpoints,
     Epochs,
     Etcd,
@@ -103,7 +104,7 @@ def extend(
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
     ] = None,
     top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
-    by: Annotated[str, typer.Option(help="Who asks, for the record.")] = "",
+    by: By = "",
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,

@@ -85,6 +85,10 @@ class RunFolder:
     """What the nodes' processes print and log."""
     cache = _Within("cache")
     """The partitions and states that this machine's nodes have cached."""
+    tags = _Within("tags.json")
+    """The tags that people have given the run."""
+    summary = _Within("summary.json")
+    """The run in few values, kept for the list of runs: its record may take seconds to read."""
     data = _Within("data")
     """The dataset, if the run prepared it itself."""
 
@@ -149,7 +153,7 @@ class RunFolder:
         lock = self.path / _LOCK
         with translated(RunError, f"cannot keep a run in {self.path}; choose another {option('home')}"):
             private_folder(self.path)
-            if not lock.exists() and any(self.path.iterdir()):
+            if not lock.exists() and not self.spec.exists() and any(self.path.iterdir()):
                 raise RunError(
                     f"{self.path} exists and is no run's folder: choose another id with {option('run-id')}, "
                     f"or another {option('home')}"

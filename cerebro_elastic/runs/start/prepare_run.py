@@ -50,6 +50,7 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
+    _check_project(folder, spec, recipe)
     check_same(
         spec,
         recipe,
@@ -58,6 +59,19 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
         f"{option('fresh', 'fresh=True')}",
     )
     return spec
+
+
+def _check_project(folder: RunFolder, spec: Spec, recipe: Recipe) -> None:
+    """Raise ``RunError`` if the run is of a recipe in another folder. One that is gone was moved."""
+    theirs = Path(spec.root)
+    if not theirs.is_dir() or theirs.samefile(recipe.root):
+        return
+    raise RunError(
+        f"run {folder.run!r} in {folder.path.parent} is of the recipe in {theirs}, and this recipe is in "
+        f"{recipe.root}: they are two projects with one name. Give this run an id of its own with "
+        f"{option('run-id')}, or its project another folder of runs with {option('home')}; "
+        f"{option('fresh', 'fresh=True')} deletes the other run"
+    )
 
 
 def ended_in(folder: RunFolder) -> bool:

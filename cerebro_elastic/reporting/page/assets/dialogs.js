@@ -44,7 +44,10 @@ function say(text) {
   timer = setTimeout(() => { place.hidden = true; }, 8000);
 }
 
-function nameField() {
+const UNRECORDED = ["drain", "export"]; // the record names nobody for these
+
+function nameField(action) {
+  if (UNRECORDED.includes(action)) return "";
   if (body.known) return h("p", { class: "soft" }, `The record will name ${body.person}.`);
   return h("label", {}, "Your name, for the record ", h("input", { name: "by", maxlength: 80, autocomplete: "name", value: localStorage.getItem(NAME) ?? body.person, placeholder: "nobody" }));
 }
@@ -53,7 +56,7 @@ function nameField() {
 export function confirm(action, title, sentences, fields, label, values) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const form = h("form", { method: "dialog" },
-    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(), problem,
+    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(action), problem,
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { type: "submit", class: "main" }, label)));
   const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
   form.addEventListener("submit", async (event) => {
