@@ -186,7 +186,7 @@ def prune(
         for _, found in planned:
             for number, line in enumerate(found.lines()):
                 echo(f"{'  ' if number else ''}{line}")
-        if not work:
+        if not planned:
             echo("nothing to remove")
     if work:
         _agree("Remove these checkpoints for good?", yes)

@@ -325,13 +325,13 @@ class MeasuredJson(TypedDict):
     """Seconds of making a batch."""
     fixed: float
     """Seconds of a unit without its batches."""
-    hop: float
-    """Seconds of a hop."""
+    hop: float | None
+    """Seconds of a hop; `null` if the task cannot be left in the middle of a unit."""
     saving: float
     """Seconds of saving the state."""
     bytes: int
     """The peak of a rank's memory."""
-    state: int
+    state: int | None
     """Bytes of the state."""
     refusal: str | None
 

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import leaderboard
-from cerebro_elastic.runs.folder import RunFolder, default_home
+from cerebro_elastic.runs.folder import RunFolder, default_home, etcd_folder
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.files import locate, write_text
 from cerebro_elastic.system.version import __version__
@@ -133,11 +133,9 @@ def summary(folder: RunFolder) -> RunSummary:
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     """The folders on this machine that are the run's: its own first, those of its checkpoints and etcd."""
-    etcd = folder.path.parent / f"{folder.run}.etcd"
-    storage = locate(spec.storage)
-    places = [folder.path, *([Path(storage.path)] if storage.local else []), etcd]
-    apart = [place for place in places[1:] if place.is_dir() and not place.is_relative_to(folder.path)]
-    return [folder.path, *apart]
+    storage, own = locate(spec.storage), folder.path.resolve()
+    others = [etcd_folder(folder.run, own.parent), *([Path(storage.path).resolve()] if storage.local else [])]
+    return [own, *(place for place in others if place.is_dir() and not place.is_relative_to(own))]
 
 
 def disk_bytes(path: Path) -> int:

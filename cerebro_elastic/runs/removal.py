@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError, FolderInUse, RunError, did_you_mean
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import bytes_text
@@ -22,7 +23,7 @@ from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, some_of
 
 Kept: TypeAlias = Literal["best", "last", "winner"]
 """Which checkpoints stay: each config's best, each config's last, or the best config's best."""
@@ -175,26 +176,35 @@ class Pruning:
     """Their size."""
     kept: int
     """How many checkpoints stay."""
+    configs: int
+    """How many configs the run has."""
+    exportable: tuple[str, ...]
+    """The configs whose best checkpoint stays: they can be exported, and other runs can begin with them."""
+    extendable: tuple[str, ...]
+    """The configs whose last checkpoint stays: the run can be extended by them."""
     used_by: tuple[str, ...]
     """The other runs that began with one of those to remove."""
 
     def lines(self) -> Iterator[str]:
         """What goes, and what can still be done then, a sentence for each."""
-        yield (
-            f"run {self.run}: {counted(len(self.urls), 'checkpoint')} ({bytes_text(self.bytes)}) removed, "
-            f"{counted(self.kept, 'checkpoint')} kept ({' and '.join(self.keep) or 'none'})"
-        )
         if not self.urls:
+            yield f"run {self.run}: nothing to remove"
             return
-        keep = set(self.keep)
-        export = "each config" if "best" in keep else "the best config" if "winner" in keep else None
-        of = "only what is kept" if export is None else f"of {export}"
-        yield f"export, and a start of other runs: {of}"
-        yield f"extend: {'as before' if 'last' in keep else 'not any more'}"
-        yield "replay: as before, for it trains again from the beginning"
-        yield "verify: as before, but for the removed checkpoints, which it lists as removed"
+        yield (
+            f"run {self.run}: removes {counted(len(self.urls), 'checkpoint')} ({bytes_text(self.bytes)}), "
+            f"keeps {self.kept} ({' and '.join(self.keep)})"
+        )
+        yield f"export, and the start of other runs: {self._of(self.exportable)}"
+        yield f"extend: {self._of(self.extendable)}"
+        yield "replay: of all configs, as before: it trains again from the beginning"
+        yield "verify: of the whole record, as before; the removed checkpoints are listed as removed"
         for name in self.used_by:
-            yield f"note: run {name} began with one of these: it can neither be replayed nor go on without"
+            yield f"note: run {name} began with one of these: it can neither be replayed nor go on then"
+
+    def _of(self, names: tuple[str, ...]) -> str:
+        if len(names) == self.configs:
+            return "of all configs, as before"
+        return f"of {some_of(names, 8)} only" if names else "not any more"
 
 
 def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = None) -> Pruning | None:
@@ -213,7 +223,8 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
             f"run {result.run!r} has not ended, and needs its checkpoints to go on: only a run that has "
             "ended can be pruned"
         )
-    stays = {ref.url for row in result.leaderboard for ref in _kept(row, kept, result) if ref is not None}
+    rows = result.leaderboard
+    stays = {ref.url for row in rows for ref in _kept(row, kept, row is rows[0]) if ref is not None}
     root = f"{result.spec.storage}/checkpoints"
     found = _checkpoints(root)
     urls = tuple(sorted(set(found) - stays))
@@ -222,7 +233,25 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
         for other in folders(folder.path.parent)
         if other.path != folder.path and _start_of(other) in urls
     )
-    return Pruning(result.run, kept, urls, sum(found[url] for url in urls), len(set(found) & stays), users)
+    return Pruning(
+        run=result.run,
+        keep=kept,
+        urls=urls,
+        bytes=sum(found[url] for url in urls),
+        kept=len(set(found) & stays),
+        configs=len(rows),
+        exportable=_with(rows, found.keys() & stays, lambda row: row.best_checkpoint),
+        extendable=_with(rows, found.keys() & stays, lambda row: row.checkpoint),
+        used_by=users,
+    )
+
+
+def _with(
+    rows: Sequence[ConfigResult], urls: Set[str], pick: Callable[[ConfigResult], CheckpointRef | None]
+) -> tuple[str, ...]:
+    """The configs whose checkpoint that is picked is one of ``urls``."""
+    refs = ((row.config, pick(row)) for row in rows)
+    return tuple(sorted(config for config, ref in refs if ref is not None and ref.url in urls))
 
 
 def prune(result: RunResult, planned: Pruning) -> None:
@@ -237,8 +266,8 @@ def prune(result: RunResult, planned: Pruning) -> None:
             )
 
 
-def _kept(row: ConfigResult, keep: tuple[Kept, ...], result: RunResult) -> Iterator[object]:
-    if "best" in keep or ("winner" in keep and row is result.leaderboard[0]):
+def _kept(row: ConfigResult, keep: tuple[Kept, ...], wins: bool) -> Iterator[CheckpointRef | None]:
+    if "best" in keep or ("winner" in keep and wins):
         yield row.best_checkpoint
     if "last" in keep:
         yield row.checkpoint
