@@ -29,6 +29,7 @@ from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
+    check_project,
     check_store,
     ended_in,
     extend_folder,
@@ -98,6 +99,7 @@ class Launch:
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
         folder = self.folder
+        check_project(folder, self.recipe)
         try:
             with folder.locked():
                 caller = self._run(watcher, imports)

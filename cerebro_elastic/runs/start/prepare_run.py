@@ -31,7 +31,7 @@ from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.system.version import __version__
-from cerebro_elastic.system.words import counted, option
+from cerebro_elastic.system.words import counted, for_reader, option
 
 _PATIENCE = 2.0
 """Seconds for which a store is waited for that may be gone with its run."""
@@ -50,7 +50,6 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
-    _check_project(folder, spec, recipe)
     check_same(
         spec,
         recipe,
@@ -61,16 +60,21 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     return spec
 
 
-def _check_project(folder: RunFolder, spec: Spec, recipe: Recipe) -> None:
-    """Raise ``RunError`` if the run is of a recipe in another folder. One that is gone was moved."""
-    theirs = Path(spec.root)
+def check_project(folder: RunFolder, recipe: Recipe) -> None:
+    """Raise ``RunError`` if the run here is of a recipe in another folder. One that is gone was moved."""
+    if not folder.spec.exists():
+        return
+    try:
+        theirs = Path(folder.read_spec().root)
+    except RunError:  # reported later, or deleted by --fresh
+        return
     if not theirs.is_dir() or theirs.samefile(recipe.root):
         return
+    rm = for_reader(f"`cerebro rm {folder.run}`", f"Run.open({folder.run!r}).remove()")
     raise RunError(
         f"run {folder.run!r} in {folder.path.parent} is of the recipe in {theirs}, and this recipe is in "
-        f"{recipe.root}: they are two projects with one name. Give this run an id of its own with "
-        f"{option('run-id')}, or its project another folder of runs with {option('home')}; "
-        f"{option('fresh', 'fresh=True')} deletes the other run"
+        f"{recipe.root}: two projects with one name. Give this run another id with {option('run-id')}, or "
+        f"this project another folder of runs with {option('home')}; {rm} removes the other run"
     )
 
 
