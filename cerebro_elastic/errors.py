@@ -83,6 +83,10 @@ class DamagedCheckpoint(CheckpointError):
     """A checkpoint was read, and its files are missing or differ from what was saved."""
 
 
+class PrunedCheckpoint(DamagedCheckpoint):
+    """``cerebro prune`` has removed the checkpoint to save space."""
+
+
 class StorageError(CerebroError):
     """The storage of files cannot be reached, is too slow or refuses access. The files may be whole.
 

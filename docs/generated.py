@@ -10,15 +10,17 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cerebro_elastic import errors as errors_module
 from cerebro_elastic.core.history.keys import KINDS
 from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.recipes import Recipe, search
@@ -220,6 +222,104 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
+def json_reference() -> str:
+    """What each command prints with ``--json``: the keys of every object, from its type."""
+    from cerebro_elastic.cli.shapes import SHAPES
+
+    by_shape: dict[Any, list[str]] = {}
+    for command, shape in SHAPES.items():
+        by_shape.setdefault(shape, []).append(command)
+    lines, pending, written = [], list(by_shape), set()
+    while pending:
+        shape = pending.pop(0)
+        if shape in written:
+            continue
+        written.add(shape)
+        lines += _object(shape, by_shape.get(shape, ()))
+        inner = [part for annotation in get_type_hints(shape).values() for part in _objects(annotation)]
+        pending = [*inner, *pending]
+    return "\n".join(lines)
+
+
+def _object(shape: type, commands: Iterable[str]) -> Iterator[str]:
+    """A table with the keys of an object."""
+    heading = ", ".join(f"`cerebro {name} --json`" for name in commands) or f"`{shape.__name__}`"
+    first = inspect.cleandoc(shape.__doc__ or "").partition("\n\n")[0]
+    yield from (f"{'##' if commands else '###'} {heading}", "", " ".join(first.split()), "")
+    yield from ("| key | type | description |", "|---|---|---|")
+    texts = field_texts(shape)
+    for key, annotation in get_type_hints(shape).items():
+        yield f"| `{key}` | {_json_type(annotation)} | {_cell(texts.get(key, '')).replace('``', '`')} |"
+    yield ""
+
+
+def field_texts(shape: type) -> dict[str, str]:
+    """The docstring under each field of a class and of its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed([shape, *getattr(shape, "__orig_bases__", ()), *shape.__mro__]):
+        if not isinstance(base, type) or not base.__module__.startswith("cerebro_elastic"):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                texts[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return texts
+
+
+def _objects(annotation: Any) -> Iterator[type]:
+    """The types of objects in an annotation."""
+    ours = isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic")
+    if ours and not issubclass(annotation, Enum):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _objects(argument)
+
+
+def _json_type(annotation: Any) -> str:
+    """A type in the words of JSON."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_json_type, arguments)))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"object: {_json_type(arguments[1])} by name"
+    if origin is not None:
+        return f"list of {_json_type(arguments[0])}"
+    if isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic"):
+        return (
+            "text"
+            if issubclass(annotation, Enum)
+            else f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        )
+    names = {str: "text", bool: "true or false", int: "whole number", float: "number", type(None): "null"}
+    return names.get(annotation, "any value")
+
+
+def exits_reference() -> str:
+    """Every exit code, and the errors that end a command with it."""
+    errors = [error for _, error in inspect.getmembers(errors_module, inspect.isclass)]
+    rows = ["| code | ends with | meaning |", "|---|---|---|", *EXITS]
+    for error in errors:
+        if issubclass(error, errors_module.CerebroError):
+            text = inspect.cleandoc(error.__doc__ or "").partition("\n\n")[0]
+            rows.append(f"| {error.exit_code} | `{error.__name__}` | {_cell(text).replace('``', '`')} |")
+    return "\n".join(rows)
+
+
+EXITS = (
+    "| 0 |  | The command did what it was asked to. |",
+    "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units "
+    "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
+    "run that has ended failed, or none has a value of the objective. Or you did not agree to what it asked. |",
+    "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
+    "| 130 |  | Ctrl-C or SIGTERM. `join` and `host` end with 0 then: their nodes have left as asked. |",
+)
+"""The exit codes that are no error's."""
+
+
 def keys_reference() -> str:
     """Every kind of a run's keys."""
     writers = {name: {kind.by} - {""} for name, kind in KINDS.items()}
@@ -290,6 +390,8 @@ def landing() -> str:
 GENERATED: Mapping[str, Callable[[], str]] = {
     "recipe": recipe_reference,
     "cli": cli_reference,
+    "json": json_reference,
+    "exits": exits_reference,
     "keys": keys_reference,
     "events": events_reference,
     "extras": extras_reference,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, PrunedCheckpoint
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import (
     Chunk,
@@ -45,6 +45,8 @@ from cerebro_elastic.system.files import (
 )
 
 MANIFEST = "manifest.json"
+PRUNED = "pruned.txt"
+"""What is left of a checkpoint that was removed to save space: who did it, and when."""
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
 
@@ -224,6 +226,17 @@ def remove(ref: CheckpointRef) -> None:
         files.remove(folder)
 
 
+def prune(url: str, note: str) -> None:
+    """Delete the files of the checkpoint at ``url``. The ``note`` stays, and whoever reads it gets that."""
+    with translated(CheckpointError, f"cannot delete the checkpoint {url}"):
+        folder = locate(url)
+        write(folder / PRUNED, [note.encode()])
+        files.remove(folder / MANIFEST)
+        for path in sizes(folder):
+            if not path.endswith(f"/{PRUNED}"):
+                files.remove(replace(folder, path=path))
+
+
 def _version(leaf: Leaf) -> int:
     """How often its memory was written to. Arrays were copied when they were staged: nobody writes there."""
     if isinstance(leaf, np.ndarray):
@@ -334,6 +347,9 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
         try:
             yield locate(ref.url)
         except FileNotFoundError as exc:
+            with suppress(FileNotFoundError):
+                note = read(locate(ref.url) / PRUNED).decode(errors="replace")
+                raise PrunedCheckpoint(f"the checkpoint {ref.url} is not there any more: {note}") from exc
             raise DamagedCheckpoint(
                 f"a file of the checkpoint {ref.url} is missing ({exc}): {manifest.ADVICE}"
             ) from exc

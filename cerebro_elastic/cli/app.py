@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import UserDict
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from cerebro_elastic.cli.options import echo
 from cerebro_elastic.system.version import __version__
 
 _MODULES = {
     "run": "start",
-    "join": "start",
-    "drain": "control",
+    "runs": "runs",
+    "status": "status",
+    "ui": "ui",
     "check": "check",
     "init": "init",
     "prepare": "prepare",
-    "status": "status",
-    "ui": "ui",
-    "doctor": "status",
-    "host": "start",
-    "etcd": "start",
-    "ray": "start",
     "stop": "control",
     "resume": "control",
     "clone": "control",
+    "add": "control",
+    "end": "control",
     "extend": "start",
     "retry": "start",
     "verify": "results",
@@ -35,11 +33,32 @@ _MODULES = {
     "export": "results",
     "report": "results",
     "track": "results",
+    "compare": "runs",
+    "tag": "runs",
+    "prune": "runs",
+    "rm": "runs",
+    "join": "start",
+    "drain": "control",
+    "host": "start",
+    "etcd": "start",
+    "ray": "start",
+    "doctor": "status",
     "profile": "status",
     "plan": "plan",
     "simulate": "simulate",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
+
+
+class _PlainFlags:
+    """Typer's help writes ``<bool>`` behind a flag, which takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
 
 
 class _Commands(UserDict[str, Any]):
@@ -51,12 +70,27 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if super().__getitem__(name) is None:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            single.command(name)(getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name))
+            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name)
+            # The tag -good is no option.
+            settings = {"ignore_unknown_options": name == "tag"}
+            single.command(name, cls=_Command, help=unwrapped(function.__doc__), context_settings=settings)(
+                function
+            )
             self[name] = typer.main.get_command(single)
         return super().__getitem__(name)
 
 
-class _Group(TyperGroup):
+def unwrapped(text: str | None) -> str:
+    """A docstring with each paragraph on one line, so that the terminal wraps it."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+class _Command(_PlainFlags, TyperCommand):
+    pass
+
+
+class _Group(_PlainFlags, TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Commands()

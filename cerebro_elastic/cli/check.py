@@ -7,6 +7,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.shapes import CheckJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
@@ -33,8 +34,7 @@ def check(
         checks = latest(answers)
     problem = why_untrainable(checks) or why_unlogged(loaded, checks)
     if as_json:
-        checked = [check.as_json() for check in checks]
-        echo(json_text({"configs": len(points), "checked": checked, "wrong": problem}))
+        echo(json_text(CheckJson(configs=len(points), checked=checks, wrong=problem)))
     else:
         _show(loaded, len(points), checks, problem)
     if problem is not None or not all(check.exactness.outcome.good for check in checks):

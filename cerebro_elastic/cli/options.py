@@ -58,6 +58,12 @@ def _home(ctx: typer.Context) -> Path:
 
 
 RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
+LastRunName = Annotated[
+    str | None,
+    typer.Argument(
+        help="Run id, or the run's folder.", show_default="the run that changed last", autocompletion=run_ids
+    ),
+]
 Config = Annotated[
     str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
 ]
@@ -69,6 +75,7 @@ Checkpoints = Annotated[
     str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+By = Annotated[str, typer.Option(help="The name of the person who does this, for the record.")]
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Also show every epoch of every config, and the optimality gap."),
@@ -93,17 +100,21 @@ SubmittedBy = Annotated[
 ]
 
 
-def on_run(command: Callable[..., None]) -> Callable[..., None]:
+def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., None]:
     """The command as typer calls it: its ``run`` is a name there, and is opened with --home and --etcd."""
-    own = inspect.signature(command, eval_str=True, locals={"Run": RunName})
+    own = inspect.signature(command, eval_str=True, locals={"Run": name})
+    if name is not RunName:
+        first, *others = own.parameters.values()
+        own = own.replace(parameters=[first.replace(default=None), *others])
     places = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("home", Home), ("etcd", Etcd))
     ]
 
-    def with_place(run: str, home: Path | None, etcd: str | None, **given: Any) -> None:
+    def with_place(run: str | None, home: Path | None, etcd: str | None, **given: Any) -> None:
         from cerebro_elastic.runs.run import Run
 
+        run = _last(home, etcd) if run is None else run
         command(Run.open(run, home=home, store=store_of(etcd)), **given)
 
     with_place.__doc__ = command.__doc__
@@ -128,6 +139,23 @@ def agreement(yes: bool) -> Callable[[str], bool]:
             raise KeyboardInterrupt from None
 
     return agrees
+
+
+def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
+    """``on_run`` for a command that changes nothing: without a name it takes the run that changed last."""
+    return on_run(command, LastRunName)
+
+
+def _last(home: Path | None, etcd: str | None) -> str:
+    """The run that is meant without a name. It is named to the person."""
+    from cerebro_elastic.errors import RunError
+    from cerebro_elastic.runs.catalog import last_run
+
+    if etcd is not None:
+        raise RunError("name the run: without a name only the last one of a folder of runs is found")
+    folder = last_run(home)
+    echo(f"run {folder.run}, the one of {folder.path.parent} that changed last", err=True)
+    return str(folder.path)
 
 
 def overrides(**given: Any) -> dict[str, Any]:

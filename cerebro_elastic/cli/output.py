@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import typer
 
 from cerebro_elastic.cli.options import echo
+from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StallJson, StatusJson, WaitJson
 from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
@@ -18,7 +19,9 @@ from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
@@ -32,6 +35,8 @@ def json_text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -39,15 +44,24 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def head_text(head: RecordHead) -> str:
-    """The digest to note, by which `verify --head` later finds whether the record was changed."""
-    return f"head of the record: {head.digest} (revision {head.revision})"
+def head_text(run: str, head: RecordHead) -> str:
+    """The digest to note, and what for."""
+    return (
+        f"head of the record: {head.digest} (revision {head.revision}): note it, and by "
+        f"`cerebro verify {run} --head {head.digest[:12]}` you can prove that nothing before it was changed"
+    )
 
 
-def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
+def state_json(
+    run: str, state: State, objective: Objective, live: bool, head: RecordHead | None = None
+) -> StatusJson:
     """A run's state for machines."""
+    bests = best_so_far(state, objective)
     return {
         "run": run,
+        "objective": {"metric": objective.metric, "mode": objective.mode},
+        "best": next(iter(bests), None),
+        "head": head,
         "live": live,
         "outcome": state.outcome,
         "leader": state.leader,
@@ -57,21 +71,25 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),
-        "resources": {n: asdict(u.resources) for n, u in state.usage.nodes.items() if n in state.nodes},
-        "configs": {name: _config_json(c) for name, c in state.configs.items()},
+        "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
+        "configs": {name: _config_json(c, bests.get(name)) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},
     }
 
 
-def outcome_json(result: RunResult) -> dict[str, Any]:
+def outcome_json(result: RunResult) -> OutcomeJson:
     """A finished run for machines."""
     return {
         "run": result.run,
         "folder": str(result.folder.path),
-        "head": asdict(result.head) if result.head is not None else None,
+        "head": result.head,
         "objective": result.recipe.objective.model_dump(),
-        "exactness": result.exactness.as_json(),
+        "exactness": {
+            "verdict": result.exactness.verdict,
+            "text": result.exactness.text,
+            "checked": list(result.exactness.checked),
+        },
         "leaderboard": [
             {
                 "config": row.config,
@@ -123,35 +141,40 @@ def show_outcome(result: RunResult) -> None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)
     if result.head is not None:
-        console.print(head_text(result.head), soft_wrap=True)
+        console.print(head_text(result.run, result.head), soft_wrap=True)
     name = result.run
-    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
+    console.print(
+        f"next: cerebro verify {name}, cerebro replay {name}, cerebro export {name} FOLDER", soft_wrap=True
+    )
     for checked in result.exactness.checked:
         outcome = checked.exactness.outcome
         if not outcome.good and not (failures and outcome.bad):
             console.print(f"note: {checked.text}", style="yellow", soft_wrap=True)
 
 
-def _config_json(config: Config) -> dict[str, Any]:
+def _config_json(config: Config, best: float | None) -> ConfigJson:
     return {
         "status": config.status,
         "epoch": config.epoch,
-        "visited": config.visited,
+        "visited": list(config.visited),
         "metrics": dict(config.metrics),
+        "best": best,
     }
 
 
-def _stall(stall: Stall) -> dict[str, Any]:
+def _stall(stall: Stall) -> StallJson:
     return {"began": stall.began, "why": stall.why}
 
 
-def _wait(wait: Wait) -> dict[str, Any]:
-    return {"nodes": wait.nodes, "lacks": wait.lacks}
+def _wait(wait: Wait) -> WaitJson:
+    return {"nodes": list(wait.nodes), "lacks": wait.lacks}
 
 
-def _gap(state: State) -> dict[str, float] | None:
-    optimality = gap(state)
-    return None if optimality is None else {**asdict(optimality), "share": optimality.share}
+def _gap(state: State) -> GapJson | None:
+    found = gap(state)
+    if found is None:
+        return None
+    return {"forecast": found.forecast, "bound": found.bound, "share": found.share}
 
 
 def _unit(attempt: Attempt | None) -> str | None:

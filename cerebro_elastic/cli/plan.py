@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlanJson, PlannedJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -185,7 +186,7 @@ def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     return ", ".join(keys)
 
 
-def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
+def _json(forecasts: RunForecast, price: float | None) -> PlanJson:
     return {
         "configs": forecasts.configs,
         "rows": forecasts.measurement.rows,
@@ -199,7 +200,7 @@ def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
     }
 
 
-def _profile(profile: StrategyCost) -> dict[str, Any]:
+def _profile(profile: StrategyCost) -> MeasuredJson:
     return {
         "config": profile.config,
         "strategy": profile.strategy.label,
@@ -215,7 +216,7 @@ def _profile(profile: StrategyCost) -> dict[str, Any]:
     }
 
 
-def _option(forecasts: RunForecast, option: Option, price: float | None) -> dict[str, Any]:
+def _option(forecasts: RunForecast, option: Option, price: float | None) -> OptionJson:
     return {
         **_candidate(option.candidate),
         "seconds": option.seconds,
@@ -227,7 +228,7 @@ def _option(forecasts: RunForecast, option: Option, price: float | None) -> dict
     }
 
 
-def _candidate(candidate: PlanCandidate) -> dict[str, Any]:
+def _candidate(candidate: PlanCandidate) -> PlannedJson:
     return {
         "nodes": candidate.nodes,
         "partitions": candidate.partitions,

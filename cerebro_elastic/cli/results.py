@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Home, Json, RunName, config_ids, echo, on_run
+from cerebro_elastic.cli.options import Home, Json, RunName, config_ids, echo, on_last_run, on_run
 from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
+    from cerebro_elastic.cli.shapes import VisitJson
+    from cerebro_elastic.runs.results.replay import ReplayedVisit
     from cerebro_elastic.runs.run import Run
 
+OneConfig = Annotated[
+    str, typer.Option(help="The config; `best` is the best one.", autocompletion=config_ids)
+]
 _MOST_DIFFERENCES = 20
 
 
-@on_run
+@on_last_run
 def verify(
     run: Run,
     head: Annotated[
@@ -28,7 +32,7 @@ def verify(
         Path | None,
         typer.Option(help="The folder of a model that was exported from the run: compare it, too."),
     ] = None,
-    seconds: Annotated[
+    time_limit: Annotated[
         float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
     ] = DECIDING_SECONDS,
     as_json: Json = False,
@@ -42,6 +46,7 @@ def verify(
     Example: cerebro verify digits
     """
     from cerebro_elastic.cli.output import head_text, json_text
+    from cerebro_elastic.cli.shapes import VerifyJson
     from cerebro_elastic.core.model.events import UnitCommitted
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.runs.results.verify import verify as check
@@ -49,11 +54,11 @@ def verify(
 
     result = run.result
     notes: list[str] = []
-    violations = check(result, head=head, export=export, seconds=seconds, say=notes.append)
+    violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
     visits = sum(isinstance(event, UnitCommitted) for event in result.events)
     if as_json:
-        findings = {"visits": visits, "violations": [asdict(v) for v in violations], "notes": notes}
-        echo(json_text({**findings, "head": result.head and asdict(result.head)}))
+        found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
+        echo(json_text(found))
     else:
         for violation in violations:
             echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
@@ -62,17 +67,16 @@ def verify(
         for note in notes:
             echo(f"note: {brief(note, 500)}")
         if result.head is not None:
-            echo(head_text(result.head))
+            echo(head_text(result.run, result.head))
     if violations:
         raise typer.Exit(1)
 
 
-@on_run
+@on_last_run
 def replay(
     run: Run,
-    config: Annotated[
-        str, typer.Option(help="The config to train again, or `best`.", autocompletion=config_ids)
-    ],
+    config: OneConfig = "best",
+    as_json: Json = False,
 ) -> None:
     """Train one config again in the order of its visit log, and compare it with the record bit for bit.
 
@@ -80,8 +84,10 @@ def replay(
     them: best value, best checkpoint, lines of metrics.csv. Times and nodes are not compared. If code,
     versions or hardware here are not those of the run, the command names them first.
 
-    Example: cerebro replay digits --config best
+    Example: cerebro replay digits --config c0003
     """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import ReplayJson
     from cerebro_elastic.reporting.tables import unit_text
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again
@@ -95,6 +101,8 @@ def replay(
     replays = []
     for replayed in again(result, name):
         replays.append(replayed)
+        if as_json:
+            continue
         mark = "same" if replayed.same else "DIFFERS"
         echo(f"{unit_text(replayed.visit.unit)} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
         for difference in replayed.differences[:_MOST_DIFFERENCES]:
@@ -102,6 +110,15 @@ def replay(
         if more := len(replayed.differences[_MOST_DIFFERENCES:]):
             echo(f"  and {more} more")
     derived = list(compare_results(result, name, replays))
+    if as_json:
+        visits = [_visit(replayed) for replayed in replays]
+        same = not derived and all(visit["same"] for visit in visits)
+        texts = [str(difference) for difference in derived]
+        found = ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=texts, notes=notes)
+        echo(json_text(found))
+        if not same:
+            raise typer.Exit(1)
+        return
     for difference in derived:
         echo(f"{name}, {difference}")
     total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
@@ -112,7 +129,19 @@ def replay(
     echo(f"bit-identical to the record: {total} of {name}")
 
 
-@on_run
+def _visit(replayed: ReplayedVisit) -> VisitJson:
+    from cerebro_elastic.reporting.tables import unit_text
+
+    return {
+        "unit": unit_text(replayed.visit.unit),
+        "node": replayed.visit.node,
+        "digest": replayed.digest,
+        "same": replayed.same,
+        "differences": [str(difference) for difference in replayed.differences],
+    }
+
+
+@on_last_run
 def report(
     run: Run,
     output: Annotated[
@@ -141,8 +170,8 @@ def report(
 def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
-    best: Annotated[bool, typer.Option("--best", help="The best config (the default).")] = False,
-    config: Annotated[str | None, typer.Option(help="Another config.", autocompletion=config_ids)] = None,
+    config: OneConfig = "best",
+    as_json: Json = False,
 ) -> None:
     """Export a trained model from a run. To use it, this package is not needed.
 
@@ -155,9 +184,20 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    if best and config is not None:
-        raise typer.BadParameter("--best and --config name two configs: keep one")
-    exported = run.export(folder, config or "best")
+    exported = run.export(folder, config)
+    if as_json:
+        from cerebro_elastic.cli.output import json_text
+        from cerebro_elastic.cli.shapes import ExportJson
+
+        of = ExportJson(
+            run=run.id,
+            config=exported.row.config,
+            epoch=exported.at.epoch,
+            folder=str(folder),
+            not_carried=list(exported.not_carried),
+        )
+        echo(json_text(of))
+        return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
     if exported.not_carried:
         echo("training on from there goes on without:")

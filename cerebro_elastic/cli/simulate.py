@@ -11,6 +11,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.shapes import SimulateJson
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.errors import RecipeError, RunError
@@ -113,7 +114,7 @@ def _text(path: Path | None) -> str:
         ) from exc
 
 
-def _json(result: SimulatedRun) -> dict[str, Any]:
+def _json(result: SimulatedRun) -> SimulateJson:
     simulation = result.simulation
     return {
         "run": result.spec.plan.run,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cerebro_elastic.cli.options import (
+    By,
     Checkpoints,
     Epochs,
     Etcd,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
 
-By = Annotated[str, typer.Option(help="Who asks, for the record.")]
 _LEFT = "left the run; nothing that was committed is lost, and others go on."
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_run, store_of
+from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_last_run, store_of
 from cerebro_elastic.cli.output import head_text, json_text, state_json
+from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson, StrategyProfileJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
+from cerebro_elastic.reporting.profiles import ProfileRow, profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.folder import default_home
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
 
-@on_run
+@on_last_run
 def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     """Show the state of a run, live or ended: its nodes, configs and metrics.
 
@@ -31,21 +31,20 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     now = run.status()
+    objective = Objective.model_validate(run.spec.recipe.get("objective", {}))
     if as_json:
-        values = state_json(run.id, now.state, now.live)
-        echo(json_text({**values, "head": asdict(now.head) if now.head is not None else None}))
+        echo(json_text(state_json(run.id, now.state, objective, now.live, now.head)))
         return
     console = terminal()
     how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` goes on from here"
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
-    objective = Objective.model_validate(run.spec.recipe.get("objective", {}))
     console.print(progress_view(now.state, objective, None, verbose=verbose))
     if now.head is not None:
-        console.print(head_text(now.head), soft_wrap=True)
+        console.print(head_text(run.id, now.head), soft_wrap=True)
 
 
-@on_run
+@on_last_run
 def profile(run: Run, as_json: Json = False) -> None:
     """Show each parallelism's seconds and memory for each config, or why it is refused.
 
@@ -54,8 +53,7 @@ def profile(run: Run, as_json: Json = False) -> None:
     rows = profile_rows(run.status().state)
     strategies = run.spec.plan.strategies
     if as_json:
-        profiles = [{**asdict(row), "strategy": row.strategy.label} for row in rows]
-        echo(json_text({"run": run.id, "profiles": profiles}))
+        echo(json_text(ProfileJson(run=run.id, profiles=[_profile(row) for row in rows])))
     elif len(strategies) == 1:
         echo(
             f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
@@ -67,7 +65,19 @@ def profile(run: Run, as_json: Json = False) -> None:
         terminal().print(profiles_view(rows))
 
 
-def doctor(home: Home = None, etcd: Etcd = None) -> None:
+def _profile(row: ProfileRow) -> StrategyProfileJson:
+    return {
+        "config": row.config,
+        "hardware": row.hardware,
+        "strategy": row.strategy.label,
+        "seconds": row.seconds,
+        "bytes": row.bytes,
+        "units": row.units,
+        "refusal": row.refusal,
+    }
+
+
+def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
     """Check what a run needs on this machine, and show what works.
 
     Example: cerebro doctor --home /scratch/runs
@@ -79,8 +89,11 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     findings = list(examine(home or default_home(), store_of(etcd)))
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.detail)
-    terminal().print(table)
-    if (advice := next_step(findings)) is not None:
-        echo(advice)
+    if as_json:
+        echo(json_text(DoctorJson(findings=findings)))
+    else:
+        terminal().print(table)
+        if (advice := next_step(findings)) is not None:
+            echo(advice)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)

@@ -156,15 +156,15 @@ def _configs_table(
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
 ) -> Table:
-    """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
-    table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
+    """The value is the config's best at the end of any epoch; the gap is how far the run's best is ahead."""
+    table = _plain_table("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
     bests = best_so_far(state, objective)
     lead = next(iter(bests), None)
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
-        value = config.metrics.get(objective.metric)
+        value = bests.get(config.id)
         behind = f"{abs(bests[config.id] - bests[lead]):.4f}" if lead and config.id in bests else ""
         table.add_row(
             config.id,

@@ -92,6 +92,10 @@ class RunFolder:
     """What the nodes' processes print and log."""
     cache = _Within("cache")
     """The partitions and states that this machine's nodes have cached."""
+    tags = _Within("tags.json")
+    """The tags that people have given the run."""
+    summary = _Within("summary.json")
+    """The run in few values, kept for the list of runs: its record may take seconds to read."""
     data = _Within("data")
     """The dataset, if the run prepared it itself."""
 
@@ -147,7 +151,7 @@ class RunFolder:
         function that deletes it; if the block does not call it, everything is put back in the end."""
         former = self.path / _FORMER
         if former.exists() and not self.spec.exists():  # a process was killed in this block
-            _delete(self._left())
+            self.clear()
         else:
             _delete([former] if former.exists() else [])
             former.mkdir()
@@ -156,9 +160,13 @@ class RunFolder:
             yield lambda: shutil.rmtree(former)
         finally:
             if former.exists():
-                _delete(self._left())
+                self.clear()
                 _move(list(former.iterdir()), self.path)
                 former.rmdir()
+
+    def clear(self) -> None:
+        """Remove all that the run has left, except the lock that this process has."""
+        _delete(self._left())
 
     def _left(self) -> list[Path]:
         """What a run has left in the folder."""
@@ -169,7 +177,7 @@ class RunFolder:
         lock = self.path / _LOCK
         with translated(RunError, f"cannot keep a run in {self.path}; choose another {option('home')}"):
             private_folder(self.path)
-            if not lock.exists() and any(self.path.iterdir()):
+            if not lock.exists() and not self.spec.exists() and any(self.path.iterdir()):
                 raise RunError(
                     f"{self.path} exists and is no run's folder: choose another id with {option('run-id')}, "
                     f"or another {option('home')}"

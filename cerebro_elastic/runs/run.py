@@ -22,7 +22,9 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError, StoreUnavailable, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.runs import catalog
 from cerebro_elastic.runs.attach import events_of, known_spec, live_run, store_of, with_key
+from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.folder import RunFolder, default_home, find_run, run_folder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.sampling import misfit
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
     from cerebro_elastic.core.invariants import Violation
     from cerebro_elastic.runs.callbacks import RunCallback
+    from cerebro_elastic.runs.comparison import Comparison
     from cerebro_elastic.runs.live import Watcher
+    from cerebro_elastic.runs.removal import Kept, Pruning
     from cerebro_elastic.runs.results.export import ExportedConfig
     from cerebro_elastic.runs.results.replay import ReplayedVisit
 
@@ -149,6 +153,16 @@ class Run:
             if (background := cls.in_background.get(path.resolve())) is not None:
                 return background
         return cls(find_run(run, place))
+
+    @staticmethod
+    def all(home: str | Path | None = None, *, tags: Sequence[str] = ()) -> Sequence[RunSummary]:
+        """All runs of a home, the one whose record changed last first.
+
+        Args:
+            home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+            tags: Only the runs that have all of these.
+        """
+        return catalog.summaries(home, tags)
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r}>"
@@ -376,6 +390,35 @@ class Run:
             return _known(
                 record, config, OperatorLedger(record).clone(config, changed, begins[start], reason)
             )
+
+    def add(
+        self, hparams: Mapping[str, Any], *, like: str | None = None, reason: str = "added by hand"
+    ) -> Config:
+        """Add a config that is trained from scratch. In the record it is a clone of another config.
+
+        Args:
+            hparams: Its hyper-parameters.
+            like: The id of the config that has the others; without it ``hparams`` must name all.
+            reason: Why, for the record.
+
+        Returns:
+            The new config.
+
+        Raises:
+            RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
+        """
+        if like is None:
+            configs = self.status().configs
+            like = next(iter(configs), None)
+            if like is None:
+                raise RunError(f"run {self.id!r} has no config yet: add one once it has")
+            if missing := sorted(set(configs[like].hparams) - set(hparams)):
+                values = ", ".join(missing)
+                raise RunError(
+                    f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
+                    f"the others with {option('like')}"
+                )
+        return self.clone(like, hparams, start="scratch", reason=reason)
 
     def drain(self, node: str, *, grace: float = A_DAY) -> None:
         """Ask a node to leave: it gets no more units, and then ends.
@@ -618,6 +661,80 @@ class Run:
         from cerebro_elastic.runs.results.export import export
 
         return export(self.result, folder, config)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The run's tags, sorted."""
+        return catalog.tags_of(self.folder)
+
+    def tag(self, *add: str, remove: Sequence[str] = ()) -> tuple[str, ...]:
+        """Give the run tags, and take others away. They are kept in its folder and are no part of its record.
+
+        Args:
+            add: The tags that it gets.
+            remove: The tags that it loses.
+
+        Returns:
+            Its tags now.
+
+        Raises:
+            RunError: No tag, or none that it has.
+
+        Example:
+            >>> Run.open("sweep").tag("good", "paper")
+            ('good', 'paper')
+            >>> Run.open("sweep").tag(remove=["paper"])
+            ('good',)
+        """
+        self._check_folder()
+        return catalog.retag(self.folder, add, remove)
+
+    def compare(self, *others: Run) -> Comparison:
+        """Compare runs: in what their recipes, data, code and versions differ, and what came of them."""
+        from cerebro_elastic.runs.comparison import compare
+
+        return compare([run.result for run in (self, *others)])
+
+    def prune(self, keep: Sequence[Kept] = ("best",), *, dry: bool = False) -> Pruning:
+        """Remove checkpoints of a run that has ended. A note stays in the place of each.
+
+        Args:
+            keep: What stays: each config's ``best``, each config's ``last``, the ``winner``'s best.
+            dry: Whether only to say what would be removed.
+
+        Returns:
+            What was removed, and what can still be done.
+
+        Raises:
+            RunError: The run has not ended, is live, or is another user's.
+        """
+        from cerebro_elastic.runs.removal import prune, pruning
+
+        self._check_folder()
+        planned = pruning(self.result, keep)
+        assert planned is not None
+        if not dry:
+            prune(self.result, planned)
+        return planned
+
+    def remove(self) -> None:
+        """Remove the run and all that is its: its folder, its checkpoints and logs wherever they are, and its
+        keys in an etcd that it shares.
+
+        Raises:
+            RunError: The run is live, or another user's.
+        """
+        from cerebro_elastic.runs.removal import Removal
+
+        self._check_folder()
+        Removal.of(self.folder).perform()
+
+    def _check_folder(self) -> None:
+        if self.store is not None or not self.folder.spec.exists():
+            raise RunError(
+                f"run {self.id!r} has no folder on this machine: do this on a machine of the run, without "
+                f"{option('etcd', 'store')}"
+            )
 
     def report(self, output: str | Path | None = None) -> str:
         """Write the run's report, as far as it has come: one HTML page that needs no network.

@@ -36,6 +36,12 @@ def option(name: str, argument: str | None = None) -> str:
     return for_reader(f"--{name}", argument or name.replace("-", "_"))
 
 
+def with_name(reason: str, by: str) -> str:
+    """A reason for the record, on one line, with the name of the person who gives it."""
+    text = one_line(reason.strip())
+    return f"{text} (by {one_line(by.strip())})" if by.strip() else text
+
+
 def counted(number: int, what: str, many: str | None = None) -> str:
     """``1 node``, ``2 nodes``; ``many`` is the plural if it is not made by an s."""
     return f"{number} {what if number == 1 else many or what + 's'}"

@@ -26,7 +26,7 @@ from cerebro_elastic.runs.start.prepare_run import has_ended
 from cerebro_elastic.runs.start.retry import planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.system.words import counted, one_line, with_name
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -40,8 +40,7 @@ class _Request(BaseModel):
 
     def reason(self, reason: str, default: str) -> str:
         """The reason for the record, with the person's name."""
-        text = one_line(reason.strip()) or default
-        return f"{text} (by {one_line(self.by)})" if self.by.strip() else text
+        return with_name(reason.strip() or default, self.by)
 
 
 class Stop(_Request):

@@ -19,6 +19,7 @@ from cerebro_elastic.errors import (
     DamagedCheckpoint,
     IllegalEvent,
     MissingExtra,
+    PrunedCheckpoint,
     RecipeError,
     SearchError,
     TaskError,
@@ -75,14 +76,21 @@ def _findings(
     yield from impossible
     manifests = _manifests(spec)
     origins = [m.origin for m in manifests.values() if not isinstance(m, DamagedCheckpoint)]
+    pruned: dict[str, str] = {}
     yield from check(
-        events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref, origins))
+        events,
+        readable=lambda ref: _readable(ref, pruned) or (not impossible and _given_up(result, ref, origins)),
     )
     yield from _chain(result, head)
     if impossible:
         return  # a history that cannot be leads nowhere
     yield from _heads(result, manifests)
-    yield from _best_readable(result, origins)
+    yield from _best_readable(result, origins, pruned)
+    if pruned:
+        yield Note(
+            f"{counted(len(pruned), 'checkpoint')} that the run had kept cannot be compared with the record: "
+            f"{next(iter(pruned.values()))}"
+        )
     manifest = manifest_of(spec)
     yield from record_checks.check_history(events)
     yield from record_checks.check_spec(spec, result.recipe, result.view, events)
@@ -189,11 +197,14 @@ def _manifests(spec: Spec) -> Manifests:
     return dict(checkpoint.manifests(f"{spec.storage}/checkpoints"))
 
 
-def _readable(ref: CheckpointRef) -> bool:
+def _readable(ref: CheckpointRef, pruned: dict[str, str]) -> bool:
+    """Whether the checkpoint is whole, or was removed by a person: then it is noted as ``pruned``."""
     from cerebro_elastic import checkpoint
 
     try:
         checkpoint.verify(ref)
+    except PrunedCheckpoint as error:
+        pruned[ref.url] = str(error)
     except CheckpointError:
         return False
     return True
@@ -210,14 +221,16 @@ def _given_up(result: RunResult, ref: CheckpointRef, origins: Sequence[Origin | 
     )
 
 
-def _best_readable(result: RunResult, origins: Sequence[Origin | None]) -> Iterator[Violation]:
+def _best_readable(
+    result: RunResult, origins: Sequence[Origin | None], pruned: dict[str, str]
+) -> Iterator[Violation]:
     """Each config's best state must be readable, too."""
     for row in result.leaderboard:
         best = row.best_checkpoint
         if (
             best is not None
             and best != row.checkpoint
-            and not (_readable(best) or _given_up(result, best, origins))
+            and not (_readable(best, pruned) or _given_up(result, best, origins))
         ):
             yield Violation(
                 "durability", f"{row.config}: its best checkpoint {best.url} cannot be read whole"

@@ -32,6 +32,7 @@ from cerebro_elastic.runs.start.participate import StopCondition, present, publi
 from cerebro_elastic.runs.start.prepare_run import (
     check_code,
     check_extendable,
+    check_project,
     check_store,
     ended_texts,
     extend_in_store,
@@ -110,6 +111,7 @@ class Launch:
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
         folder = self.folder
+        check_project(folder, self.recipe)
         try:
             with folder.locked():
                 caller = self._run(watcher, imports)

@@ -61,6 +61,24 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     return spec
 
 
+def check_project(folder: RunFolder, recipe: Recipe) -> None:
+    """Raise ``RunError`` if the run here is of a recipe in another folder. One that is gone was moved."""
+    if not folder.spec.exists():
+        return
+    try:
+        theirs = Path(folder.read_spec().root)
+    except RunError:  # reported later, or deleted by --fresh
+        return
+    if not theirs.is_dir() or theirs.samefile(recipe.root):
+        return
+    rm = for_reader(f"`cerebro rm {folder.run}`", f"Run.open({folder.run!r}).remove()")
+    raise RunError(
+        f"run {folder.run!r} in {folder.path.parent} is of the recipe in {theirs}, and this recipe is in "
+        f"{recipe.root}: two projects with one name. Give this run another id with {option('run-id')}, or "
+        f"this project another folder of runs with {option('home')}; {rm} removes the other run"
+    )
+
+
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
     if not folder.history.exists():

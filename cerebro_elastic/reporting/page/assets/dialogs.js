@@ -6,9 +6,6 @@ import { base, body, live, summary } from "./model.js";
 
 const token = document.querySelector('meta[name="cerebro-token"]')?.content;
 const NAME = "cerebro-name";
-// What the record does not name, so that the page does not ask for a name.
-const UNNAMED = ["drain", "export"];
-
 // Why nothing can be asked of the run; null if something can.
 export function neverLive() {
   if (body.readOnly) return "this page is read-only";
@@ -47,7 +44,10 @@ export function say(text) {
   timer = setTimeout(() => { place.hidden = true; }, 8000 + 60 * text.length);
 }
 
-function nameField() {
+const UNRECORDED = ["drain", "export"]; // the record names nobody for these
+
+function nameField(action) {
+  if (UNRECORDED.includes(action)) return "";
   if (body.known) return h("p", { class: "soft" }, `The record will name ${body.person}.`);
   return h("label", {}, "Your name, for the record ", h("input", { name: "by", maxlength: 80, autocomplete: "name", value: localStorage.getItem(NAME) ?? body.person, placeholder: "nobody" }));
 }
@@ -57,7 +57,7 @@ export function confirm(action, title, sentences, fields, label, values) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const progress = h("p", { class: "soft doing", role: "status", hidden: true }, h("progress", { "aria-label": title }), h("span"));
   const form = h("form", { method: "dialog" },
-    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, UNNAMED.includes(action) ? null : nameField(), problem, progress,
+    h("h2", { id: "asked" }, title), sentences.map((text) => h("p", {}, text)), fields, nameField(action), problem, progress,
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { type: "submit", class: "main" }, label)));
   const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
   form.addEventListener("submit", async (event) => {

@@ -1,0 +1,296 @@
+"""Commands about the runs of a home as things: list, tag, compare, prune, remove."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cerebro_elastic.cli.options import Home, Json, RunName, echo, run_ids
+from cerebro_elastic.errors import RunError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cerebro_elastic.runs.catalog import RunSummary
+    from cerebro_elastic.runs.comparison import Comparison
+
+Runs = Annotated[list[str], typer.Argument(help="Run ids, or folders of runs.", autocompletion=run_ids)]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_SHOWN_EPOCHS = 60
+"""Longer curves are shown by their end."""
+
+
+def runs(
+    home: Home = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only runs with this tag; given again, with all of them.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the runs of a home, the one that changed last first.
+
+    Of each run: its state, its configs, its best value, its size on this machine, its age, and its project,
+    the folder of its recipe.
+
+    Example: cerebro runs --tag good
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import RunsJson
+    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.runs.catalog import summaries
+    from cerebro_elastic.runs.folder import default_home
+
+    place = (home or default_home()).expanduser().resolve()
+    if not place.is_dir():
+        raise RunError(
+            f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
+        )
+    found = summaries(place, tag or ())
+    if as_json:
+        echo(json_text(RunsJson(home=str(place), runs=found)))
+    elif not found:
+        echo(f"no run{' with these tags' if tag else ''} in {place}")
+    else:
+        terminal().print(_runs_table(found))
+        for summary in found:
+            if summary.problem is not None:
+                terminal().print(f"{summary.run}: {summary.problem}", style="yellow", soft_wrap=True)
+
+
+def tag(
+    run: RunName,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="+TAG|-TAG", help="Tags to give or to take away.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Give a run tags and take tags away; without any, show those that it has.
+
+    Example: cerebro tag digits +good -draft
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import TagJson
+    from cerebro_elastic.runs.run import Run
+
+    for change in changes or ():
+        if change[:1] not in "+-" or not change[1:]:
+            raise RunError(f"{change!r} is neither +TAG, which gives a tag, nor -TAG, which takes it away")
+    opened = Run.open(run, home=home)
+    add, remove = ([text[1:] for text in changes or () if text[0] == sign] for sign in "+-")
+    tags = opened.tag(*add, remove=remove) if changes else opened.tags
+    if as_json:
+        echo(json_text(TagJson(run=opened.id, tags=list(tags))))
+    else:
+        echo(f"{opened.id}: {' '.join(tags) or 'no tags'}")
+
+
+def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
+    """Compare runs side by side: recipes, data, code, versions, results, and curves of the best configs.
+
+    Of recipes, data, code and versions only what differs is shown.
+
+    Example: cerebro compare digits digits-2
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.runs.run import Run
+
+    if len(runs) < 2:
+        raise RunError("there is one run: name two or more to compare")
+    first, *others = (Run.open(name, home=home) for name in runs)
+    comparison = first.compare(*others)
+    if as_json:
+        echo(json_text(comparison))
+    else:
+        _show_comparison(comparison)
+
+
+def rm(runs: Runs, yes: Unasked = False, home: Home = None) -> None:
+    """Remove runs and all that is theirs, after it has said what and you have agreed.
+
+    The run's folder goes, its checkpoints and logs wherever they are (S3 too), and its keys in a shared etcd.
+    A live run is refused. A dataset that was prepared elsewhere stays.
+
+    Example: cerebro rm digits-2 digits-3
+    """
+    from cerebro_elastic.runs.folder import find_run
+    from cerebro_elastic.runs.removal import Removal
+
+    removals = [Removal.of(find_run(name, home)) for name in runs]
+    for removal in removals:
+        echo(f"run {removal.folder.run}:")
+        for line in removal.lines():
+            echo(f"  {line}")
+    _agree("Remove this for good?", yes)
+    for removal in removals:
+        removal.perform()
+        echo(f"removed run {removal.folder.run}")
+
+
+def prune(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Run ids, or folders of runs.", autocompletion=run_ids)
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What stays: `best`, the checkpoint of each config's best epoch; `last`, each config's last "
+            "one; `winner`, only the best config's best. May be given again.",
+            show_default="best",
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Only runs whose record has not changed for so long, e.g. 7d; without "
+            "RUNS, all of the home that have ended.",
+        ),
+    ] = None,
+    yes: Unasked = False,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Remove checkpoints of runs that have ended, to save space.
+
+    The command says what goes, and what can still be done then: export needs a config's best checkpoint,
+    extend its last one, replay none. The record stays whole, and `cerebro verify` lists what was removed.
+
+    Example: cerebro prune digits --keep best
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import PruneJson
+    from cerebro_elastic.runs.catalog import folders
+    from cerebro_elastic.runs.folder import find_run
+    from cerebro_elastic.runs.removal import check_kept, duration_seconds, pruning
+    from cerebro_elastic.runs.removal import prune as perform
+    from cerebro_elastic.runs.results.result import RunResult
+
+    rule = check_kept(keep or ["best"])
+    age = None if older_than is None else duration_seconds(older_than)
+    if runs:
+        results = [RunResult(find_run(name, home)) for name in runs]
+    elif age is None:
+        raise RunError("name runs, or say which of the home's by their age: --older-than 7d")
+    else:
+        results = [RunResult(folder) for folder in folders(home) if folder.history.exists()]
+        results = [result for result in results if result.view.state.outcome is not None]
+    planned = [(result, found) for result in results if (found := pruning(result, rule, age)) is not None]
+    work = [(result, found) for result, found in planned if found.urls]
+    if not as_json:
+        for _, found in planned:
+            for number, line in enumerate(found.lines()):
+                echo(f"{'  ' if number else ''}{line}")
+        if not planned:
+            echo("nothing to remove")
+    if work:
+        _agree("Remove these checkpoints for good?", yes)
+    for result, found in work:
+        perform(result, found)
+        if not as_json:
+            echo(f"pruned run {result.run}")
+    if as_json:
+        echo(json_text(PruneJson(runs=[found for _, found in planned])))
+
+
+def _agree(question: str, yes: bool) -> None:
+    """Go on if the person agrees. Raises ``RunError`` where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise RunError("nothing was removed: nobody can be asked here; to do it unasked give --yes")
+    if not typer.confirm(question):
+        echo("nothing was removed")
+        raise typer.Exit(1)
+
+
+def _runs_table(found: Iterable[RunSummary]) -> Table:
+    from rich.table import Column, Table
+
+    from cerebro_elastic.reporting.tables import bytes_text, number
+
+    found = list(found)
+    tagged = any(summary.tags for summary in found)
+    table = Table(
+        *(Column(name, no_wrap=True) for name in ("run", "state")),
+        Column("configs"),
+        Column("best", no_wrap=True),
+        *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
+        *([Column("tags")] if tagged else []),
+        Column("project", overflow="fold"),
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    projects = {summary.project for summary in found}
+    names = Counter(project.rpartition("/")[2] for project in projects)
+    for summary in found:
+        name = summary.project.rpartition("/")[2]
+        configs = ", ".join(f"{count} {status}" for status, count in summary.configs.items())
+        best = (
+            "" if summary.best is None else f"{summary.metric} {number(summary.best)} ({summary.best_config})"
+        )
+        size = bytes_text(summary.bytes)
+        row = [
+            summary.run,
+            summary.state,
+            configs,
+            best,
+            f"{size} + {summary.storage.partition(':')[0]}" if summary.storage else size,
+        ]
+        table.add_row(
+            *row,
+            _age(summary.changed),
+            *([" ".join(summary.tags)] if tagged else []),
+            name if names[name] == 1 else summary.project,
+        )
+    return table
+
+
+def _age(changed: float) -> str:
+    """``5 s``, ``12 min``, ``3 h`` or ``8 d``."""
+    seconds = max(0.0, time.time() - changed)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def _show_comparison(comparison: Comparison) -> None:
+    from rich.table import Column, Table
+
+    from cerebro_elastic.reporting.tables import hparams_text, number, sparkline
+    from cerebro_elastic.reporting.terminal import terminal
+
+    def text(value: object) -> str:
+        if value is None:
+            return "-"
+        return hparams_text(value) if isinstance(value, dict) else number(value)
+
+    table = Table(
+        "", "", *(Column(name, overflow="fold") for name in comparison.runs), box=None, padding=(0, 2, 0, 0)
+    )
+    before = None
+    for row in comparison.rows:
+        shown = "" if row.subject == before else row.subject
+        before = row.subject
+        table.add_row(shown, row.name, *map(text, row.values))
+    longest = max(map(len, comparison.curves), default=0)
+    curves = [sparkline([value for value in curve if value is not None]) for curve in comparison.curves]
+    table.add_row("curves", "of the best config", *curves)
+    for epoch in range(max(0, longest - _SHOWN_EPOCHS), longest):
+        values = (curve[epoch] if epoch < len(curve) else None for curve in comparison.curves)
+        table.add_row("", f"epoch {epoch + 1}", *map(text, values))
+    console = terminal()
+    console.print(table)
+    same = [
+        s for s in ("recipe", "data", "code", "versions") if all(row.subject != s for row in comparison.rows)
+    ]
+    if same:
+        console.print(f"the same in all: {', '.join(same)}", soft_wrap=True)
+    if len(set(comparison.metrics)) > 1:
+        console.print("note: the objectives differ, so their values cannot be compared", style="yellow")

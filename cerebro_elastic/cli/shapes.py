@@ -1,0 +1,379 @@
+"""What each command prints with ``--json``: one object, of the shape that its row in ``SHAPES`` names.
+
+The commands build these types, so that mypy holds them to it; the reference lists their keys
+(``docs/generated.py``), and a test compares what commands print with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import TypedDict  # pydantic needs this one up to Python 3.11
+
+from cerebro_elastic.core.invariants import Violation
+from cerebro_elastic.core.model.attempts import Resources
+from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.runs.catalog import RunSummary
+from cerebro_elastic.runs.comparison import Comparison
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig
+from cerebro_elastic.runs.removal import Pruning
+from cerebro_elastic.runs.start.doctor import Finding
+
+
+class RunsJson(TypedDict):
+    """The runs of a home."""
+
+    home: str
+    """The folder of runs."""
+    runs: list[RunSummary]
+    """The run whose record changed last is first."""
+
+
+class TagJson(TypedDict):
+    """A run's tags."""
+
+    run: str
+    tags: list[str]
+
+
+class PruneJson(TypedDict):
+    """What was removed of each run."""
+
+    runs: list[Pruning]
+
+
+class ConfigJson(TypedDict):
+    """A config's state."""
+
+    status: str
+    """`live`, `finished`, `stopped` or `failed`."""
+    epoch: int
+    """How many full epochs are behind it."""
+    visited: list[int]
+    """The partitions that it has visited in its present epoch."""
+    metrics: Mapping[str, float | None]
+    """The metrics at the end of its last full epoch."""
+    best: float | None
+    """The best value of the objective at the end of any epoch."""
+
+
+class StallJson(TypedDict):
+    """A node that stands still."""
+
+    began: float
+    """Unix time in seconds."""
+    why: str
+
+
+class WaitJson(TypedDict):
+    """A config that waits for nodes."""
+
+    nodes: list[str]
+    """The nodes that it waits for."""
+    lacks: str | None
+    """What no present node has."""
+
+
+class GapJson(TypedDict):
+    """How far the run is from the best possible schedule. Times are seconds since its first visit began."""
+
+    forecast: float
+    """When the run will end."""
+    bound: float
+    """The earliest time at which it could end."""
+    share: float
+    """The gap as a share of the bound."""
+
+
+class ObjectiveJson(TypedDict):
+    """What configs are compared by."""
+
+    metric: str
+    mode: str
+    """`min` or `max`."""
+
+
+class StatusJson(TypedDict):
+    """A run's state."""
+
+    run: str
+    live: bool
+    outcome: str | None
+    """How it ended; `null` if it has not."""
+    leader: str | None
+    objective: ObjectiveJson
+    best: str | None
+    """The config with the best value of the objective."""
+    nodes: Mapping[str, str | None]
+    """By node: the unit that it trains."""
+    saving: Mapping[str, str]
+    """By node: the unit whose state it saves."""
+    queued: Mapping[str, str]
+    """By node: the unit that it begins next."""
+    draining: Mapping[str, float]
+    """By node that was asked to leave: the seconds it was given."""
+    stalled: Mapping[str, StallJson]
+    """The nodes that stand still."""
+    quarantined: Mapping[str, str]
+    """By node that gets no units: why."""
+    resources: Mapping[str, Resources]
+    """By node: what its last unit took."""
+    configs: Mapping[str, ConfigJson]
+    gap: GapJson | None
+    waits: Mapping[str, WaitJson]
+    """By config that cannot be trained on the present nodes."""
+    head: RecordHead | None
+    """The head of the record: see [verify](cli.md#cerebro-verify)."""
+
+
+class RowJson(TypedDict):
+    """A config of the leaderboard."""
+
+    config: str
+    hparams: Mapping[str, Any]
+    status: str
+    reason: str
+    """Why it was stopped or has failed."""
+    best: float | None
+    """The best value of the objective at the end of any epoch."""
+    best_epoch: int | None
+    """The number of that epoch, from 1."""
+    metrics: Mapping[str, float | None]
+    """The metrics at the end of its last full epoch."""
+    checkpoint: str | None
+    """The URL of its state at the end of its best epoch."""
+
+
+class ExactnessJson(TypedDict):
+    """Whether the run's units were found to equal an ordinary fit."""
+
+    verdict: str
+    text: str
+    """The verdict as a sentence."""
+    checked: list[CheckedConfig]
+
+
+class OutcomeJson(TypedDict):
+    """What came of a run."""
+
+    run: str
+    folder: str
+    head: RecordHead | None
+    """The head of the record: see [verify](cli.md#cerebro-verify)."""
+    objective: Mapping[str, Any]
+    """The section `objective` of the recipe."""
+    exactness: ExactnessJson
+    leaderboard: list[RowJson]
+    """The best config first."""
+
+
+class AddedJson(TypedDict):
+    """A config that was added."""
+
+    run: str
+    config: str
+    """Its id."""
+    hparams: Mapping[str, Any]
+    epoch: int
+    """How many full epochs are behind the state with which it begins."""
+
+
+class VerifyJson(TypedDict):
+    """What a check of a record has found."""
+
+    visits: int
+    violations: list[Violation]
+    """None if the record is sound."""
+    notes: list[str]
+    """What is worth knowing, and no violation."""
+    head: RecordHead | None
+    """The head of the record."""
+
+
+class VisitJson(TypedDict):
+    """A visit that was trained again."""
+
+    unit: str
+    node: str
+    """The node that trained it in the run."""
+    digest: str
+    """The digest of its state now."""
+    same: bool
+    differences: list[str]
+
+
+class ReplayJson(TypedDict):
+    """A config that was trained again."""
+
+    run: str
+    config: str
+    same: bool
+    """Whether all is bit-identical to the record."""
+    visits: list[VisitJson]
+    derived: list[str]
+    """Differences of what follows from the visits: best value, best checkpoint, `metrics.csv`."""
+    notes: list[str]
+    """Code and versions that are not those of the run."""
+
+
+class ExportJson(TypedDict):
+    """An exported model."""
+
+    run: str
+    config: str
+    epoch: int
+    """How many full epochs are behind it."""
+    folder: str
+    not_carried: list[str]
+    """What of the config's state the files do not have."""
+
+
+class StrategyProfileJson(TypedDict):
+    """A strategy for a config on one kind of node."""
+
+    config: str
+    hardware: str
+    """The kind of node."""
+    strategy: str
+    seconds: float | None
+    """The seconds of a unit; `null` if the strategy is not profiled yet, or refused."""
+    bytes: int
+    """The memory of a rank."""
+    units: int
+    """How many visits have refined the profile's estimate."""
+    refusal: str | None
+    """Why the strategy is not feasible."""
+
+
+class ProfileJson(TypedDict):
+    """The profiles of a run."""
+
+    run: str
+    profiles: list[StrategyProfileJson]
+
+
+class DoctorJson(TypedDict):
+    """What works on this machine."""
+
+    findings: list[Finding]
+
+
+class CheckJson(TypedDict):
+    """Whether units of a recipe equal one ordinary fit."""
+
+    configs: int
+    """How many configs the recipe begins with."""
+    checked: list[CheckedConfig]
+    wrong: str | None
+    """Why the recipe cannot be trained."""
+
+
+class SimulateJson(TypedDict):
+    """A simulated run."""
+
+    run: str
+    outcome: str | None
+    seconds: float
+    idle: float
+    """The share of the nodes' time in which they had nothing to do."""
+    visits: int
+    configs: Mapping[str, int]
+    """How many configs there are of each status."""
+    nodes: Mapping[str, Mapping[str, float]]
+    """By node: how many seconds it spent with what."""
+
+
+class PlannedJson(TypedDict):
+    """Numbers of nodes and partitions, and a strategy."""
+
+    nodes: int
+    partitions: int
+    strategy: str
+    ranks: int
+    """The ranks of each unit."""
+
+
+class OptionJson(PlannedJson):
+    """A forecast for one choice of numbers."""
+
+    seconds: float
+    node_hours: float
+    cost: float | None
+    """`null` without `--price`."""
+    gap: float
+    """How far the schedule is from a bound, as a share."""
+    idle: float
+    """The share of the nodes' time in which they have nothing to do."""
+    memory: int
+    """Bytes of a rank on top of what its process has anyway."""
+
+
+class LeftOutJson(PlannedJson):
+    """A choice that is left out."""
+
+    why: str
+
+
+class MeasuredJson(TypedDict):
+    """What was measured of a config and a strategy."""
+
+    config: str
+    strategy: str
+    beside: int
+    """How many units were trained at once."""
+    batch: float
+    """Seconds of a batch."""
+    data: float
+    """Seconds of making a batch."""
+    fixed: float
+    """Seconds of a unit without its batches."""
+    hop: float | None
+    """Seconds of a hop; `null` if the task cannot be left in the middle of a unit."""
+    saving: float
+    """Seconds of saving the state."""
+    bytes: int
+    """The peak of a rank's memory."""
+    state: int | None
+    """Bytes of the state."""
+    refusal: str | None
+
+
+class PlanJson(TypedDict):
+    """A forecast."""
+
+    configs: int
+    rows: int
+    bytes: int | None
+    """The size of the data; `null` if it is not known."""
+    options: list[OptionJson]
+    best: OptionJson
+    """The option that is best in time times cost."""
+    left_out: list[LeftOutJson]
+    profiles: list[MeasuredJson]
+    evenness: float
+    """What it would cost to keep configs within an epoch of each other, as a share of the time."""
+    traffic: Mapping[str, float]
+    """Bytes over the network by method."""
+
+
+SHAPES: Mapping[str, Any] = {
+    "run": OutcomeJson,
+    "extend": OutcomeJson,
+    "runs": RunsJson,
+    "status": StatusJson,
+    "compare": Comparison,
+    "tag": TagJson,
+    "prune": PruneJson,
+    "clone": AddedJson,
+    "add": AddedJson,
+    "verify": VerifyJson,
+    "replay": ReplayJson,
+    "export": ExportJson,
+    "profile": ProfileJson,
+    "check": CheckJson,
+    "plan": PlanJson,
+    "simulate": SimulateJson,
+    "doctor": DoctorJson,
+}
+"""By command: what it prints with ``--json``."""

@@ -1,0 +1,213 @@
+"""The runs of a home as things: what there is, in which state, how large and how old; and their tags."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.runs.folder import RunFolder, default_home, etcd_folder
+from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.files import locate, write_text
+from cerebro_elastic.system.version import __version__
+
+Standing: TypeAlias = Literal["running", "ended", "stopped", "damaged"]
+
+_TAG = re.compile(r"[\w.:][\w.:-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run of a home in one line.
+
+    Example:
+        >>> summary = next(summary for summary in Run.all() if summary.run == "sweep")
+        >>> summary.state, summary.configs, summary.best_config
+        ('ended', {'finished': 2}, 'c0000')
+    """
+
+    run: str
+    """The run's id."""
+    folder: str
+    """Its folder."""
+    project: str
+    """The folder of its recipe."""
+    state: Standing
+    """``stopped``: it has not ended, and this machine does not run it; ``damaged``: it cannot be read."""
+    configs: Mapping[str, int]
+    """How many configs there are of each status."""
+    metric: str
+    """The objective's metric."""
+    best: float | None
+    """The best value of it; ``None`` without one."""
+    best_config: str | None
+    """The config that reached it."""
+    bytes: int
+    """The size of all its files on this machine."""
+    storage: str | None
+    """Where its checkpoints are if they are not on this machine. Their size is not in ``bytes``."""
+    changed: float
+    """When its record last changed: Unix time in seconds."""
+    tags: tuple[str, ...]
+    """Its tags, sorted."""
+    problem: str | None = None
+    """Why it is ``damaged``."""
+
+
+def folders(home: str | Path | None = None) -> list[RunFolder]:
+    """The folders of all runs in a home, the one whose record changed last first."""
+    place = Path(home).expanduser() if home is not None else default_home()
+    found = [RunFolder(spec.parent.resolve()) for spec in place.glob("*/spec.json")]
+    return sorted(found, key=lambda folder: (-changed(folder), folder.run))
+
+
+def last_run(home: str | Path | None = None) -> RunFolder:
+    """The run whose record changed last, or the only one. Raises ``RunError`` if there is none."""
+    found = folders(home)
+    if not found:
+        place = Path(home) if home is not None else default_home()
+        raise RunError(
+            f"there is no run in {place.resolve()}: name another folder of runs with --home, or start one: "
+            "cerebro run RECIPE"
+        )
+    return found[0]
+
+
+def changed(folder: RunFolder) -> float:
+    """When the run's record last changed, or its spec if it has none yet: Unix time in seconds."""
+    for file in (folder.history, folder.spec):
+        with suppress(OSError):
+            return file.stat().st_mtime
+    return 0.0
+
+
+def summaries(home: str | Path | None = None, tags: Iterable[str] = ()) -> list[RunSummary]:
+    """All runs of a home that have all these ``tags``, the one that changed last first."""
+    wanted = set(tags)
+    return [summary(folder) for folder in folders(home) if wanted <= set(tags_of(folder))]
+
+
+def summary(folder: RunFolder) -> RunSummary:
+    """How a run stands. One that cannot be read is described by its problem."""
+    try:
+        running = folder.is_locked()
+        spec = folder.read_spec()
+        known = _known(folder) or _read(folder, spec, keep=not running)
+        state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
+        local = locate(spec.storage).local
+        return RunSummary(
+            run=spec.plan.run,
+            folder=str(folder.path),
+            project=spec.root,
+            state=state,
+            configs=known["configs"],
+            metric=known["metric"],
+            best=known["best"],
+            best_config=known["best_config"],
+            bytes=sum(map(disk_bytes, places_of(folder, spec))),
+            storage=None if local else spec.storage,
+            changed=changed(folder),
+            tags=tags_of(folder),
+        )
+    except (CerebroError, OSError) as error:
+        return RunSummary(
+            *(folder.run, str(folder.path), "", "damaged", {}, "", None, None),
+            bytes=disk_bytes(folder.path),
+            storage=None,
+            changed=changed(folder),
+            tags=tags_of(folder),
+            problem=str(error),
+        )
+
+
+def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
+    """The folders on this machine that are the run's: its own first, those of its checkpoints and etcd."""
+    storage, own = locate(spec.storage), folder.path.resolve()
+    others = [etcd_folder(folder.run, own.parent), *([Path(storage.path).resolve()] if storage.local else [])]
+    return [own, *(place for place in others if place.is_dir() and not place.is_relative_to(own))]
+
+
+def disk_bytes(path: Path) -> int:
+    """The bytes of all files in the folder and below. Links are not followed."""
+    total = 0
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    total += disk_bytes(Path(entry.path))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def tags_of(folder: RunFolder) -> tuple[str, ...]:
+    """The run's tags, sorted."""
+    with suppress(OSError, ValueError, TypeError):
+        return tuple(sorted(map(str, json.loads(folder.tags.read_text()))))
+    return ()
+
+
+def retag(folder: RunFolder, add: Iterable[str], remove: Iterable[str]) -> tuple[str, ...]:
+    """Give the run some tags and take others away. Returns those that it has now. Raises ``RunError`` for
+    what is no tag, and for one to take away that it does not have."""
+    add, remove, before = list(add), list(remove), tags_of(folder)
+    for tag in add:
+        if not _TAG.fullmatch(tag):
+            raise RunError(
+                f"{tag!r} is no tag: up to 40 letters, digits, '.', '_', ':' and '-', such as good"
+            )
+    for tag in remove:
+        if tag not in before:
+            raise RunError(f"run {folder.run!r} has no tag {tag!r}; {did_you_mean(tag, before)}")
+    after = tuple(sorted({*before, *add} - set(remove)))
+    write_text(folder.tags, json.dumps(after))
+    return after
+
+
+def _mark(folder: RunFolder) -> list[Any]:
+    """What changes when the record does, or the program that reads it."""
+    stat = folder.history.stat() if folder.history.exists() else None
+    return [__version__, *((stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0))]
+
+
+def _known(folder: RunFolder) -> dict[str, Any] | None:
+    """What was read of the record as it is now, if it was kept: a long record takes seconds to read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(folder.summary.read_text())
+        if kept["of"] == _mark(folder):
+            return dict(kept["values"])
+    return None
+
+
+def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
+    mark = _mark(folder)
+    view = RunView(read_journal(folder.history) if folder.history.exists() else ())
+    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    first = next(iter(leaderboard(view, objective.metric, objective.mode)), None)
+    values = {
+        "ended": view.state.outcome is not None,
+        "configs": dict(Counter(config.status.value for config in view.state.configs.values())),
+        "metric": objective.metric,
+        "best": first.best if first is not None else None,
+        "best_config": first.config if first is not None and first.best is not None else None,
+    }
+    if keep:
+        with suppress(CerebroError, OSError):  # of another user's run nothing is kept
+            write_text(folder.summary, json.dumps({"of": mark, "values": values}))
+    return values
+
+
+def as_values(of: RunSummary) -> dict[str, Any]:
+    """The summary as plain values."""
+    return asdict(of)

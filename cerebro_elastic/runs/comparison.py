@@ -1,0 +1,119 @@
+"""Runs side by side: in what they differ, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from cerebro_elastic.core.model.events import LeaderChanged
+from cerebro_elastic.reporting.results import leaderboard_records
+from cerebro_elastic.runs.results.result import RunResult
+
+Subject: TypeAlias = Literal["recipe", "data", "code", "versions", "result"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedValue:
+    """A value of each run."""
+
+    subject: Subject
+    name: str
+    """A key of the recipe with dots, a file of the code, a package, or what the result is about."""
+    values: tuple[Any, ...]
+    """The value of each run, in their order; ``None`` if a run has none."""
+
+    @property
+    def same(self) -> bool:
+        """Whether it is the same in all runs."""
+        return all(value == self.values[0] for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs side by side.
+
+    Example:
+        >>> short = run("sweep.yaml", run_id="one-epoch", epochs=1)
+        >>> comparison = Run.open("sweep").compare(Run.open("one-epoch"))
+        >>> [(row.name, row.values) for row in comparison.rows if row.subject == "recipe"]
+        [('epochs', (2, 1))]
+        >>> [len(curve) for curve in comparison.curves]
+        [2, 1]
+    """
+
+    runs: tuple[str, ...]
+    """The ids of the runs."""
+    rows: tuple[ComparedValue, ...]
+    """All values of recipes, data, code and versions that differ, and all values of the results."""
+    metrics: tuple[str, ...]
+    """The objective of each run. Values of different objectives cannot be compared."""
+    curves: tuple[tuple[float | None, ...], ...]
+    """Of each run: the objective of its best config after each epoch."""
+
+
+def compare(results: Sequence[RunResult]) -> Comparison:
+    """Compare runs."""
+    parts: Mapping[Subject, list[dict[str, Any]]] = {
+        "recipe": [dict(_flat(result.spec.recipe)) for result in results],
+        "data": [{"digest": result.spec.data_digest[:12]} for result in results],
+        "code": [
+            {"folder": result.spec.root, **{name: digest[:12] for name, digest in result.spec.code.items()}}
+            for result in results
+        ],
+        "versions": [_versions(result) for result in results],
+        "result": [_outcome(result) for result in results],
+    }
+    rows = [
+        ComparedValue(subject, name, tuple(part.get(name) for part in of_runs))
+        for subject, of_runs in parts.items()
+        for name in dict.fromkeys(name for part in of_runs for name in part)
+    ]
+    return Comparison(
+        tuple(result.run for result in results),
+        tuple(row for row in rows if row.subject == "result" or not row.same),
+        tuple(result.recipe.objective.metric for result in results),
+        tuple(map(_curve, results)),
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All values but the name, by their keys with dots."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        elif f"{prefix}{key}" != "name":
+            yield f"{prefix}{key}", value
+
+
+def _versions(result: RunResult) -> dict[str, str]:
+    """The versions of the package and of what it was decided with, as recorded last."""
+    versions: dict[str, str] = {"cerebro-elastic": result.spec.version}
+    for event in result.events:
+        if isinstance(event, LeaderChanged):
+            versions |= event.versions
+    return versions
+
+
+def _outcome(result: RunResult) -> dict[str, Any]:
+    view, board = result.view, result.leaderboard
+    best = board[0] if board and board[0].best is not None else None
+    metric = result.recipe.objective.metric
+    first = leaderboard_records(board[:1], metric)
+    return {
+        f"best {metric}": None if best is None else best.best,
+        "config": None if best is None else best.config,
+        "epoch": first[0]["best_epoch"] if first else None,
+        "hyper-parameters": None if best is None else dict(best.hparams),
+        "configs": len(board),
+        "failed": sum(row.status == "failed" for row in board),
+        "units": len(view.log),
+        "seconds of training": round(sum(visit.seconds for visit in view.log), 1),
+        "outcome": view.state.outcome,
+    }
+
+
+def _curve(result: RunResult) -> tuple[float | None, ...]:
+    if not result.leaderboard:
+        return ()
+    return tuple(metrics.get(result.recipe.objective.metric) for metrics in result.leaderboard[0].curve)
