@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskErr
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.start.datasets import prepare_recipe
 from cerebro_lightning import CerebroTrainer
+from cerebro_lightning.torch_data import kept
 
 MODULE = """
 import lightning as L
@@ -239,7 +241,8 @@ def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: P
 
 
 class Stream(IterableDataset[int]):
-    pass
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
 
 
 PAIRS = TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
@@ -248,7 +251,8 @@ PAIRS = TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
 def rows_of(recipe: Any) -> dict[str, list[Any]]:
     """By split, the rows of the recipe's datasets."""
     reference = DatasetFactory(recipe.data.dataset, recipe.root, recipe.data.args)
-    return {split: [data[i] for i in range(len(data))] for split, data in reference.make().by_split.items()}
+    made = reference.make().by_split
+    return {split: [data[i] for i in range(len(data))] for split, data in made.items()}
 
 
 def test_a_loaders_settings_hold_and_tensors_are_columns(line: Any, tmp_path: Path) -> None:
@@ -281,11 +285,12 @@ def test_a_dataset_of_a_class_is_kept_for_the_nodes(line: Any, tmp_path: Path) -
     assert recipes[0] == recipes[1]
     assert (recipes[0].data.collate, recipes[0].data.workers) == (f"{line.__name__}:collate", 2)
     rows = rows_of(recipes[0])
-    assert {split: [int(y) for _, y in of} for split, of in rows.items()} == {"train": [*range(5)], "valid": [7]}
+    labels = {split: [int(y) for _, y in pairs] for split, pairs in rows.items()}
+    assert labels == {"train": [*range(5)], "valid": [7]}
     Path(recipes[0].data.args["kept_file"]).write_bytes(b"another")
     with pytest.raises(DataError, match="is not as `fit` has written it"):
-        rows_of(recipes[0])
-    for transform, why in [(lambda x: x, "lambda.* cannot be imported"), (iter([].append, 0), "pickle")]:
+        kept(**recipes[0].data.args)
+    for transform, why in [(lambda x: x, "lambda.* cannot be imported"), ((i for i in ()), "pickle")]:
         with pytest.raises(DataError, match=f"Pairs cannot be handed to the nodes.*{why}"):
             make(line.Line, {"lr": [0.1]}, line.Pairs(5, transform))
 
