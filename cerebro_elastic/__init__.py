@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         MissingExtra,
         RecipeError,
         RunError,
+        RunFailed,
         ScheduleError,
         SearchError,
         StorageError,
@@ -53,6 +54,7 @@ __all__ = [
     "Run",
     "RunCallback",
     "RunError",
+    "RunFailed",
     "RunResult",
     "RunStatus",
     "ScheduleError",
@@ -71,7 +73,7 @@ __all__ = [
 
 _MODULES = {
     "config": ["StoreSettings"],
-    "errors": [name for name in __all__ if name.endswith("Error") or name == "MissingExtra"],
+    "errors": [name for name in __all__ if name.endswith("Error") or name in ("MissingExtra", "RunFailed")],
     "front_end.run": ["run"],
     "recipes": ["Recipe", "load_recipe"],
     "reporting.results": ["ConfigResult"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class CerebroError(Exception):
@@ -146,6 +147,22 @@ class RunError(CerebroError):
         Traceback (most recent call last):
         cerebro_elastic.errors.RunError: run 'sweep' has no config 'c0009'; did you mean 'c0001'? ...
     """
+
+
+class RunFailed(RunError):
+    """A run has ended, and all its configs failed. The message begins with the user's line that raised.
+
+    Example:
+        >>> try:
+        ...     result = run("sweep.yaml", seed=1)
+        ... except RunFailed as error:
+        ...     print(error.result.failures["c0000"])
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+        """The ``RunResult``: its ``failures`` have the reason of each config."""
 
 
 class FolderInUse(RunError):

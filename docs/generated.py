@@ -313,7 +313,7 @@ EXITS = (
     "| 0 |  | The command did what it was asked to. |",
     "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units "
     "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
-    "run that has ended failed, or none has a value of the objective. Or you did not agree to what it asked. |",
+    "run that has ended failed, or none has a value of the objective. Or you did not agree to a question. |",
     "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
     "| 130 |  | Ctrl-C or SIGTERM. `join` and `host` end with 0 then: their nodes have left as asked. |",
 )

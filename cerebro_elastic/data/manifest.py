@@ -91,7 +91,7 @@ class Manifest:
     seed: int
     """The seed of the one shuffle before the rows are split into partitions."""
     test: tuple[PartitionFiles, ...] = ()
-    """The test partitions, for judging a run's result; the run does not read them."""
+    """The test partitions, if an earlier version prepared the dataset. Nothing reads them."""
     vocabulary: Vocabulary = field(default_factory=dict)
     """The categories of each encoded column: code 0 stands for the first."""
     features: tuple[str, ...] = ()

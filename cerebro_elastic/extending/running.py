@@ -3,6 +3,7 @@
 
 from cerebro_elastic.config import GRACE as GRACE
 from cerebro_elastic.config import StoreSettings as StoreSettings
+from cerebro_elastic.front_end.cells import import_folder as import_folder
 from cerebro_elastic.front_end.notebook_view import in_notebook as in_notebook
 from cerebro_elastic.front_end.objects import References as References
 from cerebro_elastic.front_end.objects import root_of as root_of

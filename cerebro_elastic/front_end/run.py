@@ -15,7 +15,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.background import BackgroundRun
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.runs.start.prepare_run import agreement
@@ -122,6 +122,8 @@ def run(
     Raises:
         RecipeError: The recipe is wrong; nothing was started. Other errors of the task, the data or the store
             that are found before the start are ``CerebroError``, too.
+        RunFailed: All configs failed. The message begins with your line that raised; ``error.result`` is the
+            run's result. Of a run in which some failed, ``result.failures`` has why.
         RunError: No node can work any more, another run has this id, or the code has changed since.
 
     Example:
@@ -152,7 +154,7 @@ def run(
     def start(watcher: Watcher) -> RunResult:
         try:
             with view or nullcontext():
-                return launch(watcher)
+                return check_not_all_failed(launch(watcher))
         finally:
             stay()  # if it was interrupted: the next call has time
 

@@ -31,6 +31,9 @@ _EXPECTED = {
 }
 """What pydantic says in words of Python, in words of YAML."""
 
+_FIRST_KEYS = {"objective": "metric", "data": "source", "search": "method"}
+"""By section, the key that a lone text is likely to be the value of."""
+
 
 def load_recipe(
     recipe: str | Path | Mapping[str, Any] | Recipe, *, root: str | Path | None = None, **overrides: Any
@@ -109,6 +112,8 @@ def describe_problem(problem: ErrorDetails, name: str, section: Callable[[], typ
             rule = f"choices: {context['expected']}"
         case "value_error":
             rule = str(context["error"])
+        case "model_type" if isinstance(problem["input"], str) and name in _FIRST_KEYS:
+            rule = f"expected a mapping, `{name}: {{{_FIRST_KEYS[name]}: {problem['input']}}}`"
         case kind_of if kind_of in _EXPECTED:
             rule = f"expected {_EXPECTED[kind_of]}"
         case _:

@@ -28,7 +28,7 @@ class ConfigResult:
         >>> row = Run.open("sweep").result.config("c0000")
         >>> row.status, len(row.curve), len(row.visits)
         (<Status.FINISHED: 'finished'>, 2, 4)
-        >>> row.best == row.curve[row.best_epoch]["val_acc"]
+        >>> row.best == dict(row.values("val_acc"))[row.best_epoch]
         True
     """
 
@@ -44,7 +44,7 @@ class ConfigResult:
     """The metrics of each full epoch that the config itself has done."""
     visits: Sequence[Visit]
     """Its committed units, in the order of their commits."""
-    best_epoch: int | None = None
+    best_place: int | None = None
     """The index in ``curve`` of the epoch with the best value of the objective, the first of equals; ``None``
     without a finite value."""
     best: float | None = None
@@ -58,7 +58,7 @@ class ConfigResult:
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
-        best = "" if self.best_at is None else f", best {self.best:.4g} in epoch {self.best_at}"
+        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {self.best_epoch}"
         return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
 
     @property
@@ -67,9 +67,9 @@ class ConfigResult:
         return self.behind + len(self.curve)
 
     @property
-    def best_at(self) -> int | None:
+    def best_epoch(self) -> int | None:
         """The number of the best epoch, from 1, its parent's counted."""
-        return None if self.best_epoch is None else self.behind + self.best_epoch + 1
+        return None if self.best_place is None else self.behind + self.best_place + 1
 
     def values(self, metric: str) -> list[tuple[int, float]]:
         """By the number of the epoch, counted like that: the value of ``metric``, where it was logged."""
@@ -111,7 +111,7 @@ def config_result(
         reason=config.reason,
         curve=[end.metrics for end in ends],
         visits=visits,
-        best_epoch=place,
+        best_place=place,
         best=None if place is None else ends[place].metrics[metric],
         checkpoint=config.head,
         best_checkpoint=None if place is None else ends[place].checkpoint,
@@ -162,7 +162,7 @@ def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[
             "reason": row.reason,
             "metric": metric,
             "best": row.best,
-            "best_epoch": row.best_at,
+            "best_epoch": row.best_epoch,
             "epochs": row.epochs,
         }
         for place, row in enumerate(rows, start=1)

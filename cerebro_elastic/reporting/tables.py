@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.explanations import frames_first, shortened
 from cerebro_elastic.system.words import counted, one_line
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -86,7 +86,7 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
             row.config,
             hparams_text(row.hparams),
             "-" if row.best is None else f"{row.best:.4f}",
-            "-" if row.best_at is None else f"{row.best_at}/{row.epochs}",
+            "-" if row.best_epoch is None else f"{row.best_epoch}/{row.epochs}",
             sparkline([value for _, value in row.values(metric)]),
             Text(row.status.value, STYLES[row.status]),
         )
@@ -131,15 +131,14 @@ def resources_text(taken: Resources) -> str:
 
 
 def failure_texts(configs: Iterable[Config], logs: Path | None) -> Iterator[str]:
-    """A text for each reason for which configs failed: the configs, the error with the user's own lines, and
+    """A text for each reason for which configs failed: the configs, the user's own lines and the error, and
     the node's log below ``logs`` that has all of it, if that file exists."""
     configs_by_text: dict[str, list[str]] = {}
     node_by_text: dict[str, str] = {}
     for config in sorted(configs, key=lambda config: config.id):
         if config.status is not Status.FAILED:
             continue
-        last = next((f for f in reversed(config.failures) if f.story in config.reason), None)
-        text = shortened(config.reason) if last is None else _failure_text(last)
+        text, last = why_failed(config), _last_failure(config)
         configs_by_text.setdefault(text, []).append(config.id)
         if last is not None:
             node_by_text.setdefault(text, last.node)
@@ -149,9 +148,18 @@ def failure_texts(configs: Iterable[Config], logs: Path | None) -> Iterator[str]
         yield f"{_names(names)} failed: {text}{where}"
 
 
-def _failure_text(failure: Failure) -> str:
-    kind = "" if failure.kind is FailureKind.EXCEPTION else f"{failure.kind.value}: "
-    return kind + shortened(failure.story)
+def why_failed(config: Config) -> str:
+    """Why a config failed, for people: the user's own lines, nearest first, then the error."""
+    last = _last_failure(config)
+    if last is None:
+        return frames_first(shortened(config.reason))
+    kind = "" if last.kind is FailureKind.EXCEPTION else f"{last.kind.value}: "
+    return frames_first(kind + shortened(last.story))
+
+
+def _last_failure(config: Config) -> Failure | None:
+    """The failure for which the config was given up, if it was one."""
+    return next((f for f in reversed(config.failures) if f.story in config.reason), None)
 
 
 def _names(configs: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from cerebro_elastic.runs import catalog
 from cerebro_elastic.runs.attach import events_of, known_spec, live_run, store_of, with_key
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.folder import RunFolder, default_home, find_run, run_folder
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
 from cerebro_elastic.search.sampling import misfit
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import JournalReader
@@ -275,6 +275,7 @@ class Run:
 
         Raises:
             TimeoutError: The run has not ended by then; it goes on.
+            RunFailed: It has ended, and all its configs failed.
             RunError: Nobody runs it any more, and it has not ended.
             Exception: What a run in the background, or one of its callbacks, has raised.
         """
@@ -288,7 +289,7 @@ class Run:
                 f"run {self.id!r} has not ended, and nobody runs it on this machine: the command that "
                 "started it goes on with it"
             )
-        return self.result
+        return check_not_all_failed(self.result)
 
     def close(self) -> None:
         """Stop a run in the background of this process, if it has not ended, and wait until nothing of it is

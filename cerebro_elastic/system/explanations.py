@@ -15,6 +15,9 @@ _LINES, _COLUMNS = 4, 300
 """The most lines of a message, and letters of a line, that people see."""
 _DEEP = "\n  raised at "
 _FRAME = re.compile(r"  \S.*:\d+ in ")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_RULE = "-" * 20
+"""Jax puts it above a note on its own frames."""
 
 
 def explain_error(error: BaseException, root: Path) -> str:
@@ -22,15 +25,20 @@ def explain_error(error: BaseException, root: Path) -> str:
     themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
-    text = str(error) or "without a message"
+    text = _COLOURS.sub("", str(error)) or "without a message"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_own(Path(f.filename), root)]
     lines = [
         f"\n  {Path(frame.filename).resolve().relative_to(root.resolve())}:{frame.lineno} in {frame.name}: "
         f"{frame.line}"
         for frame in reversed(frames[-_OWN_FRAMES:])
     ]
-    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
     return f"{type(error).__name__}: {text}{notes}{''.join(lines)}"
+
+
+def has_own_frames(explanation: str) -> bool:
+    """Whether an explanation has lines of the user's files."""
+    return any(map(_FRAME.match, explanation.splitlines()))
 
 
 def frames_first(explanation: str) -> str:

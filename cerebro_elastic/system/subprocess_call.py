@@ -196,6 +196,10 @@ class ChildDied(CerebroError):
     """The child ended without an answer, or took too long and was killed."""
 
 
+class ChildExited(ChildDied):
+    """The child ended by itself: it exited, or crashed. For memory or time others kill it, by SIGKILL."""
+
+
 def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[str, Any]:
     """Call ``work`` in a forked child and return its result, as JSON values. ``work`` must catch what it may
     raise. Raises ``ChildDied``.
@@ -223,7 +227,8 @@ def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[
     if not text:
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        raise ChildDied(f"the process that trained {how}")
+        kind = ChildDied if code == -signal.SIGKILL else ChildExited
+        raise kind(f"the process that trained {how}")
     answer: dict[str, Any] = json.loads(text)
     return answer
 

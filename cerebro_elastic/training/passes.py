@@ -47,7 +47,15 @@ LossOfBatch: TypeAlias = Callable[[Any, float], BatchLoss]
 
 def unweighted(loss: BatchMean) -> LossOfBatch:
     """The mean of ``loss`` over the rows of batches ``(x, y)``."""
-    return lambda batch, share: BatchLoss(*_parts(batch, samples=False)[:2], loss, share)
+
+    def checked(output: Any, target: Any) -> Tensor:
+        value = loss(output, target)
+        if isinstance(value, Tensor):
+            return value
+        name, kind = getattr(loss, "__name__", loss), type(value).__name__
+        raise TaskError(f"the loss {name} returned a {kind}: it must return a tensor, the mean over the rows")
+
+    return lambda batch, share: BatchLoss(*_parts(batch, samples=False)[:2], checked, share)
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:

@@ -12,14 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, TensorDataset
 
 from cerebro_elastic.extending.data import Arrays, check_given
 from cerebro_elastic.extending.errors import DataError
 
 FORMS = (
-    "give columns by name ({'x': x, 'y': y}), a tuple of arrays (x, y), a DataFrame, a TensorDataset, a path "
-    "or URL, or a function that returns columns"
+    "give columns by name ({'x': x, 'y': y}), a tuple of arrays (x, y), a DataFrame, a torch Dataset or "
+    "DataLoader, a path or URL, or a function that returns columns"
 )
 """The forms in which data may be given, for messages."""
 _MISSING = ("NAType", "NaTType")
@@ -36,7 +35,7 @@ class Table(Protocol):
 
 def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Arrays:
     """The arrays in ``data``, by name: of a mapping or a table (pandas, polars, pyarrow) its own names, of a
-    tuple or ``TensorDataset`` ``x, y``, or ``x0, x1, x2`` and so on. Only those ``wanted``, if any are named.
+    tuple ``x, y``, or ``x0, x1, x2`` and so on. Only those ``wanted``, if any are named.
 
     Raises ``DataError`` for what has no such columns; ``what`` names the argument.
     """
@@ -67,8 +66,6 @@ def write_columns(columns: Arrays, folder: Path) -> Path:
 
 
 def _named(data: Any, what: str) -> list[tuple[str, Any]]:
-    if isinstance(data, TensorDataset):
-        data = data.tensors
     if isinstance(data, Mapping):
         return [(str(name), column) for name, column in data.items()]
     if isinstance(data, tuple) and data:
@@ -76,8 +73,6 @@ def _named(data: Any, what: str) -> list[tuple[str, Any]]:
         return list(zip(names, data, strict=False))
     if (columns := _columns_of_table(data)) is not None:
         return columns
-    if isinstance(data, DataLoader):
-        raise DataError(f"{what} is a DataLoader: the run makes the batches, from the arrays; {FORMS}")
     raise DataError(f"{what} is a {type(data).__name__}: {FORMS}")
 
 

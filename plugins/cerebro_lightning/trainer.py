@@ -10,11 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import lightning.pytorch as pl
-from torch.utils.data import TensorDataset
 
 import cerebro_elastic
 from cerebro_elastic import Recipe, Run, RunResult, load_recipe
-from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
+from cerebro_elastic.extending.errors import DataError, RecipeError, RunFailed, TaskError
 from cerebro_elastic.extending.recipes import Objective, named_columns
 from cerebro_elastic.extending.running import (
     Interrupted,
@@ -30,16 +29,27 @@ from cerebro_elastic.extending.running import (
 )
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.task import LightningTask
+from cerebro_lightning.torch_data import (
+    TorchData,
+    dataset_of,
+    is_torch_data,
+    keep,
+    loader_keys,
+    tensors_of,
+    valid_keys,
+)
 from cerebro_lightning.trainer_settings import check_trainer_settings
 
 if TYPE_CHECKING:
     import optuna
 
-Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | TensorDataset | Callable[[], Any]
+Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | TorchData | Callable[[], Any]
 
 
 _OF_RUN = Recipe.model_fields.keys() - {"name", "epochs", "task", "objective"}
 """The keys of a recipe that are arguments under their own names."""
+_OTHER_NAMES = {"epochs": "max_epochs", "objective": "monitor and mode", "name": "run_id"}
+"""By key of a recipe, the arguments that stand for it."""
 
 
 class CerebroTrainer:
@@ -47,12 +57,12 @@ class CerebroTrainer:
 
     ``max_epochs``, ``callbacks`` and further arguments are those of ``L.Trainer`` (one that a sub-epoch
     cannot honour exactly is refused by name); ``monitor`` and ``mode`` define the best epoch, as in
-    ``ModelCheckpoint``. ``data`` has the keys of a recipe's section (``{"batch_size": 64, "label": "y"}``).
+    ``ModelCheckpoint``. ``data`` has the keys of a recipe's section (``{"batch_size": 64, "workers": 4}``).
     ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs, the keys of a recipe's
     section (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``, which gets the configs as
-    trials. Other keys of a recipe, such as ``seed``, ``parallelism`` and ``gang`` (nodes that train a unit
-    together), are arguments, too. Callbacks are classes or names, alone or as
-    ``{"class": name, "args": {...}}``: every unit makes its own.
+    trials. Other keys of a recipe are arguments, too, with their sections as mappings: ``seed``, ``limits``,
+    ``loggers``, ``checkpoints``, ``parallelism``, ``gang`` (nodes that train a unit together). Callbacks
+    are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
     >>> result = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
@@ -79,6 +89,7 @@ class CerebroTrainer:
     ) -> None:
         of_run = {key: value for key, value in more.items() if key in _OF_RUN}
         self._trainer = {key: value for key, value in more.items() if key not in _OF_RUN}
+        _check_places(self._trainer)
         check_trainer_settings(self._trainer)
         self._sections: dict[str, Any] = {
             "name": run_id,
@@ -144,9 +155,11 @@ class CerebroTrainer:
         ``search_space`` maps arguments of its constructor to lists of values (or distributions:
         ``{"loguniform": [1e-4, 1e-1]}``), ``args`` are further arguments, the same for all.
         ``train_data`` are columns by name (arrays or tensors of equal length), a tuple of arrays (``x, y``;
-        of more than two ``x0, x1, ...``), a ``TensorDataset``, a DataFrame or another table, a path or URL of
-        a file or a prepared dataset, or a function that returns columns. ``val_data`` is the share of rows
-        for validation, by default ``valid`` of ``data`` (0.2), or data of their own in one of these forms.
+        of more than two ``x0, x1, ...``), a map-style torch ``Dataset``, a ``DataLoader``, whose batch size,
+        ``shuffle``, ``drop_last``, ``collate_fn`` and workers hold, a DataFrame or another table, a path or
+        URL of a file or a prepared dataset, or a function that returns columns. ``val_data`` is the share of
+        rows for validation, by default ``valid`` of ``data`` (0.2), or data of their own in one of these
+        forms.
         Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
         module's own ``train_dataloader`` is taken.
 
@@ -155,7 +168,8 @@ class CerebroTrainer:
         it, or ``detach`` from it. Then it goes on in the background, and ``run`` is it.
 
         An unfinished run of the same ``run_id`` and arguments is continued; if its code has changed since,
-        only with ``changed_code``.
+        only with ``changed_code``. If all configs failed,
+        ``RunFailed`` begins with your line that raised, and ``result`` is there all the same.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
         self._result = self._run = None
@@ -171,6 +185,9 @@ class CerebroTrainer:
                 self._result = cerebro_elastic.run(recipe, watcher=watcher, on_interrupt=on_interrupt, **call)
         except Interrupted as interrupted:
             self._run = interrupted.run
+            raise
+        except RunFailed as failed:
+            self._result = failed.result
             raise
         return self._result
 
@@ -198,7 +215,13 @@ class CerebroTrainer:
                 "fit takes train_data or a datamodule, one of them, unless the module has a "
                 f"train_dataloader; as train_data {FORMS}"
             )
-        data = self._of_module(datamodule) if train_data is None else self._source(train_data, val_data)
+        references = References(root, pickle="cells" in self._sections)
+        if train_data is None:
+            data = self._of_module(datamodule)
+        elif is_torch_data(train_data):
+            data = self._of_torch(train_data, val_data, references, root)
+        else:
+            data = self._source(train_data, val_data)
         task = {
             "kind": "lightning",
             "module": module,
@@ -212,7 +235,6 @@ class CerebroTrainer:
             "data": data,
             "search": {**self._search, "space": dict(search_space)},
         }
-        references = References(root, pickle="cells" in self._sections)
         return load_recipe(references.in_recipe(sections), root=root)
 
     @property
@@ -226,7 +248,10 @@ class CerebroTrainer:
     def result(self) -> RunResult:
         """The run after ``fit``: visits, checkpoints, curves. Waits for a run in the background."""
         if self._result is None and self._run is not None:
-            self._result = self._run.wait()
+            try:
+                self._result = self._run.wait()
+            except RunFailed as failed:
+                self._result = failed.result
         if self._result is None:
             raise TaskError("this CerebroTrainer has no result yet: call fit first")
         return self._result
@@ -252,6 +277,36 @@ class CerebroTrainer:
         arguments = {} if isinstance(datamodule, type) else _arguments_of(datamodule)
         return {"datamodule": kind, "args": arguments, **self._data}
 
+    def _of_torch(
+        self, train: TorchData, valid: float | Data | None, references: References, root: Path
+    ) -> dict[str, Any]:
+        """The section of a Dataset or a DataLoader. Tensors are written as columns; another Dataset is kept
+        as it is."""
+        keys = loader_keys(train, "train_data")
+        share = {} if valid is None else {"valid": valid}
+        datasets = {"train": dataset_of(train)}
+        if not (valid is None or isinstance(valid, int | float)):
+            if not is_torch_data(valid):
+                raise DataError(
+                    f"val_data is a {type(valid).__name__}, and train_data a {type(train).__name__}: give "
+                    "both as Datasets or DataLoaders (several loaders: by a LightningDataModule)"
+                )
+            keys |= valid_keys(valid, keys.get("collate"))
+            datasets["valid"] = dataset_of(valid)
+            share = {}
+        if twice := sorted(keys.keys() & self._data.keys()):
+            raise DataError(
+                f"{', '.join(twice)}: both in `data` and settled by the DataLoader; leave it out of `data`"
+            )
+        columns = {split: tensors_of(dataset) for split, dataset in datasets.items()}
+        if None in columns.values() or "collate" in keys:
+            of_rows: dict[str, Any] = keep(datasets, self._home / "data", references, root)
+        else:
+            of_rows = {"source": self._named(columns["train"], "train_data")}
+            if "valid" in columns:
+                of_rows["valid"] = self._named(columns["valid"], "val_data")
+        return {**self._data, **keys, **share, **of_rows}
+
     def _named(self, data: Any, what: str) -> Any:
         """The data as a recipe names them: a path, a URL or a function; arrays are written to a file."""
         if isinstance(data, str | Path):
@@ -260,6 +315,16 @@ class CerebroTrainer:
             return data
         columns = columns_of(data, what, named_columns(self._data))
         return str(write_columns(columns, self._home / "data"))
+
+
+def _check_places(given: Mapping[str, Any]) -> None:
+    """Raise ``TaskError`` for a key of a recipe that is given in another place."""
+    for name in given:
+        if name in _OTHER_NAMES:
+            raise TaskError(f"{name} is `{_OTHER_NAMES[name]}` here, as for L.Trainer")
+        for section in ("data", "limits", "node"):
+            if name in getattr(Recipe.model_fields[section].annotation, "model_fields", ()):
+                raise TaskError(f"{name} is a key of `{section}`: say {section}={{{name!r}: ...}}")
 
 
 def _checked(module: Any) -> type[pl.LightningModule]:

@@ -34,12 +34,12 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert said.code == 1
     assert "1 of 17 rows are bad, 0 of all 21 may be:" in said.err
     assert f"row 20 (train): ValueError: could not convert string to float: 'oops' (at {project}" in said.err
-    said = cerebro(*words, "--bad", "5%", "--test", "0.1")
+    said = cerebro(*words, "--bad", "5%")
     assert said.code == 0, said
-    assert "15 training rows in 2 partitions, 4 validation rows, 1 test row at out (digest " in said.out
+    assert "16 training rows in 2 partitions, 4 validation rows at out (digest " in said.out
     assert "21 of 21 rows, 1 bad" in said.err
     assert "1 bad row left out; report.json there shows some of them" in said.out
-    assert sum(part.rows for part in read_manifest("out").train) == 15
+    assert sum(part.rows for part in read_manifest("out").train) == 16
 
 
 @pytest.mark.parametrize("words", [["--share", "0/4"], ["--workers", "2"]])
@@ -63,7 +63,7 @@ def test_columns_and_features_are_one_too_many(cerebro: Cerebro) -> None:
         (["--bad", "100%"], "--bad is '100%'"),
         (["--share", "4/4"], "--share is '4/4': give I/N, such as 0/4"),
         (["--share", "$NOT_SET/2"], "--share is '$NOT_SET/2'"),
-        (["--test", "2"], "test is 2.0: it must be a fraction"),
+        (["--valid", "2"], "valid is 2.0: it must be a fraction"),
         (["--rows", "functions:parse_"], "functions has no 'parse_'; did you mean 'parse'"),
     ],
 )

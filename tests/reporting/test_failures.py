@@ -36,8 +36,8 @@ def test_each_reason_is_listed_once(tmp_path: Path) -> None:
     ]
     texts = list(failure_texts([*configs, ended("c0007", "no strategy is feasible")], tmp_path))
     assert texts == [
-        "c0000, c0001, c0002, c0003, c0004 and 2 others failed: TypeError: no such layer\n"
-        f"  my_net.py:7 in step: self.layer(x)\n  all of it: {tmp_path}/node-1.log",
+        "c0000, c0001, c0002, c0003, c0004 and 2 others failed: my_net.py:7 in step: self.layer(x)\n"
+        f"TypeError: no such layer\n  all of it: {tmp_path}/node-1.log",
         "c0007 failed: no strategy is feasible",
     ]
 

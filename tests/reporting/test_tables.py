@@ -46,7 +46,7 @@ def result(place: int, curve: list[float]) -> ConfigResult:
         reason="",
         curve=[{"val_accuracy": value} for value in curve],
         visits=[],
-        best_epoch=0,
+        best_place=0,
         best=curve[0],
     )
 

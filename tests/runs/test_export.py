@@ -42,7 +42,7 @@ def test_the_weights_are_those_of_the_best_epoch(finished: RunResult, model: Pat
     checkpoint = torch.load(model / "model.ckpt", weights_only=True)
     best = finished.best
     assert best.best_epoch is not None
-    assert checkpoint["epoch"] == best.best_epoch + 1
+    assert checkpoint["epoch"] == best.best_epoch
     assert checkpoint["hyper_parameters"] == dict(best.hparams)
     assert checkpoint["global_step"] == 23 * checkpoint["epoch"], "45 batches an epoch, 2 to a step"
 
@@ -56,9 +56,9 @@ def test_the_card_says_where_the_model_comes_from(finished: RunResult, model: Pa
         'Net.load_from_checkpoint("model.ckpt")',
         "license: unknown",
         finished.spec.data_digest,
-        "Who goes on training from these files goes on without:\n- the random generators",
+        "Training that continues from these files starts without:\n- the random generators",
         str(finished.lines[-1].digest),
-        *(visit.output.digest[:12] for visit in best.visits[:3]),
+        f"{len(best.visits)} visits on ",
     ):
         assert part in text
     record = json.loads((model / "record.json").read_text())

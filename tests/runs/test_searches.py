@@ -136,7 +136,7 @@ def test_a_search_goes_on_from_another_runs_best(asha: RunResult) -> None:
     best = asha.best
     assert best.best_epoch is not None
     assert best.best_checkpoint is not None
-    behind = best.best_epoch + 1
+    behind = best.best_epoch
     start = {"run": str(asha.folder.path), "config": "best"}
     warm = recipe(asha.recipe.root, method="tpe", num=2, max_epochs=behind + 1, start=start, known=asha.run)
     result = run(warm, "warm")

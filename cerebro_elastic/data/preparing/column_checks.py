@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +23,13 @@ _SHOWN = 5
 """The number of rows, or values, that an error names."""
 
 _REPAIR = "give them a value by `fill`, remove these rows, or leave the column out by `columns`"
+
+
+def leave_out(name: str, names: Iterable[str], key: str = "columns") -> str:
+    """How to leave a column out: by the key that names the others."""
+    others = [other for other in names if other != name]
+    return f"leave it out by `{key}: [{some_of(others, _SHOWN)}]`" if others else f"leave it out by `{key}`"
+
 
 _WRITTEN = re.compile(r"[-+]?\(?[-+]?(\d{1,3}([.,]\d{3})+|\d+)?[.,]?\d+\)?")
 """A number, maybe with a comma, separators of thousands, or brackets for a minus."""
@@ -52,7 +59,7 @@ def check_columns(columns: Columns, what: str, like: Columns | None = None) -> N
     """Numeric columns of one length, not empty; of the same names, dtypes and shapes as ``like``."""
     check_lengths(columns, what)
     for name, column in columns.items():
-        check_column(name, column, what)
+        check_column(name, column, what, leave_out(name, columns))
     if like is not None and columns_of(columns) != columns_of(like):
         raise DataError(
             f"{what} must have the columns of the training data: expected {_description(like)}; "
@@ -75,18 +82,20 @@ def check_lengths(columns: Columns, what: str) -> None:
         raise DataError(f"{what} have no rows")
 
 
-def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
-    """Numbers that torch has."""
+def check_column(
+    name: str, column: NDArray[Any] | Varying, what: str, leave: str, *, of_matrix: bool = False
+) -> None:
+    """Numbers that torch has. ``leave`` is how to leave the column out, ``of_matrix`` whether it is one of
+    the ``features``."""
     if isinstance(column, Varying):
         if missing := column.missing:
             raise DataError(
                 f"column {name!r} of {what} has no value in {_rows(list(missing), len(column))}, the first "
-                f"of them {next(iter(missing.values()))}: complete the samples, or leave the column out by "
-                "`columns`"
+                f"of them {next(iter(missing.values()))}: complete the samples, or {leave}"
             )
         shape: tuple[int, ...] = (int(column.lengths.sum()), *column.value_shape)
         if not shape[0]:
-            raise DataError(f"column {name!r} of {what} is empty in all rows: leave it out by `columns`")
+            raise DataError(f"column {name!r} of {what} is empty in all rows: {leave}")
     else:
         shape = column.shape
     if column.dtype.kind in "OSU":
@@ -94,13 +103,13 @@ def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
             raise DataError(
                 f"column {name!r} of {what} has lists of text, or of values of several types: make them "
                 "lists of numbers by a function of columns as the source, join the texts of a row to one, "
-                f"which `text: [{name}]` keeps for a `decode` function, or leave it out by `columns`"
+                f"which `text: [{name}]` keeps for a `decode` function, or {leave}"
             )
-        _refuse_objects(name, column, what)
+        _refuse_objects(name, column, what, leave, of_matrix)
     if column.dtype.itemsize > _WIDEST.get(column.dtype.kind, 0):
         raise DataError(
             f"column {name!r} of {what} has dtype {column.dtype}: only booleans, integers, floats and "
-            "complex numbers that torch has can be used; encode it as numbers or leave it out"
+            f"complex numbers that torch has can be used; encode it as numbers, or {leave}"
         )
     if 0 in shape[1:]:
         raise DataError(f"column {name!r} of {what} has shape {shape}: its rows hold no values")
@@ -115,7 +124,7 @@ def check_given(name: str, values: Sequence[Any], what: str) -> None:
         raise DataError(f"column {name!r} of {what} has no value in {_rows(missing, len(values))}; {_REPAIR}")
 
 
-def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
+def _refuse_objects(name: str, column: NDArray[Any], what: str, leave: str, of_matrix: bool) -> NoReturn:
     values = column.reshape(-1).tolist()
     if column.ndim == 1:
         check_given(name, values, what)
@@ -124,7 +133,7 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
         raise DataError(
             f"column {name!r} of {what} has dtype {column.dtype}, with values of type "
             f"{type(next(value for value in values if not isinstance(value, str))).__name__}: make it "
-            "numbers or leave it out"
+            f"numbers, or {leave}"
         )
     odd = {row: value for row, value in texts.items() if not is_number(value)}
     distinct = list(dict.fromkeys(odd.values() or texts.values()))
@@ -136,10 +145,14 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
             if odd
             else f"column {name!r} of {what} has numbers as text ({shown}): convert them"
         )
-    raise DataError(
-        f"column {name!r} of {what} has text ({shown}, ...): make it numbers, of a source by "
-        f"`encode: [{name}]`, keep it for a `decode` function by `text: [{name}]`, or leave it out"
-    )
+    label, encode = f"predict it by `label: {name}`", f"make it numbers by `encode: [{name}]`"
+    text = f"keep it for a `decode` function by `text: [{name}]`"
+    if len(distinct) == len(values) > _SHOWN:
+        why, ways = f"another text in each row ({shown}, ...; an identifier?)", [leave, text, encode]
+    else:
+        why, ways = f"text ({shown}, ...)", [label, encode, text, leave]
+    ways = [way for way in ways if not (of_matrix and way in (label, text))]
+    raise DataError(f"column {name!r} of {what} has {why}: {', '.join(ways[:-1])}, or {ways[-1]}")
 
 
 def mostly_numbers(texts: Sequence[str]) -> bool:

@@ -80,9 +80,9 @@ class _NpyFile:
 
 def by_split(
     partitions: Iterable[tuple[Split, PartitionFiles]],
-) -> tuple[tuple[PartitionFiles, ...], tuple[PartitionFiles, ...], tuple[PartitionFiles, ...]]:
-    """The partitions for training, for validation and for a test."""
-    splits: dict[Split, tuple[PartitionFiles, ...]] = {"train": (), "valid": (), "test": ()}
+) -> tuple[tuple[PartitionFiles, ...], tuple[PartitionFiles, ...]]:
+    """The partitions for training, and for validation."""
+    splits: dict[Split, tuple[PartitionFiles, ...]] = {"train": (), "valid": ()}
     for split, files in partitions:
         splits[split] += (files,)
-    return splits["train"], splits["valid"], splits["test"]
+    return splits["train"], splits["valid"]

@@ -119,7 +119,7 @@ def stacked(values: Sequence[Value], name: str, what: str) -> NDArray[Any] | Rag
     shapes = {array.shape for array in arrays}
     column = np.stack(arrays) if len(shapes) == 1 else sequences(arrays, name)
     if any(shape[:1] != (0,) for shape in shapes):
-        check_column(name, column, what)
+        check_column(name, column, what, "do not return it")
     return column
 
 

@@ -16,6 +16,7 @@ from cerebro_elastic.data.preparing.column_checks import (
     FEATURES,
     check_column,
     check_lengths,
+    leave_out,
 )
 from cerebro_elastic.data.ragged import Arrays, Columns, Ragged, Varying, encoded
 from cerebro_elastic.errors import DataError, did_you_mean
@@ -149,23 +150,24 @@ def _matrix(features: Arrays, what: str) -> NDArray[np.float32]:
     if not features:
         raise DataError(f"{what} have no column for `features`")
     for name, column in features.items():
-        check_column(name, column, what)
+        leave = leave_out(name, features, FEATURES)
+        check_column(name, column, what, leave, of_matrix=True)
         if column.ndim > 2 or column.dtype.kind == "c":
             raise DataError(
                 f"column {name!r} of {what} is {column.dtype}{list(column.shape[1:])}: `features` are "
-                "numbers or vectors of numbers; leave it out, or use a function as the source"
+                f"numbers or vectors of numbers; {leave}, or use a function as the source"
             )
         if column.dtype.kind in "iu" and max(abs(int(column.min())), abs(int(column.max()))) > _LARGEST_EXACT:
             raise DataError(
                 f"column {name!r} of {what} has whole numbers above {_LARGEST_EXACT}, which float32 cannot "
-                "tell apart (an identifier?): leave it out of the `features`, or scale it"
+                f"tell apart (an identifier?): {leave}, or scale it"
             )
     with np.errstate(over="ignore"):  # what is too large is infinite then, and named by the check for that
         return np.column_stack([column.astype(np.float32) for column in features.values()])
 
 
 def _weights(name: str, column: NDArray[Any], what: str) -> NDArray[np.float32]:
-    check_column(name, column, what)
+    check_column(name, column, what, "leave `sample_weight` out")
     if column.ndim != 1 or column.dtype.kind == "c":
         raise DataError(
             f"column {name!r} of {what} is {column.dtype}{list(column.shape[1:])}: a `sample_weight` is one "
@@ -186,7 +188,7 @@ def _weights(name: str, column: NDArray[Any], what: str) -> NDArray[np.float32]:
 
 
 def _vector(name: str, column: NDArray[Any], what: str) -> NDArray[Any]:
-    check_column(name, column, what)
+    check_column(name, column, what, "name another `label`")
     too_large = column.dtype.kind == "u" and int(column.max()) > np.iinfo(np.int64).max
     if column.dtype.kind == "c" or too_large:
         raise DataError(

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, mo
 from cerebro_elastic.data.preparing.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import Preparation
-from cerebro_elastic.recipes.fields import PerHost, Seed, ShareOrSource
+from cerebro_elastic.recipes.fields import PerHost, Seed
 from cerebro_elastic.recipes.loading import describe_problem
 
 _OF_COLUMNS = ("columns", "features", "label", "encode", "text", "fill", "sample_weight", "count_classes")
@@ -35,9 +35,6 @@ class PrepareSettings(Preparation):
     """How a dataset is made of a source: its keys in a recipe, and those that only ``prepare`` has."""
 
     seed: Seed = Field(0, description="Seed of the shuffle.")
-    test: ShareOrSource = Field(
-        0.0, description="Share of rows for a test after the run, or a source of its own."
-    )
     count_classes: str | None = Field(
         None,
         description="A column of class numbers to count, for `class_weights: balanced` in recipes.",

@@ -12,7 +12,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePosixPath
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
 from tempfile import gettempdir
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -34,6 +35,7 @@ from cerebro_elastic.system.files import (
     exists,
     expand,
     folders,
+    in_a_hurry,
     is_folder,
     literal_folder,
     locate,
@@ -72,7 +74,8 @@ def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns
     name = os.fspath(source)
     with translated(DataError, f"cannot read {name}"):
         place = locate(name)
-        splits = _split_folders(place) if _is_folder(place) else None
+        with in_a_hurry():  # a person waits to hear that the storage is out of reach
+            splits = _split_folders(place) if _is_folder(place) else None
         if splits is None:
             return _read_path(name, wanted), None
         train, valid = (_read_path(str(part), wanted) for part in splits)
@@ -87,9 +90,11 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
     """The columns of a file, a folder or a glob."""
     with translated(DataError, f"cannot read {name}"):
         place = locate(name)
-        if _is_folder(place) and not expand(place, _is_known) and has_images(place):
+        with in_a_hurry():
+            pictures = _is_folder(place) and not expand(place, _is_known) and has_images(place)
+            files = [] if pictures else _files(name, place)
+        if pictures:
             return read_images(place)
-        files = _files(name, place)
         suffixes = sorted({_suffix(file.path) for file in files})
         if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
             raise DataError(
@@ -243,9 +248,18 @@ def _nothing_known(place: Place) -> str:
     except (FileNotFoundError, NotADirectoryError):
         kinds = Counter()
     if not kinds:
-        return "has no files" if exists(place) else "does not exist"
+        return "has no files" if exists(place) else f"does not exist{_nearest(place)}"
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
     return f"has no file of a known kind at its top, but in all {counts}"
+
+
+def _nearest(place: Place) -> str:
+    """The file of the same folder of this machine whose name is the nearest one, if there is any."""
+    path = Path(place.path)
+    if not place.local or not path.parent.is_dir():
+        return ""
+    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir()], n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _suffix(path: str) -> str:

@@ -23,7 +23,7 @@ HeldOut: TypeAlias = Mapping[Split, float | Columns]
 """By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
 own."""
 
-HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
+HELD_OUT: Mapping[Split, str] = {"valid": "validation"}
 """The splits beside the training rows, and what messages call them."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
@@ -37,8 +37,6 @@ class Sources(NamedTuple):
     valid: float | Source = 0.0
     """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
     that a source function returns override a share."""
-    test: float | Source = 0.0
-    """Test data, for after the run; as ``valid``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +53,14 @@ class PartitionRows:
 
 
 def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
-    """The columns of the rows, and what is validation and test data. What cannot be read of columns that are
+    """The columns of the rows, and what is validation data. What cannot be read of columns that are
     not ``wanted`` is left out."""
     train, own = read_source(sources.train, wanted)
     if own is not None and not isinstance(sources.valid, int | float):
         raise DataError(
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
-    validation = _held_out("valid", sources.valid, wanted) if own is None else own
-    return train, {"valid": validation, "test": _held_out("test", sources.test, wanted)}
+    return train, {"valid": _held_out("valid", sources.valid, wanted) if own is None else own}
 
 
 def _held_out(key: str, named: float | Source, wanted: Wanted) -> float | Columns:

@@ -235,28 +235,34 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
         raise DataError(
             f"{reference}: train_dataloader returned a {type(loader).__name__}: it must return one DataLoader"
         )
+    settings = settings_of(loader, f"{reference}: the training loader")
+    collate = stacked if loader.collate_fn is default_collate else loader.collate_fn
+    return NumberedDatasets(reference, {"train": loader.dataset}, collate, settings, module)
+
+
+def settings_of(loader: DataLoader[Any], what: str) -> dict[str, Any]:
+    """How a loader makes batches of its rows, by the keys of a recipe's ``data``, apart from its
+    ``collate_fn``.
+
+    Raises:
+        DataError: Its order or batches cannot be reproduced over partitions; ``what`` names it.
+    """
     if isinstance(loader.dataset, IterableDataset):
         raise DataError(
-            f"{reference}: the training loader reads an IterableDataset, which has no rows by number: use a "
-            "map-style Dataset"
+            f"{what} reads {type(loader.dataset).__name__}, an IterableDataset, which has no rows by number: "
+            "use a map-style Dataset"
         )
     for refused, why in _refusals(loader):
         if refused:
-            raise DataError(f"{reference}: the training loader has {why}")
-    return NumberedDatasets(
-        reference,
-        {"train": loader.dataset},
-        stacked if loader.collate_fn is default_collate else loader.collate_fn,
-        {
-            "batch_size": loader.batch_size,
-            "shuffle": isinstance(loader.sampler, RandomSampler),
-            "drop_last": loader.drop_last,
-            "workers": loader.num_workers,
-            "prefetch": loader.prefetch_factor or 2,
-            "pin_memory": loader.pin_memory,
-        },
-        module,
-    )
+            raise DataError(f"{what} has {why}")
+    return {
+        "batch_size": loader.batch_size,
+        "shuffle": isinstance(loader.sampler, RandomSampler),
+        "drop_last": loader.drop_last,
+        "workers": loader.num_workers,
+        "prefetch": loader.prefetch_factor or 2,
+        "pin_memory": loader.pin_memory,
+    }
 
 
 def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:

@@ -315,7 +315,7 @@ def _config_row(
         "epoch": config.epoch,
         "done": total - units_left(config, plan) if config.status is Status.LIVE else None,
         "best": result.best,
-        "at": result.best_at,
+        "at": result.best_epoch,
         "metrics": config.metrics,
         "parent": config.parent.config if config.parent else None,
         "on": attempt.node if attempt else None,

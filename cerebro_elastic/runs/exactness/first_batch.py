@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cerebro_elastic.checkpoint.tree import leaves_in
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest
@@ -21,15 +22,17 @@ from cerebro_elastic.runs.exactness.check_configs import (
 )
 from cerebro_elastic.runs.exactness.outcome import unlogged
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
-from cerebro_elastic.system.explanations import explain_error, frames_first
-from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
+from cerebro_elastic.system.explanations import explain_error, frames_first, shortened
+from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_in_fork
 from cerebro_elastic.system.words import counted
+from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import Task
 from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 _CONFIGS = 3
 _ROWS = 256
-"""An error counts if so many rows of each partition have it, too: a metric may need more than a batch."""
+"""An error counts if this number of rows of each partition raises it, too: a metric may need more
+than a batch."""
 _SECONDS = 30.0
 """For one config. A model that takes longer shows its errors in the run."""
 
@@ -43,7 +46,8 @@ def check_first_batch(
     long, nothing is found out.
 
     Returns:
-        Why some of these configs cannot be trained, where others can.
+        What people should know of those that cannot be trained, where others can, and of those of which no
+        weight changes.
 
     Raises:
         TaskError: None of these configs can be trained, or none logs the objective.
@@ -54,42 +58,65 @@ def check_first_batch(
     use_threads(recipe, task, 1)  # a pool of threads would not be there in children
     tried = representative_configs(points, _CONFIGS)
     problems: list[str] = []
+    idle: list[str] = []
     try:
         for point in tried:
-            problem = _problem(task, recipe, url, point, 1)
-            if problem is not None:
+            first = _trained(task, recipe, url, point, 1)
+            if first["problem"] is not None:
                 size, _ = batches_in(recipe, manifest, point)
-                problem = _problem(task, recipe, url, point, max(2, _ROWS // size))
-            if problem is not None:
-                problems.append(f"{problem}\nin the first batches of {hparams_text(point) or 'the config'}")
+                first = _trained(task, recipe, url, point, max(2, _ROWS // size))
+            name = hparams_text(point) or "the config"
+            if first["problem"] is not None:
+                problems.append(f"{first['problem']}\nin the first batches of {name}")
+            elif first["idle"]:
+                idle.append(name)
     except ChildDied:
         return ()
-    if not problems or len(problems) < len(tried):
-        return tuple(problems)
-    others = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
-    raise TaskError(f"{problems[0]}{others}. Nothing was started.{_advice(recipe, manifest)}")
+    if problems and len(problems) == len(tried):
+        others = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
+        raise TaskError(f"{problems[0]}{others}. Nothing was started.{_advice(recipe, manifest)}")
+    notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems]
+    if idle:
+        notes.append(
+            f"no weight has changed in the first batches of {'; '.join(idle)}: does the training step return "
+            "the loss, and does the optimizer have the weights and a learning rate above 0?"
+        )
+    return tuple(notes)
 
 
-def _problem(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> str | None:
-    """Why ``batches`` of each of two small partitions cannot be trained and validated, if so."""
+def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> Mapping[str, Any]:
+    """The ``problem`` for which ``batches`` of each of two small partitions cannot be trained and validated,
+    ``None`` if they can; and whether that is ``idle``: it changes no weight."""
     jobs = [replace(job, device=device_of_checks()) for job in small_jobs(task, recipe, url, point, batches)]
 
     def trained() -> Mapping[str, Any]:
         logged: set[str] = set()
-        state = None
+        state, idle = None, True
+        weights: Mapping[str, str] = {}
         try:
             for job in jobs:
                 result = task.train(replace(job, state=state))
-                state = result.state
+                before, state, weights = weights, result.state, _weights(result.state)
+                idle = idle and bool(weights) and (not before or before == weights)
                 logged.update(result.metrics)
+                if result.not_finite is not None and recipe.limits.not_finite == "fail":
+                    return {"problem": result.not_finite}
                 if result.done or (job.last and unlogged(recipe, logged) is None):
                     break
         except (Exception, SystemExit) as error:
-            return {"problem": frames_first(explain_error(error, recipe.root))}
-        return {"problem": unlogged(recipe, logged)}
+            return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
+        return {"problem": unlogged(recipe, logged), "idle": idle}
 
-    problem: str | None = call_in_fork(trained, _SECONDS)["problem"]
-    return problem
+    try:
+        return call_in_fork(trained, _SECONDS)
+    except ChildExited as died:
+        return {"problem": f"{died}: the module, or a library that it uses, has ended it"}
+
+
+def _weights(state: Any) -> Mapping[str, str]:
+    """Fingerprints of the arrays of floats in a state. Single values count something, and are no weights."""
+    arrays = [leaf for leaf in leaves_in(state) if getattr(leaf, "ndim", 0) > 0]
+    return fingerprints({"": [leaf for leaf in arrays if "float" in str(getattr(leaf, "dtype", ""))]})
 
 
 def _advice(recipe: Recipe, manifest: Manifest) -> str:

@@ -104,7 +104,7 @@ def _remove_left(temporary: Path) -> None:
 def _pick(result: RunResult, row: ConfigResult) -> ExportedConfig:
     state, visits = result.view.state, result.view.visits
     ends = epoch_ends(state.curves.get(row.config, ()))
-    end = ends[-1 if row.best_epoch is None else row.best_epoch] if ends else None
+    end = ends[-1 if row.best_place is None else row.best_place] if ends else None
     ref = end.checkpoint if end is not None else None
     if end is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
         raise RunError(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
-from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
+from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, RunFailed, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.picture import curves_html, draw_curves
@@ -25,7 +27,7 @@ from cerebro_elastic.reporting.results import (
     logged_metrics,
     records,
 )
-from cerebro_elastic.reporting.tables import leaderboard_table
+from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, why_failed
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
@@ -34,7 +36,7 @@ from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, locate
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, for_reader, option
 
 if TYPE_CHECKING:
     import optuna
@@ -106,7 +108,7 @@ class RunResult:
         default what it has found by now."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
-        for name in ("view", "leaderboard", "configs", "_heads"):
+        for name in ("view", "leaderboard", "configs", "failures", "_heads"):
             vars(earlier).pop(name, None)
         earlier.exactness = exactness or self.exactness
         return earlier
@@ -116,9 +118,12 @@ class RunResult:
         return RunResult(self.folder, self.store)
 
     def __repr__(self) -> str:
-        best = self.leaderboard[0] if self.leaderboard else None
-        best_text = f", best {best.config} with {self.recipe.objective.metric} {best.best}" if best else ""
-        return f"<RunResult {self.run!r}: {counted(len(self.leaderboard), 'config')}{best_text}>"
+        parts = [counted(len(self.leaderboard), "config")]
+        if self.failures:
+            parts.append(f"{len(self.failures)} failed")
+        if self.leaderboard and (best := self.leaderboard[0]).best is not None:
+            parts.append(f"best {best.config} with {self.recipe.objective.metric} {best.best:.4g}")
+        return f"<RunResult {self.run!r}: {', '.join(parts)}>"
 
     @property
     def run(self) -> str:
@@ -144,16 +149,28 @@ class RunResult:
     @property
     def best(self) -> ConfigResult:
         """The config with the best value of the objective in any epoch. Raises ``RunError`` if no config has
-        one."""
+        one, ``RunFailed`` with the cause if all have failed."""
+        check_not_all_failed(self)
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
             logged = logged_metrics(self.leaderboard)
             metric = self.recipe.objective.metric
+            failed = "".join(f"\n{text}" for text in self._failure_texts())
             raise RunError(
                 f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; logged so far: "
-                f"{did_you_mean(metric, logged)}"
+                f"{did_you_mean(metric, logged)}{failed}"
             )
         return first
+
+    @cached_property
+    def failures(self) -> Mapping[str, str]:
+        """By the id of each failed config, why: the user's own lines, nearest first, then the error."""
+        configs = in_order(self.view.state.configs.values())
+        return {config.id: why_failed(config) for config in configs if config.status is Status.FAILED}
+
+    def _failure_texts(self) -> list[str]:
+        """A text for each reason."""
+        return list(failure_texts(self.view.state.configs.values(), None))
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigResult]:
@@ -217,7 +234,7 @@ class RunResult:
         """The leaderboard and the curves, in a notebook."""
         metric = self.recipe.objective.metric
         board = html_text(leaderboard_table(self.leaderboard, metric))
-        board += html_text(f"exactness: {self.exactness.text}")
+        board += html_text("\n".join([*self._failure_texts(), f"exactness: {self.exactness.text}"]))
         return board + curves_html(self.leaderboard, metric)
 
     def config(self, config: str) -> ConfigResult:
@@ -264,6 +281,21 @@ class RunResult:
         from cerebro_elastic.search.study_journal import study_of
 
         return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
+
+
+def check_not_all_failed(result: RunResult) -> RunResult:
+    """The ``result``. Raises ``RunFailed`` if all its configs have failed."""
+    failures = result.failures
+    if not failures or len(failures) < len(result.leaderboard):
+        return result
+    configs, reasons = counted(len(failures), "config"), len(set(failures.values()))
+    have_them = for_reader("", ", which `error.result.failures` has")
+    others = f", for {reasons} reasons{have_them}" if reasons > 1 else ""
+    raise RunFailed(
+        f"{next(iter(failures.values()))}\nall {configs} of run {result.run!r} failed{others}; correct it, "
+        f"and train them again with {option('fresh', 'fresh=True')}",
+        result,
+    )
 
 
 def load_picked(

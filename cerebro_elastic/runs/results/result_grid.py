@@ -151,8 +151,8 @@ def _result(row: ConfigResult) -> Result:
         for place, epoch in enumerate(row.curve)
     ]
     kept = []
-    if row.best_checkpoint is not None and row.best_epoch is not None:
-        kept = [(row.best_checkpoint, row.curve[row.best_epoch])]
+    if row.best_checkpoint is not None and row.best_place is not None:
+        kept = [(row.best_checkpoint, row.curve[row.best_place])]
     failed = row.status is Status.FAILED
     return Result(
         config=row.hparams,

@@ -78,7 +78,7 @@ def prepare_dataset(
     def held_out(named: float | str) -> float | Source:
         return _source(named, root) if isinstance(named, str) else named
 
-    sources = Sources(_source(source, root), held_out(settings.valid), held_out(settings.test))
+    sources = Sources(_source(source, root), held_out(settings.valid))
     if settings.rows is None:
         return prepare_columns(sources, str(destination), settings)
     return prepare_rows(sources, str(destination), settings, root=root, show=show)
@@ -135,7 +135,6 @@ def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -
         lambda: columns["train"],
         # A data module validates with its own loaders.
         _rows_of("valid", columns, data.valid if data.dataset else 0.0),
-        _rows_of("test", columns, 0.0),
     )
     prepare_columns(
         sources,

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
@@ -29,6 +29,7 @@ from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
@@ -53,8 +54,8 @@ class PreflightResult:
     """Number of validation partitions."""
     code: Mapping[str, str]
     """The digest of each of the user's files, by its path below the recipe's folder."""
-    problems: Sequence[str] = ()
-    """Why some configs cannot be trained, where others can."""
+    notes: Sequence[str] = ()
+    """What people should know of the first batch."""
 
 
 def preflight(
@@ -291,14 +292,18 @@ def _code(root: Path) -> dict[str, str]:
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
-        result = check(
-            _recipe_of(request),
-            request["hparams"],
-            request["data"],
-            prepare=request["prepare"],
-        )
+        recipe = _recipe_of(request)
+        try:
+            result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
+        except CerebroError:
+            raise
+        except (Exception, SystemExit) as error:
+            explained = explain_error(error, recipe.root)
+            if not has_own_frames(explained):
+                raise
+            raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
-        result = replace(result, problems=_check_first_batch(request))
+        result = replace(result, notes=_check_first_batch(request))
     return asdict(result)
 
 

@@ -168,7 +168,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     data = str(folder.data) if url is None else recipe.rooted(url)
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=url is None)
-    _say_what_cannot_be_trained(checked, watcher)
+    _say_notes(checked, watcher)
     if recipe.data.max_bad_rows:
         _say_what_is_left_out(checked.data, watcher)
     spec = Spec(
@@ -186,9 +186,9 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     return spec
 
 
-def _say_what_cannot_be_trained(checked: PreflightResult, watcher: Watcher) -> None:
-    for problem in checked.problems:
-        watcher.say(f"note: some configs cannot be trained; the others are: {problem}")
+def _say_notes(checked: PreflightResult, watcher: Watcher) -> None:
+    for note in checked.notes:
+        watcher.say(f"note: {note}")
 
 
 def _say_what_is_left_out(data: str, watcher: Watcher) -> None:
@@ -292,7 +292,7 @@ def recheck(
         live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, live, spec.data, prepare=False)
-    _say_what_cannot_be_trained(checked, watcher)
+    _say_notes(checked, watcher)
     if checked.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {checked.data_digest}, the run began with "

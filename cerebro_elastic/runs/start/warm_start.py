@@ -70,7 +70,7 @@ def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
         "checkpoint": ref.url,
         "digest": ref.digest,
         "bytes": ref.bytes,
-        "epoch": row.best_at,
+        "epoch": row.best_epoch,
         "hparams": dict(row.hparams),
     }
 

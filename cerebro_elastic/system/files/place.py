@@ -279,7 +279,8 @@ def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
     except CerebroError:
         raise
     except ImportError as exc:
-        raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: {install_extra('s3')}") from exc
+        remedy = install_extra("s3") if _OF_S3.search(str(exc)) else "install it with pip"
+        raise MissingExtra(f"{doing}: {exc}; {remedy}") from exc
     except Exception as exc:
         full = is_full(exc)
         reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else _named(exc)
@@ -303,6 +304,7 @@ def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {brief(str(error), _MOST_SHOWN)}"
 
 
+_OF_S3 = re.compile(r"s3fs|botocore")
 _USER = re.compile(r"(?<=://)[^/\s@]+@")
 _QUERY = re.compile(r"(\w+://[^\s'\"<>?]*)\?[^\s'\"<>]*")
 _KEY = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b")

@@ -50,7 +50,7 @@ def square(row, split):
     note(f"{split} {row['n']}")
     noise = random.random() + np.random.random()
     x = np.full(3, row["n"] ** 2, np.float32)
-    return {"x": x, "noise": noise, "y": row["n"] % 2, "own": split == "test"}
+    return {"x": x, "noise": noise, "y": row["n"] % 2, "own": split == "valid"}
 
 
 def picky(row, split):
@@ -116,7 +116,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(root: Path, function: str = "square", url: str = "out", **arguments: Any) -> Manifest:
-    settings: dict[str, Any] = {"partitions": 3, "seed": 1, "valid": 0.2, "test": 0.1, "workers": 1}
+    settings: dict[str, Any] = {"partitions": 3, "seed": 1, "valid": 0.3, "workers": 1}
     given = {"rows": f"functions:{function}", **settings, **arguments}
     return prepare(root / "rows.csv", root / url, root=root, **given)
 
@@ -146,12 +146,13 @@ def test_each_row_is_made_once_with_its_split(root: Path) -> None:
         ("own", "|b1", ()),
     ]
     assert manifest.rows == (14, 14, 14)
-    assert [part.rows for part in (*manifest.valid, *manifest.test)] == [12, 6]
+    assert [part.rows for part in manifest.valid] == [18]
     assert sorted(int(call.split()[1]) for call in calls(root)) == list(range(ROWS))
     seen = []
-    for split in ("train", "valid", "test"):
+    splits: tuple[Split, ...] = ("train", "valid")
+    for split in splits:
         columns = read(root / "out", manifest, split)
-        assert columns["own"].all() == (split == "test")
+        assert columns["own"].all() == (split == "valid")
         roots = np.sqrt(columns["x"][:, 0]).astype(int)
         assert sorted(f"{split} {n}" for n in roots) == sorted(c for c in calls(root) if c.startswith(split))
         seen += list(roots)
@@ -161,17 +162,16 @@ def test_each_row_is_made_once_with_its_split(root: Path) -> None:
     assert sorted(path.name for path in (root / "out").iterdir()) == [
         "manifest.json",
         "report.json",
-        "test",
         "train",
         "valid",
     ]
     report = json.loads((root / "out" / "report.json").read_text())
-    assert (report["rows"], report["bad"]) == ({"train": 42, "valid": 12, "test": 6}, 0)
+    assert (report["rows"], report["bad"]) == ({"train": 42, "valid": 18}, 0)
 
 
 def test_the_rows_are_dealt_as_without_a_function(root: Path) -> None:
-    made = make(root, test=0.0, partitions=2)
-    plain = prepare(lambda: {"n": np.arange(ROWS)}, str(root / "plain"), partitions=2, seed=1, valid=0.2)
+    made = make(root, partitions=2)
+    plain = prepare(lambda: {"n": np.arange(ROWS)}, str(root / "plain"), partitions=2, seed=1, valid=0.3)
     for split in ("train", "valid"):
         squares = read(root / "plain", plain, split)["n"] ** 2
         np.testing.assert_array_equal(read(root / "out", made, split)["x"][:, 0], squares)
@@ -214,7 +214,7 @@ def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
         "from cerebro_elastic import prepare; from cerebro_elastic.data.preparing import from_rows as m\n"
         "m._ROWS = 8\n"
         "if __name__ == '__main__': prepare('rows.csv', 'out', rows='functions:slow',"
-        " partitions=3, seed=1, valid=0.2, test=0.1, workers=1)"
+        " partitions=3, seed=1, valid=0.3, workers=1)"
     )
     (root / "go.py").write_text(code)
     going = subprocess.Popen([sys.executable, "go.py"], cwd=root, stderr=subprocess.PIPE, text=True)
@@ -239,7 +239,7 @@ def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
 
 def test_bad_rows_are_left_out_counted_and_sampled(root: Path) -> None:
     manifest = make(root, "picky", max_bad_rows=0.05)
-    kept = sum(part.rows for split in ("train", "valid", "test") for part in manifest.split(split))
+    kept = sum(part.rows for part in (*manifest.train, *manifest.valid))
     report = json.loads((root / "out" / "report.json").read_text())
     assert (kept, report["bad"], sum(report["rows"].values())) == (ROWS - 3, 3, ROWS - 3)
     whys = {row["row"]: row["why"] for row in report["sample"]}
@@ -301,13 +301,13 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "dies": ("dies", {}, "a process that makes rows died without a word.*fewer --workers"),
     "shapes": (
         "shapes",
-        {"valid": 0, "test": 0},
+        {"valid": 0},
         r"makes x <i8\[1, \d\] of row \d+, and x <i8\[1, \d\] of row \d+.*first axis only",
     ),
     "text": ("words", {}, r"column 'x' of row .* as the row function makes it has text: .*text\.encode\(\)"),
     "empty": ("empty", {}, "empty sequences of all rows for column 'x'"),
     "no mapping": ("number", {}, "TypeError: 'int' object is not iterable"),
-    "split": ("square", {"valid": 0.6, "test": 0.4}, "test takes the last of 60 rows"),
+    "split": ("square", {"valid": 0.999}, "valid takes the last of 60 rows"),
     "partitions": ("square", {"partitions": 99}, "42 training rows for 99 partitions"),
 }
 
@@ -329,7 +329,7 @@ def test_objects_are_fetched_by_their_urls(root: Path) -> None:
     for n in range(4):
         np.save(root / f"{n}.npy", np.full(2, n))
     (root / "rows.csv").write_text("url\n" + "".join(f"file://{root}/{n}.npy\n" for n in range(4)))
-    manifest = make(root, "fetched", partitions=2, valid=0, test=0)
+    manifest = make(root, "fetched", partitions=2, valid=0)
     assert sorted(read(root / "out", manifest, "train")["x"][:, 0]) == [0, 1, 2, 3]
 
 

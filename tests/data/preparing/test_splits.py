@@ -39,26 +39,24 @@ def split(folder: Path, rules: dict[str, Any], columns: Any = COLUMNS, **setting
 
 
 def test_each_split_has_of_each_class_its_share(tmp_path: Path) -> None:
-    rows = split(tmp_path / "a", {"stratify": "y"}, test=0.1)
-    assert {name: len(numbers) for name, numbers in rows.items()} == {"train": 700, "valid": 200, "test": 100}
+    rows = split(tmp_path / "a", {"stratify": "y"})
+    assert {name: len(numbers) for name, numbers in rows.items()} == {"train": 800, "valid": 200}
     assert sorted(np.concatenate(list(rows.values()))) == list(range(ROWS))
     whole = np.bincount(Y)
-    for name, share in {"train": 0.7, "valid": 0.2, "test": 0.1}.items():
+    for name, share in {"train": 0.8, "valid": 0.2}.items():
         assert (np.abs(np.bincount(Y[rows[name]], minlength=3) - share * whole) <= 1).all(), name
-    again = split(tmp_path / "b", {"stratify": "y"}, test=0.1)
-    other = split(tmp_path / "c", {"stratify": "y"}, test=0.1, seed=2)
+    again = split(tmp_path / "b", {"stratify": "y"})
+    other = split(tmp_path / "c", {"stratify": "y"}, seed=2)
     assert (again["valid"] == rows["valid"]).all()
     assert set(other["valid"]) != set(rows["valid"])
 
 
 @pytest.mark.parametrize("stratify", [None, "y"])
 def test_groups_stay_together_and_shares_are_met(stratify: str | None, tmp_path: Path) -> None:
-    rows = split(tmp_path / "out", {"stratify": stratify, "split_by": "who"}, test=0.1)
+    rows = split(tmp_path / "out", {"stratify": stratify, "split_by": "who"})
     groups = {name: set(WHO[numbers]) for name, numbers in rows.items()}
-    assert not groups["train"] & groups["valid"] | groups["train"] & groups["test"]
-    assert not groups["valid"] & groups["test"]
-    for name, count in {"valid": 200, "test": 100}.items():
-        assert abs(len(rows[name]) - count) <= (3 if stratify else 0)
+    assert not groups["train"] & groups["valid"]
+    assert abs(len(rows["valid"]) - 200) <= (3 if stratify else 0)
     if stratify:
         assert (np.abs(np.bincount(Y[rows["valid"]]) - 0.2 * np.bincount(Y)) <= 3).all()
 
@@ -169,14 +167,11 @@ def test_an_impossible_split_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_validation_data_of_their_own_and_a_test_that_is_a_share(tmp_path: Path) -> None:
+def test_validation_data_of_their_own_keep_their_order(tmp_path: Path) -> None:
     own = {"row": np.array([-1, -2]), "y": np.array([0, 2]), "who": np.array(["q", "q"])}
-    rows = split(
-        tmp_path / "out", {"stratify": "y", "split_by": "who"}, {"train": COLUMNS, "valid": own}, test=0.2
-    )
+    rows = split(tmp_path / "out", {"stratify": "y", "split_by": "who"}, {"train": COLUMNS, "valid": own})
     assert list(rows["valid"]) == [-1, -2]
-    assert abs(len(rows["test"]) - 200) <= 3
-    assert not {*WHO[rows["train"]]} & {*WHO[rows["test"]]}
+    assert len(rows["train"]) == ROWS
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,16 +14,26 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
+from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.start.datasets import prepare_recipe
 from cerebro_lightning import CerebroTrainer
+from cerebro_lightning.torch_data import kept
 
 MODULE = """
 import lightning as L
 import torch
+from torch.utils.data import Dataset
 
 
 class Line(L.LightningModule):
@@ -45,6 +56,21 @@ class Line(L.LightningModule):
 
 class Stopper(L.Callback):
     pass
+
+
+class Pairs(Dataset):
+    def __init__(self, rows, transform=None) -> None:
+        self.y, self.transform = torch.arange(rows), transform
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return torch.zeros(3), self.y[i]
+
+
+def collate(rows):
+    return torch.stack([x for x, _ in rows]), torch.stack([y for _, y in rows])
 
 
 def rows():
@@ -214,12 +240,70 @@ def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: P
         trainer.recipe(data_zoo.Net, {"lr": [0.1]}, columns(), datamodule=made)
 
 
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+PAIRS = TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
+
+
+def rows_of(recipe: Any) -> dict[str, list[Any]]:
+    """By split, the rows of the recipe's datasets."""
+    reference = DatasetFactory(recipe.data.dataset, recipe.root, recipe.data.args)
+    made = reference.make().by_split
+    return {split: [data[i] for i in range(len(data))] for split, data in made.items()}
+
+
+def test_a_loaders_settings_hold_and_tensors_are_columns(line: Any, tmp_path: Path) -> None:
+    make = CerebroTrainer(home=tmp_path, data={"partitions": 1}).recipe
+    train = DataLoader(ConcatDataset([Subset(PAIRS, [4, 2]), PAIRS]), 4, shuffle=True, drop_last=True)
+    recipe = make(line.Line, {"lr": [0.1]}, train, DataLoader(Subset(PAIRS, [1]), 9))
+    data = recipe.data
+    assert (data.batch_size, data.shuffle, data.drop_last, data.valid_batch_size) == (4, True, True, 9)
+    assert make(line.Line, {"lr": [0.1]}, DataLoader(PAIRS, 4), 0.5).data.shuffle is False
+    with np.load(str(data.source)) as written, np.load(str(data.valid)) as valid:
+        assert (written["y"].tolist(), valid["y"].tolist()) == ([4, 2, 0, 1, 2, 3, 4, 5], [1])
+    with pytest.raises(DataError, match="batch_size: both in `data` and settled by the DataLoader"):
+        CerebroTrainer(data={"batch_size": 2}).recipe(line.Line, {"lr": [0.1]}, DataLoader(PAIRS))
+    for bad, why in [
+        (DataLoader(PAIRS, shuffle=True), "shuffle=True: validation"),
+        (DataLoader(PAIRS, drop_last=True), "drop_last=True: validation"),
+        (DataLoader(PAIRS, collate_fn=line.collate), "another collate_fn"),
+        ([DataLoader(PAIRS)], "several loaders: by a LightningDataModule"),
+    ]:
+        with pytest.raises(DataError, match=why):
+            make(line.Line, {"lr": [0.1]}, DataLoader(PAIRS), bad)  # type: ignore[arg-type]
+
+
+def test_a_dataset_of_a_class_is_kept_for_the_nodes(line: Any, tmp_path: Path) -> None:
+    make = CerebroTrainer(home=tmp_path, data={"partitions": 1}).recipe
+    recipes = []
+    for _ in range(2):  # a second call goes on with the run of the first
+        loader = DataLoader(line.Pairs(5), batch_size=2, collate_fn=line.collate, num_workers=2)
+        recipes.append(make(line.Line, {"lr": [0.1]}, loader, Subset(line.Pairs(9), [7])))
+    assert recipes[0] == recipes[1]
+    assert (recipes[0].data.collate, recipes[0].data.workers) == (f"{line.__name__}:collate", 2)
+    rows = rows_of(recipes[0])
+    labels = {split: [int(y) for _, y in pairs] for split, pairs in rows.items()}
+    assert labels == {"train": [*range(5)], "valid": [7]}
+    Path(recipes[0].data.args["kept_file"]).write_bytes(b"another")
+    with pytest.raises(DataError, match="is not as `fit` has written it"):
+        kept(**recipes[0].data.args)
+    for transform, why in [(lambda x: x, "lambda.* cannot be imported"), ((i for i in ()), "pickle")]:
+        with pytest.raises(DataError, match=f"Pairs cannot be handed to the nodes.*{why}"):
+            make(line.Line, {"lr": [0.1]}, line.Pairs(5, transform))
+
+
 BAD_DATA: list[tuple[str, Any]] = [
     ("columns by name", [1, 2]),
     ("columns by name", np.zeros((4, 3))),
     ("columns by name", None),
     ("columns by name", ()),
-    ("a DataLoader: the run makes the batches", DataLoader(TensorDataset(torch.zeros(3)))),
+    ("Stream, an IterableDataset, which has no rows by number", Stream()),
+    ("DataLoader, reads Stream, an IterableDataset", DataLoader(Stream())),
+    ("the sampler SubsetRandomSampler", DataLoader(PAIRS, sampler=SubsetRandomSampler([0]))),
+    ("collate_fn of train_data is a partial", DataLoader(PAIRS, collate_fn=partial(list))),
     ("'a' of train_data has values of type dict", {"a": [{}, {}]}),
     ("'a' of train_data has values of type float, str", {"a": np.array(["x", 2.0], object)}),
     ("'a' of train_data is a list", {"a": [[1], [1, 2]]}),
@@ -275,7 +359,7 @@ def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> N
             r"unknown key 'data\.lable'; did you mean 'label'",
             lambda: CerebroTrainer(data={"lable": "y"}).recipe(line.Line, {"lr": [1.0]}, "x.npz"),
         ),
-        (TaskError, "'epochs' is no argument of L.Trainer", lambda: CerebroTrainer(epochs=3)),
+        (TaskError, "epochs is `max_epochs` here", lambda: CerebroTrainer(epochs=3)),
         (TaskError, "call fit first", lambda: trainer.best_module()),
     ]
     for kind, message, use in cases:
