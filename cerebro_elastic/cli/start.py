@@ -154,9 +154,7 @@ def retry(
     run: RunName,
     configs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[CONFIG]...", help="Failed configs; by default all.", autocompletion=config_ids
-        ),
+        typer.Argument(metavar="CONFIG", help="Failed configs; by default all.", autocompletion=config_ids),
     ] = None,
     by: By = "",
     yes: Yes = False,

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.run import Plan
@@ -71,6 +72,16 @@ def history() -> list[Event]:
                 world.commit(0)
     assert world.finish(["a", "b"], 200)
     world.extend(1, 0)
+    world.elect()
+    world.join("a")
+    while all(config.status is not Status.FAILED for config in world.ledger.state().configs.values()):
+        world.pass_time(10.0)
+        world.control()
+        world.start("a")
+        while world.workers:
+            world.fail(0, FailureKind.NOT_FINITE)
+    assert world.finish(["a", "b"], 200)
+    world.extend(0, 0)
     assert world.finish(["a", "b"], 200)
     assert world.check() == []
     return world.trace()

@@ -28,7 +28,14 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.extend import HOSTS_GO_ON, check_lengths, shared_store
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.prepare_run import extend_in_store, has_ended, recheck, refuse_other_code
+from cerebro_elastic.runs.start.prepare_run import (
+    agreement,
+    check_code,
+    extend_in_store,
+    has_ended,
+    recheck,
+    refuse_other_code,
+)
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
@@ -60,10 +67,12 @@ def retry(
     ended = has_ended(state, spec)
     names = failed_configs(run.id, state, configs)
     after = planned_retry(result, names, by) if ended else spec
-    watcher.say(f"{_listed(names)} will be tried again")
     # Those that an extension lets go on do so by themselves.
     extension = after.extensions[-1] if after.extensions else None
     resumed = [name for name in names if not may_go_on(state.configs[name], extension)]
+    if shared is None:
+        check_code(after, state, agrees, resumed)
+    watcher.say(f"{_listed(names)} will be tried again")
     if shared is not None:
         _write_for_hosts(result, after, shared, resumed, by, watcher)
         watcher.say(HOSTS_GO_ON.format(run=run.id))
@@ -77,7 +86,7 @@ def retry(
         callbacks,
         None,
         after if ended else None,
-        agrees,
+        agreement(changed_code=True),  # by now
         resumed,
         by,
     )
