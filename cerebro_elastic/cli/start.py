@@ -102,7 +102,9 @@ def extend(
     config: Annotated[
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
     ] = None,
-    top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
+    top: Annotated[
+        int | None, typer.Option(help="How many of the best configs get more epochs; all by default.")
+    ] = None,
     by: Annotated[str, typer.Option(help="Who asks, for the record.")] = "",
     home: Home = None,
     etcd: Etcd = None,

@@ -82,8 +82,8 @@ def preflight_and_check(
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
-    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run is to
-    start ``beside`` it, the first batch comes first."""
+    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run
+    is to start ``beside`` it, the first batch comes first."""
     of_run = {"first_batch": extent.get("beside", False), "extent": extent}
     request = _request(recipe, hparams, data, prepare) | of_run
     process = SubprocessCall(__name__, _WHAT, request, env)
