@@ -19,7 +19,7 @@ DEBIAN := .etcd-debian
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
 	@echo "To call cerebro in this terminal: . $(BIN)/activate"
-	@echo "From anywhere: $(CURDIR)/$(BIN)/cerebro"
+	@echo "From anywhere: $(abspath $(BIN)/cerebro)"
 
 # What tests need is downloaded side by side.
 test:

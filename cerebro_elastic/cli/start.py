@@ -115,7 +115,9 @@ def extend(
     config: Annotated[
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
     ] = None,
-    top: Annotated[int | None, typer.Option(help="Only so many of the best configs get more epochs.")] = None,
+    top: Annotated[
+        int | None, typer.Option(help="How many of the best configs get more epochs; all by default.")
+    ] = None,
     by: By = "",
     yes: Yes = False,
     home: Home = None,

@@ -79,6 +79,18 @@ def test_the_readme_shows_the_tutorials_files() -> None:
     assert ["cerebro", "run", "my_run.yaml"] in commands("README.md")
 
 
+def test_the_numbers_of_the_landing_page_are_those_of_evidence() -> None:
+    rows = re.findall(
+        r"^\| \[.*\]\((docs/evidence/\w+\.md)\)[^|]*\|(.*)\|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(rows) == 3
+    for page, results in rows:
+        numbers = re.findall(r"[\d.]+(?=(?: |&nbsp;)(?:s|MB|GB)\b)", results)
+        assert len(numbers) >= 3
+        measured = re.findall(r"\d+(?:\.\d+)?", (ROOT / page).read_text())
+        assert set(numbers) <= set(measured), page
+
+
 @pytest.mark.parametrize("page", [name_of(page) for page in PAGES])
 def test_every_command_is_understood(page: str) -> None:
     for words in commands(page):

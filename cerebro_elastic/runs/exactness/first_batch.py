@@ -31,8 +31,7 @@ from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 _CONFIGS = 3
 _ROWS = 256
-"""An error counts if this number of rows of each partition raises it, too: a metric may need more
-than a batch."""
+"""An error counts if this number of rows of each partition raises it, too: a metric may need many."""
 _SECONDS = 30.0
 """For one config. A model that takes longer shows its errors in the run."""
 

@@ -46,7 +46,7 @@ def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int, given: str | N
         Notes for the user: nodes that share cores, and nodes for which there is no partition.
 
     Raises:
-        RecipeError: With them the machine would stand still.
+        RecipeError: There are more than the machine can run.
     """
     places = max(cores, gpus)
     ranks, workers = nodes * recipe.node.ranks, recipe.data.workers
