@@ -29,6 +29,10 @@ MOST_NODES = 1000
 """The most nodes of a run. A decision looks at all of them; more have not been tried."""
 
 
+MOST_CONFIGS = 10_000
+"""The most configs of a run. A search looks at all of them; more have not been tried."""
+
+
 class NodeRange(NamedTuple):
     """How many nodes a run may have."""
 

@@ -21,6 +21,7 @@ from pydantic import (
 
 from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import (
+    MOST_CONFIGS,
     Bytes,
     BytesOrNone,
     Endpoints,
@@ -60,7 +61,7 @@ class Limits(Section):
 
     tries: Positive = 3
     """Attempts at a unit before its config fails. They run on different nodes where possible."""
-    configs: Positive = 1000
+    configs: Annotated[int, Field(ge=1, le=MOST_CONFIGS)] = 1000
     """A recipe with more configs than this is refused before anything starts."""
     not_finite: Literal["fail", "go-on"] = "fail"
     """What happens if a loss or a trained parameter is NaN or infinite at the end of a unit: the config

@@ -41,12 +41,7 @@ class PopulationBasedTraining(Procedure):
         self._resource = Resource(section.resource)
         self._holds = constraint_of(recipe)
         self._perturb = section.perturb or tuple(sorted(section.space))
-        least, most = math.ceil(1 / section.quantile_fraction), recipe.limits.configs
-        if section.num is not None and section.num > most:
-            raise RecipeError(
-                f"{recipe.source.where(('search', 'num'))}: a population of {section.num} is over {most} "
-                "configs (limits.configs); make it smaller or raise the limit"
-            )
+        least = math.ceil(1 / section.quantile_fraction)
         if section.num is not None and section.num < least:
             raise RecipeError(
                 f"{recipe.source.where(('search', 'num'))}: a population of {section.num} has no worst "

@@ -13,6 +13,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.fields import MOST_CONFIGS
 from cerebro_elastic.recipes.search import Budget, KnownConfig, MedianSearch, SampledSearch
 from cerebro_elastic.search.criterion import Criterion, Resource, criteria_of
 from cerebro_elastic.search.sampling import GridSampler, RandomSampler, Sample, Sampler, make_sampler
@@ -31,6 +32,12 @@ class Procedure(Search):
     def __init__(
         self, recipe: Recipe, sampler: Sampler, criterion: Criterion | None = None, *, eager: bool = False
     ) -> None:
+        num, limit = recipe.search.num, recipe.limits.configs
+        if num is not None and num > limit:
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'num'))}: num is {num}, more than {limit} configs "
+                f"(limits.configs); take fewer, or raise the limit (at most {MOST_CONFIGS})"
+            )
         self.recipe = recipe
         self.sampler = sampler
         self._overall = criteria_of(recipe)[0]
@@ -166,21 +173,17 @@ def random(recipe: Recipe) -> Procedure:
     Raises:
         RecipeError: The space has fewer points, or ``num`` is above ``limits.configs``.
     """
-    num, limit = recipe.search.num, recipe.limits.configs
+    num = recipe.search.num
     assert num is not None
-    if num > limit:
-        raise RecipeError(
-            f"{recipe.source.where(('search', 'num'))}: num is {num}, more than {limit} configs "
-            "(limits.configs); draw fewer or raise the limit"
-        )
     sampler = RandomSampler(recipe)
+    procedure = Procedure(recipe, sampler, eager=True)
     distinct = sampler.count(num)
     if distinct < num:
         raise RecipeError(
             f"{recipe.source.where(('search', 'num'))}: num is {num}, but many draws found only {distinct} "
             "distinct points that the constraints allow; ask for fewer"
         )
-    return Procedure(recipe, sampler, eager=True)
+    return procedure
 
 
 def sampled(recipe: Recipe) -> Procedure:

@@ -171,11 +171,22 @@ class RandomSampler:
         self._holds = constraint_of(recipe)
         self._drawn: dict[str, HParams] = {}
         self._all = False
+        self._before: list[ConfigView] = []
+        self._taken: set[str] = set()
+        self._order: list[str] = []
+        self._passed = 0
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         self._draw(len(known) + 1)
-        taken = {key(view.hparams) for view in known}
-        return next((Sample(point) for text, point in self._drawn.items() if text not in taken), None)
+        count = len(self._before)
+        if list(known[:count]) != self._before:  # thousands of points are asked for one by one
+            count, self._taken, self._passed = 0, set(), 0
+        self._taken.update(key(view.hparams) for view in known[count:])
+        self._before = list(known)
+        while self._passed < len(self._order) and self._order[self._passed] in self._taken:
+            self._passed += 1
+        left = self._order[self._passed : self._passed + 1]
+        return Sample(self._drawn[left[0]]) if left else None
 
     def count(self, most: int) -> int:
         """The number of distinct points, as far as draws find them; at most ``most``."""
@@ -191,6 +202,7 @@ class RandomSampler:
                 self._all = True
             else:
                 self._drawn[key(fresh)] = fresh
+                self._order.append(key(fresh))
 
     def _point(self, rng: random.Random) -> HParams:
         return {name: draw(domain, rng) for name, domain in sorted(self._recipe.search.space.items())}
@@ -231,8 +243,8 @@ class GridSampler:
             )
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
-        left = self._left[len(known) - self._given :]
-        return Sample(left[0]) if left else None
+        place = len(known) - self._given
+        return Sample(self._left[place]) if place < len(self._left) else None
 
 
 def _points(recipe: Recipe) -> Iterator[HParams]:

@@ -177,7 +177,7 @@ def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
         ({"method": "qmc", "num": 3, "options": {"qmc_type": "x"}}, "QMCSampler: .* correct it"),
         ({"method": "pbt"}, "needs `num`, the size of the population"),
         ({"method": "pbt", "num": 3}, "a population of 3 has no worst 0.25"),
-        ({"method": "pbt", "num": 1001}, "a population of 1001 is over 1000 configs"),
+        ({"method": "pbt", "num": 1001}, "num is 1001, more than 1000 configs"),
         ({"method": "pbt", "num": 4, "perturb": ["wd"]}, "perturb: 'wd' is not in the space"),
         ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1}]}, "has no 'act'"),
         ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1, "ac": "a"}]}, "did you mean 'act'"),
