@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.decisions.moment import used_nodes
-from cerebro_elastic.core.history.estimates import begun_at, speed_factor, unit_seconds
+from cerebro_elastic.core.history.estimates import all_unit_seconds, begun_at, speed_factors
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
@@ -112,48 +112,50 @@ def _left(state: State, plan: Plan) -> _Left | None:
     if live and not all(homes.values()):
         return None
     spread = plan.on_demand or any(len(names) > 1 for names in homes.values())
-    speed_factors = _scaled(state, plan, names, spread=spread)
-    lead = {j: min(names, key=speed_factors.__getitem__) for j, names in homes.items() if names}
+    seconds = all_unit_seconds(state)
+    factors = _scaled(state, plan, names, seconds, spread=spread)
+    lead = {j: min(names, key=factors.__getitem__) for j, names in homes.items() if names}
+    usual = sum(factors.values()) / len(names) if names else 1.0
     return _Left(
-        nodes=list(speed_factors),
-        speed_factors=speed_factors,
-        configs={config.id: _row(state, plan, config, lead, speed_factors) for config in live},
+        nodes=names,
+        speed_factors=factors,
+        configs={config.id: _row(plan, config, seconds[config.id], lead, factors) for config in live},
         spread=spread,
         evaluations={
-            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * unit_seconds(state, c.id)
+            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * seconds[c.id] * usual
             for c in live
         },
     )
 
 
-def _scaled(state: State, plan: Plan, names: Sequence[str], *, spread: bool) -> dict[str, float]:
+def _scaled(
+    state: State, plan: Plan, names: Sequence[str], seconds: Mapping[str, float], *, spread: bool
+) -> dict[str, float]:
     """The factors of the nodes, on such a scale that the visits so far take what they took. Nodes that
     ``spread`` the work do units by their speeds, others as many as their homes say."""
     if not names:
         return {}
-    factors = {name: speed_factor(state, name) for name in names}
+    factors = speed_factors(state, names)
     usual = (
         len(names) / sum(1 / f for f in factors.values()) if spread else sum(factors.values()) / len(names)
     )
-    expected = sum(
-        _own_units(config, plan) * unit_seconds(state, config.id) for config in state.configs.values()
-    )
+    expected = sum(_own_units(config, plan) * seconds[config.id] for config in state.configs.values())
     scale = state.usage.seconds / expected if expected and state.usage.seconds else 1.0
     return {name: scale * factor / usual for name, factor in factors.items()}
 
 
 def _own_units(config: Config, plan: Plan) -> int:
-    """The training units that the config has done itself, without those of its parent."""
-    parent = config.parent
-    before = 0 if parent is None else parent.epoch * plan.partitions + len(parent.visited)
-    return max(0, config.epoch * plan.partitions + len(config.visited) - before)
+    """The units that the config has done itself, without those of its parent."""
+    per_epoch, parent = plan.partitions + plan.evaluations, config.parent
+    before = 0 if parent is None else parent.epoch * per_epoch + len(parent.visited)
+    return max(0, config.epoch * per_epoch + len(config.visited) + len(config.evaluated) - before)
 
 
 def _row(
-    state: State, plan: Plan, config: Config, lead: Mapping[int, str], speed_factors: Mapping[str, float]
+    plan: Plan, config: Config, seconds: float, lead: Mapping[int, str], speed_factors: Mapping[str, float]
 ) -> list[float]:
     """The config's seconds left on each node."""
-    seconds, later = unit_seconds(state, config.id), plan.epochs - config.epoch - 1
+    later = plan.epochs - config.epoch - 1
     row = dict.fromkeys(speed_factors, 0.0)
     for j, name in lead.items():
         row[name] += (later + (j not in config.visited)) * seconds * speed_factors[name]

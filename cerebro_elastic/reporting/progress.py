@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.results import config_result, ranked
 from cerebro_elastic.reporting.tables import (
     STYLES,
@@ -258,10 +258,11 @@ def _phase(state: State, config: Config) -> str:
     return "waiting" if attempt is None or state.is_queued(attempt) else "in training"
 
 
-def seconds_left(state: State) -> float | None:
+def seconds_left(state: State, known: Gap | None = None) -> float | None:
     """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``: whatever shows
-    when a run ends shows the same. ``None`` without a forecast, and while a unit stands still."""
-    forecast = gap(state)
+    when a run ends shows the same. ``known`` is what ``gap`` has returned, if it was called already.
+    ``None`` without a forecast, and while a unit stands still."""
+    forecast = known or gap(state)
     if forecast is None or any(stands_still(state, attempt) for attempt in state.underway()):
         return None
     return forecast.forecast - state.usage.elapsed

@@ -192,6 +192,10 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["clone", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
         (["clone", "c0000", "lr=[0.1"], "lr=[0.1:1: not valid YAML"),
         (["clone", "c0000", "act=3"], "act=3: act has to be one of 'relu'"),
+        (
+            ["clone", "c0000", "lr=0.1", "--from", "scratch"],
+            "c0000 is this config already (live): it has the same",
+        ),
         (["resume", "c0000"], "config 'c0000' is live: only a stopped one can be resumed"),
         (
             ["clone", "c0001", "--from", "best"],

@@ -142,7 +142,12 @@ def test_what_is_left_is_what_the_forecast_says() -> None:
     longer = replace(middle.usage, seconds=2 * middle.usage.seconds)
     assert seconds_left(replace(middle, usage=longer)) == pytest.approx(2 * usual, rel=0.15)
     assert middle.plan is not None
-    evaluated = seconds_left(replace(middle, plan=replace(middle.plan, evaluations=4)))
-    assert evaluated is not None
-    assert evaluated > 1.5 * usual
+    evaluated = [replace(config, evaluated=config.visited) for config in middle.configs.values()]
+    with_evaluations = replace(
+        middle,
+        plan=replace(middle.plan, evaluations=4),
+        configs={config.id: config for config in evaluated},
+        usage=longer,
+    )
+    assert seconds_left(with_evaluations) == pytest.approx(2 * usual, rel=0.15)
     assert seconds_left(replace(middle, nodes={})) is None

@@ -256,7 +256,7 @@ class RunPage(RunView):
             "began": state.usage.began,
             "until": state.usage.until,
             "gap": forecast and [forecast.forecast, forecast.bound, forecast.share],
-            "left": seconds_left(state) if live else None,
+            "left": seconds_left(state, forecast) if live else None,
             "best": [
                 {"config": row.config, "best": row.best, "hparams": row.hparams}
                 for row in self.ranked()[:_TOP]

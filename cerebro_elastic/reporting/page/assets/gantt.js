@@ -165,6 +165,9 @@ function rows() {
   if (unit) all.push({ begin: unit.began, end: null, what: `${unit.config} epoch ${unit.epoch} partition ${unit.partition}`, how: "goes on" });
   const shown = all.slice(-MOST_ROWS);
   $("gantt-shown").textContent = `${shown.length < all.length ? `the last ${shown.length} of ` : ""}${plural(all.length, "row")}, in the time that the chart shows`;
+  const shape = JSON.stringify([node, all.length, shown[0]?.begin, shown.at(-1)?.begin, view.origin]);
+  if (shape === $("gantt-rows").dataset.shape) return; // somebody reads it
+  $("gantt-rows").dataset.shape = shape;
   $("gantt-rows").replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, ["from", "to", "what", "how"].map((title, index) => h("th", { scope: "col", class: index < 2 ? "n" : null }, title)))),
     h("tbody", {}, shown.map((row) => h("tr", {}, h("td", { class: "n" }, since(row.begin)), h("td", { class: "n" }, row.end === null ? "" : since(row.end)), h("td", {}, row.what), h("td", { class: "wide" }, row.how))))));
 }

@@ -30,7 +30,7 @@ function tiles() {
     tile(`${counts.finished ?? 0}/${configs}`, `configs finished${others ? `; ${others}` : ""}`),
     tile(`${done}/${total}`, "units done"),
     tile(clock(elapsed), all.live ? "since the first unit" : "from first unit to last"),
-    all.live ? tile(all.left === null ? "–" : clock(all.left), "to go, about", "how long the rest takes if nodes and configs stay as they are") : tile(moved().split(", ")[1] ?? "–", `moved in ${moved().split(",")[0]}`),
+    all.live ? tile(all.left === null ? "–" : clock(all.left), "to go, about", "how long the rest takes if nodes and configs stay as they are") : tile(moved().split(", ")[1] ?? "–", section("run").traffic ? `moved in ${moved().split(",")[0]}` : "moved"),
     all.live ? tile(`${all.busy}/${all.nodes}`, "nodes at work") : tile(String(Object.keys(section("shares")).length), "nodes took part"),
     tile(idle() === null ? "–" : percent(idle()), "of the nodes' time idle"),
     tile(String(health?.faults ?? 0), "faults"),
