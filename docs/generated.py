@@ -270,9 +270,9 @@ def field_texts(shape: type) -> dict[str, str]:
 
 def _objects(annotation: Any) -> Iterator[type]:
     """The types of objects in an annotation."""
-    if isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic"):
-        if not issubclass(annotation, Enum):
-            yield annotation
+    own = isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic")
+    if own and not issubclass(annotation, Enum):
+        yield annotation
     for argument in get_args(annotation):
         yield from _objects(argument)
 
@@ -289,7 +289,11 @@ def _json_type(annotation: Any) -> str:
     if origin is not None:
         return f"list of {_json_type(arguments[0])}"
     if isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic"):
-        return "text" if issubclass(annotation, Enum) else f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        return (
+            "text"
+            if issubclass(annotation, Enum)
+            else f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        )
     names = {str: "text", bool: "true or false", int: "whole number", float: "number", type(None): "null"}
     return names.get(annotation, "any value")
 
@@ -307,9 +311,9 @@ def exits_reference() -> str:
 
 EXITS = (
     "| 0 |  | The command did what it was asked to. |",
-    "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units differ "
-    "from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a run that has "
-    "ended failed, or none has a value of the objective. Or you did not agree to what it asked. |",
+    "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units "
+    "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
+    "run that has ended failed, or none has a value of the objective. Or you did not agree when asked. |",
     "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
     "| 130 |  | Ctrl-C or SIGTERM. `join` and `host` end with 0 then: their nodes have left as asked. |",
 )
