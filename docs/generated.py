@@ -270,8 +270,8 @@ def field_texts(shape: type) -> dict[str, str]:
 
 def _objects(annotation: Any) -> Iterator[type]:
     """The types of objects in an annotation."""
-    ours = isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic")
-    if ours and not issubclass(annotation, Enum):
+    own = isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic")
+    if own and not issubclass(annotation, Enum):
         yield annotation
     for argument in get_args(annotation):
         yield from _objects(argument)
@@ -313,7 +313,7 @@ EXITS = (
     "| 0 |  | The command did what it was asked to. |",
     "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units "
     "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
-    "run that has ended failed, or none has a value of the objective. Or you did not agree to a question. |",
+    "run that has ended failed, or none has a value of the objective. Or you did not agree when asked. |",
     "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
     "| 130 |  | Ctrl-C or SIGTERM. `join` and `host` end with 0 then: their nodes have left as asked. |",
 )

@@ -217,9 +217,7 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
     found = list(found)
     tagged = any(summary.tags for summary in found)
     table = Table(
-        *(Column(name, no_wrap=True) for name in ("run", "state")),
-        Column("configs"),
-        Column("best", no_wrap=True),
+        *(Column(name, no_wrap=True) for name in ("run", "state", "configs", "best")),
         *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
         *([Column("tags")] if tagged else []),
         Column("project", overflow="fold"),
@@ -229,21 +227,13 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
     projects = {summary.project for summary in found}
     names = Counter(project.rpartition("/")[2] for project in projects)
     for summary in found:
-        name = summary.project.rpartition("/")[2]
-        configs = ", ".join(f"{count} {status}" for status, count in summary.configs.items())
-        best = (
-            "" if summary.best is None else f"{summary.metric} {number(summary.best)} ({summary.best_config})"
-        )
-        size = bytes_text(summary.bytes)
-        row = [
+        name, size = summary.project.rpartition("/")[2], bytes_text(summary.bytes)
+        table.add_row(
             summary.run,
             summary.state,
-            configs,
-            best,
+            ", ".join(f"{count} {status}" for status, count in summary.configs.items()),
+            "" if summary.best is None else f"{summary.metric} {number(summary.best)}",
             f"{size} + {summary.storage.partition(':')[0]}" if summary.storage else size,
-        ]
-        table.add_row(
-            *row,
             _age(summary.changed),
             *([" ".join(summary.tags)] if tagged else []),
             name if names[name] == 1 else summary.project,

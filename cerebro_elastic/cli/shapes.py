@@ -244,6 +244,8 @@ class StrategyProfileJson(TypedDict):
     """How many visits have refined the profile's estimate."""
     refusal: str | None
     """Why the strategy is not feasible."""
+    used: bool
+    """Whether it is the fastest feasible strategy."""
 
 
 class ProfileJson(TypedDict):

@@ -74,6 +74,7 @@ def _profile(row: ProfileRow) -> StrategyProfileJson:
         "bytes": row.bytes,
         "units": row.units,
         "refusal": row.refusal,
+        "used": row.used,
     }
 
 

@@ -38,7 +38,7 @@ class RunSummary:
     """
 
     run: str
-    """The run's id."""
+    """The run's id; of a node that joined a run here, the name of its folder, ``RUN.NODE``."""
     folder: str
     """Its folder."""
     project: str
@@ -75,6 +75,7 @@ def folders(home: str | Path | None = None) -> list[RunFolder]:
 def last_run(home: str | Path | None = None) -> RunFolder:
     """The run whose record changed last, or the only one. Raises ``RunError`` if there is none."""
     found = folders(home)
+    found = [folder for folder in found if folder.history.exists()] or found
     if not found:
         place = Path(home) if home is not None else default_home()
         raise RunError(
@@ -107,7 +108,7 @@ def summary(folder: RunFolder) -> RunSummary:
         state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
         local = locate(spec.storage).local
         return RunSummary(
-            run=spec.plan.run,
+            run=folder.run,
             folder=str(folder.path),
             project=spec.root,
             state=state,
@@ -132,9 +133,13 @@ def summary(folder: RunFolder) -> RunSummary:
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
-    """The folders on this machine that are the run's: its own first, those of its checkpoints and etcd."""
-    storage, own = locate(spec.storage), folder.path.resolve()
-    others = [etcd_folder(folder.run, own.parent), *([Path(storage.path).resolve()] if storage.local else [])]
+    """The folders on this machine that are the run's: its own first, then those of its checkpoints, of its
+    etcd, and of nodes that joined it here. Such a node's folder has nothing else."""
+    own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
+    if own.name != run:
+        return [own]
+    others = [etcd_folder(run, own.parent), *([Path(storage.path).resolve()] if storage.local else [])]
+    others += [path.parent.resolve() for path in sorted(own.parent.glob(f"{run}.*/spec.json"))]
     return [own, *(place for place in others if place.is_dir() and not place.is_relative_to(own))]
 
 

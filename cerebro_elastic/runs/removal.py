@@ -109,12 +109,15 @@ class Removal:
 
     def _storage(self) -> str | None:
         """The URL of checkpoints and logs, unless they are on this machine."""
-        return None if self.spec is None or locate(self.spec.storage).local else self.spec.storage
+        spec = self.spec
+        if spec is None or spec.plan.run != self.folder.run or locate(spec.storage).local:
+            return None
+        return spec.storage
 
     def _etcd(self) -> StoreSettings | None:
         """The etcd that the run shares with others and that still has its keys."""
         etcd = self.spec.recipe.get("etcd") if self.spec is not None else None
-        if not etcd:
+        if not etcd or self.spec is None or self.spec.plan.run != self.folder.run:
             return None
         settings = with_key(StoreSettings.at(str(etcd)), self.folder.run, self.folder.path.parent)
         return replace(settings, patience=_PATIENCE)

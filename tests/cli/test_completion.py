@@ -84,3 +84,4 @@ def test_help_offers_completion_and_a_shell_gets_its_script(
 def test_each_help_has_an_example(cerebro: Cerebro, command: str) -> None:
     shown = re.sub(r"\s+", " ", cerebro(command, "--help").out)
     assert f"Example: cerebro {command} " in shown
+    assert "<bool>" not in shown, "a flag takes no value"

@@ -1,0 +1,221 @@
+"""The runs of a home as things: listed, tagged, compared, pruned and removed; and what ``--json`` prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import pytest
+import typer.main
+from recorded_run import record
+
+from cerebro_elastic import Run
+from cerebro_elastic.cli import main
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.cli.shapes import SHAPES
+from cerebro_elastic.errors import PrunedCheckpoint, RunError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.prepare_run import check_project, write_spec
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cerebro = Callable[..., Said]
+
+
+@pytest.fixture
+def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cerebro:
+    """``cerebro("runs")``, in this process."""
+
+    def type_(*words: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["cerebro", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return Said(int(ended.value.code or 0), out, err)
+
+    return type_
+
+
+@pytest.fixture
+def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunResult:
+    """A run that has ended, in the home that commands use."""
+    monkeypatch.delitem(sys.modules, "a_recorded_model", raising=False)
+    monkeypatch.setenv("CEREBRO_HOME", str(tmp_path / "runs"))
+    return record(tmp_path, "first")
+
+
+def again(result: RunResult, run: str) -> RunFolder:
+    """A run of another project with the same recipe, which never began."""
+    folder = RunFolder(result.folder.path.parent / run)
+    folder.path.mkdir()
+    plan = replace(result.spec.plan, run=run)
+    write_spec(folder, replace(result.spec, plan=plan, root="/elsewhere", storage=str(folder.path)))
+    return folder
+
+
+def problems(value: Any, shape: Any, where: str = "") -> list[str]:
+    """How a JSON value differs from a type: also by keys that the type does not have."""
+    origin, arguments = get_origin(shape), get_args(shape)
+    if shape is Any:
+        return []
+    if origin is Literal:
+        return [] if value in arguments else [f"{where}: {value!r}"]
+    if origin is Union or type(shape).__name__ == "UnionType":
+        return min((problems(value, part, where) for part in arguments), key=len)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            return [f"{where}: {value!r} is no object"]
+        return [
+            text for key, part in value.items() for text in problems(part, arguments[1], f"{where}.{key}")
+        ]
+    if origin is not None:
+        if not isinstance(value, list):
+            return [f"{where}: {value!r} is no list"]
+        return [text for part in value for text in problems(part, arguments[0], f"{where}[]")]
+    if shape.__module__.startswith("cerebro_elastic") and not issubclass(shape, Enum):
+        hints = get_type_hints(shape)
+        wrong = sorted(set(hints) ^ set(value)) if isinstance(value, dict) else ["no object"]
+        if wrong:
+            return [f"{where}: {', '.join(wrong)}"]
+        return [text for key, kind in hints.items() for text in problems(value[key], kind, f"{where}.{key}")]
+    kind = {float: (int, float)}.get(shape, str if issubclass(shape, Enum) else shape)
+    return [] if isinstance(value, kind) else [f"{where}: {value!r} is no {shape}"]
+
+
+def test_what_commands_print_as_json_has_the_shape_of_the_reference(
+    result: RunResult, cerebro: Cerebro, tmp_path: Path
+) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    with_json = {name for name in commands if any("--json" in p.opts for p in commands[name].params)}
+    assert with_json == set(SHAPES)
+    again(result, "second")
+    typed = {
+        "runs": [],
+        "status": [],
+        "compare": ["first", "first"],
+        "tag": ["first", "+good"],
+        "verify": ["first"],
+        "replay": ["first"],
+        "export": ["first", str(tmp_path / "model")],
+        "profile": ["first"],
+        "prune": ["first", "--keep", "winner", "--yes"],
+        "simulate": [str(tmp_path / "recipe.yaml"), "--seconds", "3"],
+    }
+    (tmp_path / "recipe.yaml").write_text(
+        "task: {kind: torch, model_fn: 'm:f', loss: mse_loss}\n"
+        "data: {source: 'm:d', partitions: 2}\n"
+        "search: {space: {lr: [1]}}\n"
+    )
+    for command, words in typed.items():
+        said = cerebro(command, *words, "--json")
+        assert said.code == 0, (command, said)
+        assert problems(json.loads(said.out), SHAPES[command], command) == []
+    assert problems({"home": "x", "runs": [{}], "more": 1}, SHAPES["runs"]), "the check can fail"
+
+
+def test_runs_are_listed_with_state_best_and_tags(result: RunResult, cerebro: Cerebro) -> None:
+    again(result, "second")
+    damaged = RunFolder(result.folder.path.parent / "third")
+    damaged.path.mkdir()
+    damaged.spec.write_text("{")
+    assert Run.open("first").tag("good", "paper") == ("good", "paper")
+    assert cerebro("tag", "first", "-paper").out == "first: good\n"
+    for _ in range(2):  # read, and then kept
+        of = {summary.run: summary for summary in Run.all()}
+        assert [of[name].state for name in ("first", "second", "third")] == ["ended", "stopped", "damaged"]
+        assert of["first"].best == result.best.best
+        assert of["first"].bytes > 10_000
+    assert [summary.run for summary in Run.all(tags=["good"])] == ["first"]
+    shown = cerebro("runs").out
+    assert ("2 finished" in shown, "third" in shown, "elsewhere" in shown) == (True, True, True)
+    assert "-wrong" in cerebro("tag", "first", "-wrong").err.replace("'wrong'", "-wrong")
+
+
+def test_a_run_that_is_not_named_is_the_last_one(result: RunResult, cerebro: Cerebro) -> None:
+    said = cerebro("status")
+    assert said.out.startswith("run first: finished")
+    assert "run first, the one of" in said.err
+    row = next(line for line in said.out.splitlines() if line.startswith("c0001"))
+    assert f"{result.config('c0001').best:.4f}" in row, "the value beside the gap is the best one"
+
+
+def test_pruned_checkpoints_are_named_by_all_that_need_them(result: RunResult, cerebro: Cerebro) -> None:
+    loser = result.leaderboard[-1].config
+    pruned = Run.open("first").prune(["winner"])
+    assert (pruned.exportable, pruned.kept) == ((result.best.config,), 1)
+    assert Run.open("first").prune(["winner"]).urls == ()
+    with pytest.raises(PrunedCheckpoint, match="removed by `cerebro prune` on 20"):
+        result.state(loser)
+    assert result.state("best")
+    notes: list[str] = []
+    assert Run.open("first").verify(say=notes.append) == []
+    assert any("1 checkpoint that the run had kept cannot be compared" in note for note in notes)
+    assert cerebro("replay", "first", "--config", loser).code == 0
+    refused = cerebro("prune", "first", "--keep", "everything")
+    assert (refused.code, "choices: best, last, winner" in refused.err) == (1, True)
+    assert "nothing to remove" in cerebro("prune", "--older-than", "1d").out
+
+
+def test_only_runs_that_have_ended_are_pruned_and_no_live_one_removed(
+    result: RunResult, cerebro: Cerebro
+) -> None:
+    again(result, "second").history.touch()
+    assert "has not ended" in cerebro("prune", "second", "--yes").err
+    with result.folder.locked():
+        assert "is live" in cerebro("rm", "first", "--yes").err
+        assert "is live" in cerebro("prune", "first", "--yes").err
+    assert "nobody can be asked" in cerebro("rm", "first").err
+    assert result.folder.history.exists()
+
+
+def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "storage" / "first"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "state").write_text("x")
+    write_spec(result.folder, replace(result.spec, storage=str(elsewhere)))
+    user = again(result, "second")
+    write_spec(user, replace(user.read_spec(), data=f"{result.folder.path}/data"))
+    said = cerebro("rm", "first", "--yes")
+    assert said.code == 0
+    assert str(elsewhere) in said.out
+    assert "run second reads a checkpoint or the data of this one" in said.out
+    assert not result.folder.path.exists()
+    assert not elsewhere.exists()
+    assert user.spec.exists()
+
+
+def test_runs_are_compared_by_recipe_data_code_and_results(result: RunResult, tmp_path: Path) -> None:
+    sys.modules.pop("a_recorded_model", None)
+    record(tmp_path, "second", epochs=1)
+    comparison = Run.open(result.run).compare(Run.open("second"))
+    values = {(row.subject, row.name): row.values for row in comparison.rows}
+    assert values["recipe", "epochs"] == (2, 1)
+    assert ("recipe", "seed") not in values
+    assert values["result", "units"] == (8, 4)
+    assert [len(curve) for curve in comparison.curves] == [2, 1]
+
+
+def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResult, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    values = dict(result.spec.recipe)
+    check_project(result.folder, load_recipe(values, root=tmp_path))
+    with pytest.raises(RunError) as caught:
+        check_project(result.folder, load_recipe(values, root=other))
+    assert str(tmp_path) in str(caught.value)
+    assert str(other) in str(caught.value)
+    write_spec(result.folder, replace(result.spec, root=str(tmp_path / "moved away")))
+    check_project(result.folder, load_recipe(values, root=other))
