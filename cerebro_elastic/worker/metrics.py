@@ -121,9 +121,9 @@ class _Collector:
         }
         for name, (text, value) in gauges.items():
             if value is not None and (memory.is_gpu(self.device) or not name.startswith("gpu")):
-                family = GaugeMetricFamily(f"cerebro_{name}", text, labels=names)
-                family.add_metric(values, value)
-                yield family
+                gauge = GaugeMetricFamily(f"cerebro_{name}", text, labels=names)
+                gauge.add_metric(values, value)
+                yield gauge
 
 
 @contextmanager
