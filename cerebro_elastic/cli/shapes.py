@@ -362,6 +362,7 @@ class PlanJson(TypedDict):
 SHAPES: Mapping[str, Any] = {
     "run": OutcomeJson,
     "extend": OutcomeJson,
+    "retry": OutcomeJson,
     "runs": RunsJson,
     "status": StatusJson,
     "compare": Comparison,

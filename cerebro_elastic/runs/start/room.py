@@ -15,7 +15,7 @@ _PER_CORE = 16
 
 
 def check_count(nodes: int) -> None:
-    """Raise ``RunError`` for more ``nodes`` than a machine may have."""
+    """Raise ``RunError`` unless a machine may have this number of ``nodes``."""
     if not 1 <= nodes <= MOST_NODES:
         raise RunError(f"{option('nodes')} is {nodes}: a machine has from 1 to {MOST_NODES} nodes")
 
