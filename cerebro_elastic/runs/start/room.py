@@ -17,7 +17,7 @@ def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int) -> list[str]:
         Notes for the user: nodes that share cores, and nodes for which there is no partition.
 
     Raises:
-        RecipeError: There are so many that the machine would stand still.
+        RecipeError: They are more than the machine can run.
     """
     places = max(cores, gpus)
     ranks, workers = nodes * recipe.node.ranks, recipe.data.workers
