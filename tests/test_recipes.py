@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -61,6 +62,15 @@ search:
     assert recipe.search.space["act"].choice == ("relu",)
     assert (recipe.objective.metric, recipe.objective.mode) == ("val_loss", "min")
     assert recipe.scheduler == "auto"
+
+
+@pytest.mark.parametrize(
+    "section", ["objective: {metric: val_f1}", "data: {source: d.csv}", "search: {method: random}"]
+)
+def test_a_lone_text_is_shown_as_the_mapping_that_is_meant(section: str) -> None:
+    key, _, value = section.rstrip("}").replace("{", "").split(": ")
+    with pytest.raises(RecipeError, match=re.escape(f"expected a mapping, `{section}`")):
+        load_recipe({"task": {"kind": "sklearn", "estimator": "m:f"}, key: value})
 
 
 def test_a_tilde_is_the_users_home_in_each_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

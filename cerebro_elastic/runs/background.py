@@ -13,7 +13,7 @@ from rich.text import Text
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RunError, RunFailed
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import html_text
@@ -113,6 +113,7 @@ class BackgroundRun(Run):
             )
         except BaseException as error:  # for wait()
             self._error, self._message = error, str(error)
+            self._result = error.result if isinstance(error, RunFailed) else None
         finally:
             atexit.unregister(self.close)
             self._ended.set()

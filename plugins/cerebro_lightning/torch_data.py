@@ -33,11 +33,6 @@ _PROTOCOL = 4
 """Of pickles. By the next one arrays come back read-only."""
 
 
-def is_torch_data(data: Any) -> bool:
-    """Whether ``data`` is a Dataset or a DataLoader."""
-    return isinstance(data, Dataset | DataLoader)
-
-
 def loader_keys(data: Any, what: str) -> dict[str, Any]:
     """The keys of a recipe's ``data`` that a training DataLoader settles; none of a Dataset. Raises
     ``DataError`` for an ``IterableDataset``, and for a loader whose order cannot be reproduced."""

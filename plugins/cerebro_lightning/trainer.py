@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import lightning.pytorch as pl
+from torch.utils.data import DataLoader, Dataset
 
 import cerebro_elastic
 from cerebro_elastic import Recipe, Run, RunResult, load_recipe
@@ -32,7 +33,6 @@ from cerebro_lightning.task import LightningTask
 from cerebro_lightning.torch_data import (
     TorchData,
     dataset_of,
-    is_torch_data,
     keep,
     loader_keys,
     tensors_of,
@@ -218,7 +218,7 @@ class CerebroTrainer:
         references = References(root, pickle="cells" in self._sections)
         if train_data is None:
             data = self._of_module(datamodule)
-        elif is_torch_data(train_data):
+        elif isinstance(train_data, Dataset | DataLoader):
             data = self._of_torch(train_data, val_data, references, root)
         else:
             data = self._source(train_data, val_data)
@@ -286,7 +286,7 @@ class CerebroTrainer:
         share = {} if valid is None else {"valid": valid}
         datasets = {"train": dataset_of(train)}
         if not (valid is None or isinstance(valid, int | float)):
-            if not is_torch_data(valid):
+            if not isinstance(valid, Dataset | DataLoader):
                 raise DataError(
                     f"val_data is a {type(valid).__name__}, and train_data a {type(train).__name__}: give "
                     "both as Datasets or DataLoaders (several loaders: by a LightningDataModule)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -210,3 +211,17 @@ def their_file(module: ModuleType, folder: Path, made: str) -> UserFiles:
     """The file as if it had been imported with ``made`` in it."""
     exec(f"import numpy as np\n{made}", vars(module))
     return UserFiles(folder)
+
+
+def test_the_program_that_runs_is_no_file_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    for name in ("__main__", "__mp_main__"):  # the second one is multiprocessing's
+        monkeypatch.setitem(sys.modules, name, script)
+    files = UserFiles(tmp_path)
+    with files.borrowed():
+        script.loader = object()  # type: ignore[attr-defined]
+    assert files.owners == []
+    assert hasattr(script, "loader")

@@ -148,7 +148,7 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str, leave: str, of_m
     label, encode = f"predict it by `label: {name}`", f"make it numbers by `encode: [{name}]`"
     text = f"keep it for a `decode` function by `text: [{name}]`"
     if len(distinct) == len(values) > _SHOWN:
-        why, ways = f"another text in each row ({shown}, ...; an identifier?)", [leave, text, encode]
+        why, ways = f"text, another in each row ({shown}, ...; an identifier?)", [leave, text, encode]
     else:
         why, ways = f"text ({shown}, ...)", [label, encode, text, leave]
     ways = [way for way in ways if not (of_matrix and way in (label, text))]

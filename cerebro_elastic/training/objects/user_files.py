@@ -146,11 +146,12 @@ class _Imported:
         return self._files
 
     def _find(self) -> list[Pristine]:
+        main = sys.modules["__main__"]  # the program that runs: no other process has its variables
         modules = [
             module
             for name, module in sorted(sys.modules.items())
             if isinstance(module, ModuleType)
-            and name != "__main__"  # the program that runs: no other process has its variables
+            and module is not main  # multiprocessing has it under another name, too
             and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
         ]
         encoder = Encoder(strict=False)

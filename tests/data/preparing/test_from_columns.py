@@ -276,7 +276,12 @@ def test_bad_input_is_refused_and_nothing_is_written(
         (
             "in.csv",
             b"a,b\n1,red\n2,blue\n",
-            r"column 'b' .* has text \('red', 'blue', ...\).*`encode: \[b\]`",
+            r"column 'b' .* has text \('red', 'blue', ...\): predict it by `label: b`, .*`columns: \[a\]`",
+        ),
+        (
+            "in.jsonl",
+            "\n".join(f'{{"id": "r{i}", "v": {i}, "w": 0}}' for i in range(9)).encode(),
+            r"column 'id' .* text, another in each row .* identifier\?\): leave .*`columns: \[v, w\]`",
         ),
         ("in.csv", b"a,b\n1,3\n2,?\n5,4\n", r"column 'b' .* has numbers, but '\?' in 1 of 3 rows \(1; the"),
         ("in.csv", b"a,b\n1,red\n2,\n", r"column 'b' .* has no value in 1 of 2 rows \(1; "),
@@ -295,6 +300,12 @@ def test_a_file_that_cannot_be_used_is_named(name: str, content: bytes, message:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / name, str(tmp_path / "out"), partitions=1, seed=0)
+
+
+def test_a_misspelt_file_gets_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").touch()
+    with pytest.raises(DataError, match=r"d1\.csv does not exist \(did you mean 'd\.csv'\?\)"):
+        prepare(tmp_path / "d1.csv", str(tmp_path / "out"), partitions=1, seed=0)
 
 
 @pytest.mark.parametrize(
