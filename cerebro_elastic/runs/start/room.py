@@ -46,7 +46,7 @@ def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int, given: str | N
         Notes for the user: nodes that share cores, and nodes for which there is no partition.
 
     Raises:
-        RecipeError: There are so many that the machine would stand still.
+        RecipeError: Their number would make the machine stand still.
     """
     places = max(cores, gpus)
     ranks, workers = nodes * recipe.node.ranks, recipe.data.workers
