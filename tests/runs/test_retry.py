@@ -115,7 +115,7 @@ def test_somebody_agrees_before_trained_configs_go_on_with_other_code(
     check_code(replace(broken.spec, code={}), state, refuse_other_code)
     check_code(spec, state, agreement(changed_code=True))
     if asked:
-        assert questions[0].startswith("a_dataset.py was 000000000000 when the run was made")
+        assert "a_dataset.py was 000000000000 when the run was made" in questions[0]
         with pytest.raises(RunError, match="give changed_code=True"):
             check_code(spec, state, agreement(changed_code=False))
         with pytest.raises(RunError, match="nothing is changed"):
