@@ -376,8 +376,8 @@ class Run:
                 with the same hyper-parameters and the same beginning: the message names it.
 
         Example:
-            >>> Run.open("live").clone("c0000", {"lr": 0.001}, start="scratch").hparams
-            {'lr': 0.001}
+            >>> Run.open("live").clone("c0000", {"lr": 0.01}, start="scratch").hparams
+            {'lr': 0.01}
         """
         changed = dict(hparams or {})
         with live_run(*self.live_place()) as (record, spec):

@@ -87,10 +87,10 @@ def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[st
         ):
             beside.preflight(recipe, [{"kind": "broken"}], str(folder.data), prepare=True)
         broken = beside.preflight(recipe, [*POINTS, {"kind": "broken"}], str(folder.data), prepare=True)
-        (problem,) = broken.problems
-        assert problem.endswith("in the first batches of kind=broken")
+        (note,) = broken.notes
+        assert "in the first batches of kind=broken" in note
         found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
-        assert (found.partitions, found.problems) == (2, [])
+        assert (found.partitions, found.notes) == (2, [])
         ended(beside, State())
         assert [each.exactness.outcome for each in known(folder)] == [
             CheckOutcome.EQUAL,

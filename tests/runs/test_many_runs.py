@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -50,11 +50,12 @@ def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture
-def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunResult:
+def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunResult]:
     """A run that has ended, in the home that commands use."""
-    monkeypatch.delitem(sys.modules, "a_recorded_model", raising=False)
+    sys.modules.pop("a_recorded_model", None)
     monkeypatch.setenv("CEREBRO_HOME", str(tmp_path / "runs"))
-    return record(tmp_path, "first")
+    yield record(tmp_path, "first")
+    sys.modules.pop("a_recorded_model", None)  # it is another file in the next test
 
 
 def again(result: RunResult, run: str) -> RunFolder:

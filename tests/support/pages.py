@@ -68,7 +68,8 @@ def commands(page: str) -> list[list[str]]:
     """The commands of the console blocks, without comments."""
     text = "".join(block.code for block in blocks(page) if block.kind == "console")
     lines = text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if line.startswith("$ ")]
+    typed = (line.removeprefix("$ ").partition(" | ")[0] for line in lines if line.startswith("$ "))
+    return [shlex.split(line, comments=True) for line in typed]
 
 
 def parsed(words: list[str]) -> dict[str, Any]:

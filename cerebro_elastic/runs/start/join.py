@@ -102,15 +102,15 @@ def join_as(
     with ExitStack() as stack:
         record, spec = stack.enter_context(live_run(run_id, settings))
         check_compatible(spec, package=True)
-        recipe = spec.load_recipe()
-        for note in check_part(recipe, len(names)):
-            watcher.say(f"note: {note}")
         for node in names:
             _check(record, spec, node)
         _check_files(spec)
         folder = stack.enter_context(own_folder(spec, name, home))
         _check_folder(folder, spec)
         _check_data(spec)
+        recipe = spec.load_recipe()
+        for note in check_part(recipe, len(names)):
+            watcher.say(f"note: {note}")
         write_spec(folder, spec)
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
