@@ -24,7 +24,9 @@ from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import for_reader, option
 
-_LOCK, _FORMER = "lock", ".former"
+_LOCK, _SPEC = "lock", "spec.json"
+_FORMER, _MOVING = ".former", ".former-moving"
+"""Folders in a run's folder: of the run that is put aside, and of what is on its way there or back."""
 _LOOKED_AT = tenacity.Retrying(
     stop=tenacity.stop_after_delay(0.2),
     wait=tenacity.wait_fixed(0.01),
@@ -74,7 +76,7 @@ class RunFolder:
     """The endpoint of the run's store while it is live."""
     key = _Within("key")
     """The run's key, if its values in the store are signed."""
-    spec = _Within("spec.json")
+    spec = _Within(_SPEC)
     """A copy of the run's spec, to read the folder when the store is gone."""
     history = _Within("history.jsonl")
     """The run's record: a line for each event, with its digest."""
@@ -126,6 +128,7 @@ class RunFolder:
                 ) from exc
             try:
                 with disk_full_raised(self.path):
+                    self._restore()  # a process was killed that had emptied the folder
                     yield
             finally:
                 if not self.spec.exists():
@@ -149,28 +152,36 @@ class RunFolder:
     def emptied(self) -> Iterator[Callable[[], None]]:
         """Put aside all that the run has left, except the lock that this process has. The block gets a
         function that deletes it; if the block does not call it, everything is put back in the end."""
-        former = self.path / _FORMER
-        if former.exists() and not self.spec.exists():  # a process was killed in this block
-            self.clear()
-        else:
-            _delete([former] if former.exists() else [])
-            former.mkdir()
-            _move(self._left(), former)
+        former, moving = self.path / _FORMER, self.path / _MOVING
+        _delete([former] if former.exists() else [])
+        moving.mkdir()
+        _move(self._left(), moving)
+        moving.rename(former)
         try:
             yield lambda: shutil.rmtree(former)
         finally:
-            if former.exists():
-                self.clear()
-                _move(list(former.iterdir()), self.path)
-                former.rmdir()
+            self._restore()
+
+    def _restore(self) -> None:
+        """Put back what was put aside, unless another run has begun in its place. It may be killed between
+        any two lines, and called again."""
+        former, moving = self.path / _FORMER, self.path / _MOVING
+        if former.exists() and not self.spec.exists():
+            self.clear()
+            former.rename(moving)
+        if moving.exists():
+            _move(list(moving.iterdir()), self.path)
+            moving.rmdir()
 
     def clear(self) -> None:
         """Remove all that the run has left, except the lock that this process has."""
         _delete(self._left())
 
     def _left(self) -> list[Path]:
-        """What a run has left in the folder."""
-        return [path for path in self.path.iterdir() if path.name not in (_LOCK, _FORMER)]
+        """What a run has left in the folder. The spec is the last one: while it is there, there is a run."""
+        ours = (_LOCK, _FORMER, _MOVING)
+        left = [path for path in self.path.iterdir() if path.name not in ours]
+        return sorted(left, key=lambda path: path.name == _SPEC)
 
     def _lock(self) -> TextIO:
         """The lock's file. It also marks the folder as a run's."""

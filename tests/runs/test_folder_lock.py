@@ -93,14 +93,15 @@ def test_a_run_is_deleted_only_when_another_has_begun_in_its_place(tmp_path: Pat
         begin(fails=True)
     assert folder.spec.read_text() == "the former run's"
     assert (folder.logs.is_dir(), folder.etcd.exists()) == (True, False)
-    killed = tmp_path / "r" / ".former"  # a process that is killed puts nothing back
-    killed.mkdir()
-    for path in (folder.logs, folder.spec):
-        path.rename(killed / path.name)
-    folder.etcd.mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        begin(fails=True)
-    assert folder.spec.read_text() == "the former run's"
+    for aside in (".former", ".former-moving"):  # a process that is killed puts nothing back
+        killed = tmp_path / "r" / aside
+        killed.mkdir()
+        moved = (folder.logs, folder.spec) if aside == ".former" else (folder.spec,)
+        for path in moved:
+            path.rename(killed / path.name)
+        with folder.locked():
+            assert folder.spec.read_text() == "the former run's"
+            assert folder.logs.is_dir()
     begin(fails=False)
     assert folder.spec.read_text() == "the new run's"
     assert sorted(path.name for path in folder.path.iterdir()) == ["etcd", "lock", "spec.json"]
