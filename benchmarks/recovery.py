@@ -42,10 +42,10 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
 )
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.store.ledger.record import EventStream
+from cerebro_elastic.worker.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from support.chaos import recipe
 from support.cluster import Cluster
 

@@ -407,8 +407,8 @@ def _bound(text: str) -> tuple[str, float]:
 @contextmanager
 def _page(folder: RunFolder) -> Iterator[None]:
     """Serve the live page, in a thread."""
-    from cerebro_elastic.ui.places import Places
-    from cerebro_elastic.ui.serve import served
+    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.serve import served
 
     with served(Places(folder.path.parent), folder.run) as address:
         echo(f"live page: {address}", err=True)

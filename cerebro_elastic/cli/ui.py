@@ -13,7 +13,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import default_home, find_run
 
 if TYPE_CHECKING:
-    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.front_end.live_page.places import Places
 
 _SWITCH_SECONDS = 0.0005
 """How often a thread that reads a long record yields to the page's requests: by Python's default ten times as
@@ -53,14 +53,20 @@ def ui(
 
     Example: cerebro ui digits
     """
-    from cerebro_elastic.ui.serve import address, check_host, check_installed, make_server, open_socket
+    from cerebro_elastic.front_end.live_page.serve import (
+        address,
+        check_host,
+        check_installed,
+        make_server,
+        open_socket,
+    )
 
     check_installed()
     check_host(host, token=token, trust_header=trust_header)
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise RunError(f"the token has {len(token)} characters: give {_SHORTEST_TOKEN} or more")
     where, shown = _places(run, home, etcd)
-    from cerebro_elastic.ui.access import Access, kept_token
+    from cerebro_elastic.front_end.live_page.access import Access, kept_token
 
     access = Access(token or kept_token(where.home), trust_header, read_only)
     listener = open_socket(host, port)
@@ -74,7 +80,7 @@ def ui(
 
 def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Places, str | None]:
     """Where the runs are that are shown, and the run whose page is opened."""
-    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.front_end.live_page.places import Places
 
     store = store_of(etcd)
     if store is not None:

@@ -103,7 +103,7 @@ class NotebookView:
 
     def _page_html(self) -> str:
         """The frame with the live page, and how another machine's browser opens it."""
-        from cerebro_elastic.ui.serve import notebook_server
+        from cerebro_elastic.front_end.live_page.serve import notebook_server
 
         server = notebook_server(self._folder.path.parent)
         address = server.address(self._folder.run)

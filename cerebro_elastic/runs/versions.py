@@ -11,8 +11,13 @@ from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, users_file
-from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, content_digest, package_digest
 from cerebro_elastic.system.version import __version__
+from cerebro_elastic.worker.rendezvous.compatibility import (
+    PACKAGE,
+    changed_code,
+    content_digest,
+    package_digest,
+)
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
 """Packages whose other versions may decide otherwise."""

@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.forkserver import SOCKET, stand_in
 from cerebro_elastic.system.forkserver.keeper import ANEW
 from cerebro_elastic.system.process import SAFE_PATH, die_with_parent
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
+from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
 FORKED = "--forked"

@@ -16,8 +16,6 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.rendezvous.compatibility import check_compatible
-from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import report_once
@@ -36,6 +34,8 @@ from cerebro_elastic.worker.memory import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
+from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
+from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.worker.watchdog import Watchdog
 
 

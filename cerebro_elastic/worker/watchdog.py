@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-from cerebro_elastic.rendezvous.heartbeats import RankActivity
 from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.worker.rendezvous.heartbeats import RankActivity
 
 _REARM_SECONDS = 1.0
 """A beat rearms at most this often, as that starts a thread; at least four times before the end."""

@@ -23,11 +23,11 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
+from cerebro_elastic.front_end.live_page.actions import ACTIONS
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey
-from cerebro_elastic.ui.actions import ACTIONS
 from support.ledger import Leader, Ledger
 
 Cerebro = Callable[..., Any]

@@ -12,7 +12,6 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
@@ -28,6 +27,7 @@ from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
+from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
 from support.memory_store import MemoryStore

@@ -11,13 +11,13 @@ import pytest
 from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.front_end.live_page.access import kept_token
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.ui.access import kept_token
 from support.owners import ONLY_ROOT, OTHER
 
 RECIPE = {

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from cerebro_elastic import RunResult
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.output import outcome_json, show_outcome
-from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
 from cerebro_elastic.reporting.page.report import read_metadata
 from cerebro_elastic.runs.exactness.outcome import (
     CheckedConfig,
@@ -33,6 +32,7 @@ from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import other_code
 from cerebro_elastic.system.version import __version__
+from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE, package_digest
 
 EQUAL = CheckedConfig({"lr": 0.1}, Exactness(CheckOutcome.EQUAL, compared={"weight": 1}))
 DIFFERS = CheckedConfig(

@@ -10,9 +10,9 @@ from cerebro_elastic.core.history.progress import next_units, position
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.ui.access import Access
-from cerebro_elastic.ui.places import Places
-from cerebro_elastic.ui.serve import PageServer
+from cerebro_elastic.front_end.live_page.access import Access
+from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.serve import PageServer
 from support.ledger import Leader, Ledger
 
 TOKEN = "a-token-of-the-tests"

@@ -25,7 +25,6 @@ from cerebro_elastic.errors import (
     TaskError,
 )
 from cerebro_elastic.registry import load
-from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
@@ -34,6 +33,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import DECIDING, deciding
 from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.system.words import counted
+from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 
 def verify(

@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
-from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
@@ -33,6 +32,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate as locate_files
+from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
 
 
 class NodesLeft(Exception):

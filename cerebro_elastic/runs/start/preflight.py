@@ -26,7 +26,6 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import users_file, users_name
-from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
@@ -34,6 +33,7 @@ from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, t
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 from cerebro_elastic.system.version import __version__
+from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets

@@ -19,7 +19,6 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.rendezvous.compatibility import PACKAGE, package_digest
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
@@ -33,6 +32,7 @@ from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.system.words import counted, for_reader, option
+from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE, package_digest
 
 _PATIENCE = 2.0
 """Seconds for which a store is waited for that may be gone with its run."""

@@ -19,7 +19,6 @@ from cerebro_elastic.core.history.lineage import may_go_on, tried_again
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.rendezvous.compatibility import changed_code
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import failed_configs, retried
@@ -40,6 +39,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run

@@ -33,10 +33,10 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, Compacted, LeaseLost, TxnUnknown
-from cerebro_elastic.rendezvous._torch_internals import NodeDescription, RendezvousState
-from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
 from cerebro_elastic.store.client.base import Compare, KeyValue, Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.worker.rendezvous._torch_internals import NodeDescription, RendezvousState
+from cerebro_elastic.worker.rendezvous._torch_internals import Store as TorchStore
 
 NAME = "etcd-v3"
 ROOT = "/torch/elastic/"

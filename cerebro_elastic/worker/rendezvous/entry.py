@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandlerCreator, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-    from cerebro_elastic.rendezvous.handler import NodeRendezvous
+    from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
 
 def creator() -> RendezvousHandlerCreator:
@@ -18,7 +18,7 @@ def creator() -> RendezvousHandlerCreator:
 
 
 def _create(params: RendezvousParameters) -> NodeRendezvous:
-    from cerebro_elastic.rendezvous.handler import NodeRendezvous
+    from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
     return NodeRendezvous.from_parameters(params)
 
@@ -29,6 +29,6 @@ def dynamic_creator() -> RendezvousHandlerCreator:
 
 
 def _create_dynamic(params: RendezvousParameters) -> DynamicRendezvousHandler:
-    from cerebro_elastic.rendezvous.dynamic import create
+    from cerebro_elastic.worker.rendezvous.dynamic import create
 
     return create(params)

@@ -20,9 +20,9 @@ from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, No
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.rendezvous.heartbeats import START_SECONDS, RankMonitor
-from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker.rendezvous.heartbeats import START_SECONDS, RankMonitor
+from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
@@ -33,7 +33,7 @@ LIMIT = 60.0
 RANK = """
 import sys, time
 from pathlib import Path
-from cerebro_elastic.rendezvous.heartbeats import RankActivity, Heartbeat
+from cerebro_elastic.worker.rendezvous.heartbeats import RankActivity, Heartbeat
 
 folder, silent = Path(sys.argv[1]), float(sys.argv[2])
 (folder / "0.pid").write_text("{} {}".format(__import__("os").getpid(), __import__("os").getppid()))

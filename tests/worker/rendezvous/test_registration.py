@@ -16,9 +16,9 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
-from cerebro_elastic.rendezvous.heartbeats import RankFailure
-from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker.rendezvous.heartbeats import RankFailure
+from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore

@@ -21,8 +21,8 @@ from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
 if TYPE_CHECKING:
     import uvicorn
 
-    from cerebro_elastic.ui.access import Access
-    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.front_end.live_page.access import Access
+    from cerebro_elastic.front_end.live_page.places import Places
 
 PORT = 8470
 """The first port that is tried if none is given."""
@@ -71,7 +71,7 @@ def make_server(places: Places, access: Access) -> uvicorn.Server:
     """The server, which ``run(sockets=[...])`` starts."""
     import uvicorn
 
-    from cerebro_elastic.ui.app import Server
+    from cerebro_elastic.front_end.live_page.app import Server
 
     ends: list[Callable[[], bool]] = []
     app = Server(places, access, ended=lambda: any(end() for end in ends)).app
@@ -125,7 +125,7 @@ class PageServer:
 def served(places: Places, run: str) -> Iterator[str]:
     """Serve the runs; the address of the run's page."""
     check_installed()
-    from cerebro_elastic.ui.access import Access, kept_token
+    from cerebro_elastic.front_end.live_page.access import Access, kept_token
 
     with closing(PageServer(places, Access(kept_token(places.home)))) as server:
         yield server.address(run)
@@ -139,8 +139,8 @@ def notebook_server(home: Path) -> PageServer:
     The token is this server's own. A notebook keeps the address with its output: it opens nothing once the
     kernel has ended.
     """
-    from cerebro_elastic.ui.access import Access
-    from cerebro_elastic.ui.places import Places
+    from cerebro_elastic.front_end.live_page.access import Access
+    from cerebro_elastic.front_end.live_page.places import Places
 
     server = PageServer(Places(home), Access(secrets.token_urlsafe(24), frames=FRAMES), 0)
     atexit.register(server.close)

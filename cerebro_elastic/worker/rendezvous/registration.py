@@ -10,12 +10,12 @@ from dataclasses import replace
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
-from cerebro_elastic.rendezvous.heartbeats import RankFailure, RankMonitor
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.worker.rendezvous.heartbeats import RankFailure, RankMonitor
 
 _MARGIN = 3.0
 """Seconds that etcd may take to end a lease whose time is over."""

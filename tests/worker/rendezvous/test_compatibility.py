@@ -9,9 +9,14 @@ import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.rendezvous import compatibility
-from cerebro_elastic.rendezvous.compatibility import PACKAGE, changed_code, check_compatible, content_digest
 from cerebro_elastic.system.version import __version__
+from cerebro_elastic.worker.rendezvous import compatibility
+from cerebro_elastic.worker.rendezvous.compatibility import (
+    PACKAGE,
+    changed_code,
+    check_compatible,
+    content_digest,
+)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.ui.access import Access
-from cerebro_elastic.ui.places import Places
-from cerebro_elastic.ui.serve import FRAMES, PageServer
+from cerebro_elastic.front_end.live_page.access import Access
+from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.serve import FRAMES, PageServer
 from support.ui_server import LiveRun
 
 

@@ -21,15 +21,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.front_end.live_page.access import Access, Guard
+from cerebro_elastic.front_end.live_page.actions import ACTIONS, perform
+from cerebro_elastic.front_end.live_page.feeds import Feeds
+from cerebro_elastic.front_end.live_page.places import Places
 from cerebro_elastic.reporting.page.board import Board, json_text
 from cerebro_elastic.reporting.page.report import ASSETS, page_html, tables
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.rows import step_curves
 from cerebro_elastic.system.version import __version__
-from cerebro_elastic.ui.access import Access, Guard
-from cerebro_elastic.ui.actions import ACTIONS, perform
-from cerebro_elastic.ui.feeds import Feeds
-from cerebro_elastic.ui.places import Places
 
 _LOOK_SECONDS = 0.15
 """How often a stream looks for changes."""

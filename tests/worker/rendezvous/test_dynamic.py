@@ -20,10 +20,10 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, LeasedWrites
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.worker.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, LeasedWrites
 from support.clocks import HandClock
 from support.etcd_cluster import EtcdCluster
 from support.memory_store import MemoryStore

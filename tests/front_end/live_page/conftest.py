@@ -15,11 +15,11 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.front_end.live_page.places import Places
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey
-from cerebro_elastic.ui.places import Places
 from support.ledger import Ledger
 from support.ui_server import HOSTILE, LiveRun
 

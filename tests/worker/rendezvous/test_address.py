@@ -7,8 +7,8 @@ import socket
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
 
-from cerebro_elastic.rendezvous.handler import NodeRendezvous
 from cerebro_elastic.system.listening import listening_address, node_address
+from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
 UNKNOWN = "no-such-host.invalid"
 LOCAL, ELSEWHERE = "127.0.0.1:1", "192.0.2.7:2379"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.model.attempts import FailureKind
-from cerebro_elastic.rendezvous.heartbeats import parse_dump, take_rank_failure
+from cerebro_elastic.worker.rendezvous.heartbeats import parse_dump, take_rank_failure
 
 DYING = """
 import sys, threading, time, ctypes

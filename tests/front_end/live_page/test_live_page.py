@@ -23,9 +23,9 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.front_end.live_page.access import kept_token
+from cerebro_elastic.front_end.live_page.places import Places
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.ui.access import kept_token
-from cerebro_elastic.ui.places import Places
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
 
 

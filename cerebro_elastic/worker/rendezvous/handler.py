@@ -29,11 +29,6 @@ from torch.distributed.elastic.rendezvous.api import (
 from cerebro_elastic.config import StoreSettings, host_port, seconds_from
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.rendezvous._torch_internals import HashStore
-from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
-from cerebro_elastic.rendezvous.compatibility import check_compatible
-from cerebro_elastic.rendezvous.heartbeats import RankMonitor
-from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.foreign import report_once
@@ -45,6 +40,11 @@ from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.listening import listening_address, node_address
 from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, Scratch, end_marked, watch_parent
 from cerebro_elastic.system.version import __version__
+from cerebro_elastic.worker.rendezvous._torch_internals import HashStore
+from cerebro_elastic.worker.rendezvous._torch_internals import Store as TorchStore
+from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
+from cerebro_elastic.worker.rendezvous.heartbeats import RankMonitor
+from cerebro_elastic.worker.rendezvous.registration import Registration
 
 LEASE_SECONDS = 5.0
 _BOOT = "CEREBRO_BOOT"

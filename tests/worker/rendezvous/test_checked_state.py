@@ -15,14 +15,14 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
-from cerebro_elastic.rendezvous.dynamic import (
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.worker.rendezvous.dynamic import (
     CheckedStateBackend,
     EtcdBackend,
     LeasedWrites,
     checked_state,
     create,
 )
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.memory_store import MemoryStore
 
 MODULE = _RendezvousState.__module__
@@ -84,10 +84,11 @@ def _within(**values: Any) -> bytes:
     ],
 )
 def test_anything_else_is_refused_and_runs_nothing(forged: Callable[[_Deed], bytes], tmp_path: Path) -> None:
+    state = forged(_Deed(tmp_path / "done"))  # first: pickling notes names at a class
     before = dict(vars(_RendezvousState)), dict(vars(_NodeDesc))
     store = MemoryStore()
     backend = EtcdBackend(LeasedWrites(store), "job")
-    backend.set_state(forged(_Deed(tmp_path / "done")))
+    backend.set_state(state)
     seen = CheckedStateBackend(backend, backend.key)
     for look in (seen.get_state, lambda: seen.set_state(pickle.dumps(a_state()))):
         with pytest.raises(RendezvousStateError, match=r"/torch/elastic/rendezvous/job is no state"):

@@ -13,7 +13,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.system.version import __version__
 
-_HOME = Path(__file__).parents[1]
+_HOME = Path(__file__).parents[2]
 PACKAGE = "cerebro-elastic"
 """The name in ``Spec.code`` of the digest of the package itself and its plugins. Two commits may have one
 version."""

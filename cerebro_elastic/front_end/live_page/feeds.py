@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
+from cerebro_elastic.front_end.live_page.places import PATIENCE, Places
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
@@ -28,7 +29,6 @@ from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import JournalReader, read_journal
 from cerebro_elastic.store.ledger.record import EventStream, Record
-from cerebro_elastic.ui.places import PATIENCE, Places
 
 _PAUSE = 0.2
 """Seconds between two changes of the page."""

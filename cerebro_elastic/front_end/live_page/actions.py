@@ -2,8 +2,8 @@
 
 The history gets the person's name, as far as it has room: not for a node that leaves.
 
-``python -m cerebro_elastic.ui.actions`` is a process that exports a model: it imports torch and the users'
-modules; the server does not.
+``python -m cerebro_elastic.front_end.live_page.actions`` is a process that exports a model: it imports torch
+and the users' modules; the server does not.
 """
 
 from __future__ import annotations
