@@ -233,7 +233,7 @@ def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequenc
     """Raise ``RecipeError`` if the only strategy does not suit the first config's model."""
     refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
-        raise RecipeError(f"parallelism: {strategy.label} cannot train the model: {refusal}")
+        raise RecipeError(f"parallelism: {strategy} cannot train the model: {refusal}")
 
 
 def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
