@@ -295,7 +295,6 @@ class RecordedRun:
 
 
 def phase_of(state: State, *, live: bool) -> Phase:
-    """The phase of a run in this ``state``."""
     if live:
         return "running" if state.nodes and state.configs else "starting"
     return "stopped" if state.outcome is None else "ended"

@@ -88,8 +88,6 @@ class RunningUnit:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of a simulation."""
-
     times: Times
     """The seconds of units."""
     metrics: MetricSource

@@ -212,9 +212,9 @@ def _decided(event: Event, before: State) -> bool:
 def _written(event: Event) -> Event:
     """The event without what only the store knows, as its revision."""
     if isinstance(event, UnitAssigned):
-        event = replace(event, attempt=replace(event.attempt, token=0, record=None))
+        return replace(event, revision=0, attempt=replace(event.attempt, token=0, record=None))
     if isinstance(event, ConfigCreated):
-        event = replace(event, config=replace(event.config, revision=0))
+        return replace(event, revision=0, config=replace(event.config, revision=0))
     return replace(event, revision=0)
 
 

@@ -48,8 +48,6 @@ def split_digest(line: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a journal."""
-
     event: Event
     body: str
     """The event's JSON, as it stands in the line."""
