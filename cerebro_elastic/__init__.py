@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.callbacks import RunCallback
     from cerebro_elastic.runs.forecast.plan import plan
     from cerebro_elastic.runs.forecast.simulate import simulate
+    from cerebro_elastic.runs.recorded import RunStatus
     from cerebro_elastic.runs.results.result import RunResult
-    from cerebro_elastic.runs.run import Run, RunStatus
+    from cerebro_elastic.runs.run import Run
     from cerebro_elastic.runs.start.datasets import prepare
     from cerebro_elastic.runs.start.join import join
 
@@ -81,7 +82,8 @@ _MODULES = {
     "runs.forecast.plan": ["plan"],
     "runs.forecast.simulate": ["simulate"],
     "runs.results.result": ["RunResult"],
-    "runs.run": ["Run", "RunStatus"],
+    "runs.recorded": ["RunStatus"],
+    "runs.run": ["Run"],
     "runs.start.datasets": ["prepare"],
     "runs.start.join": ["join"],
 }

@@ -47,8 +47,7 @@ def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     ids: dict[str, None] = {}
     with history.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if '"ConfigCreated"' in line or '"StateRead"' in line:
-                ids |= dict.fromkeys(_CONFIG_ID.findall(line))
+            ids |= dict.fromkeys(_CONFIG_ID.findall(line))
     yield from (name for name in ids if name.startswith(incomplete))
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import typer
 
 from cerebro_elastic.cli.options import echo
-from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StallJson, StatusJson, WaitJson
-from cerebro_elastic.core.decisions.gangs import Wait, waits
+from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StatusJson
+from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
@@ -69,12 +68,12 @@ def state_json(
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "queued": {n: unit_text(attempt.unit) for n, attempt in state.queued.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
-        "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
+        "stalled": {n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(name)) for name, c in state.configs.items()},
         "gap": _gap(state),
-        "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},
+        "waits": waits(state, state.plan) if state.plan else {},
     }
 
 
@@ -160,14 +159,6 @@ def _config_json(config: Config, best: float | None) -> ConfigJson:
         "metrics": dict(config.metrics),
         "best": best,
     }
-
-
-def _stall(stall: Stall) -> StallJson:
-    return {"began": stall.began, "why": stall.why}
-
-
-def _wait(wait: Wait) -> WaitJson:
-    return {"nodes": list(wait.nodes), "lacks": wait.lacks}
 
 
 def _gap(state: State) -> GapJson | None:

@@ -139,7 +139,7 @@ def _options_table(forecasts: RunForecast, price: float | None) -> Table:
         table.add_row(
             str(option.candidate.nodes),
             str(option.candidate.partitions),
-            option.candidate.strategy.label,
+            str(option.candidate.strategy),
             clock_text(option.seconds) if option.seconds >= 60 else f"{option.seconds:.1f} s",
             f"{option.hours:.3g}",
             *([] if price is None else [f"{price * option.hours:.3g}"]),
@@ -203,7 +203,7 @@ def _json(forecasts: RunForecast, price: float | None) -> PlanJson:
 def _profile(profile: StrategyCost) -> MeasuredJson:
     return {
         "config": profile.config,
-        "strategy": profile.strategy.label,
+        "strategy": str(profile.strategy),
         "beside": profile.concurrent_units,
         "batch": profile.batch_seconds,
         "data": profile.data_seconds,
@@ -232,6 +232,6 @@ def _candidate(candidate: PlanCandidate) -> PlannedJson:
     return {
         "nodes": candidate.nodes,
         "partitions": candidate.partitions,
-        "strategy": candidate.strategy.label,
+        "strategy": str(candidate.strategy),
         "ranks": candidate.strategy.ranks,
     }

@@ -11,9 +11,12 @@ from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs this one up to Python 3.11
 
+from cerebro_elastic.core.decisions.gangs import Wait
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import Resources
+from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
@@ -58,23 +61,6 @@ class ConfigJson(TypedDict):
     """The best value of the objective at the end of any epoch."""
 
 
-class StallJson(TypedDict):
-    """A node that stands still."""
-
-    began: float
-    """Unix time in seconds."""
-    why: str
-
-
-class WaitJson(TypedDict):
-    """A config that waits for nodes."""
-
-    nodes: list[str]
-    """The nodes that it waits for."""
-    lacks: str | None
-    """What no present node has."""
-
-
 class GapJson(TypedDict):
     """How far the run is from the best possible schedule. Times are seconds since its first visit began."""
 
@@ -113,7 +99,7 @@ class StatusJson(TypedDict):
     """By node: the unit that it begins next."""
     draining: Mapping[str, float]
     """By node that was asked to leave: the seconds it was given."""
-    stalled: Mapping[str, StallJson]
+    stalled: Mapping[str, Stall]
     """The nodes that stand still."""
     quarantined: Mapping[str, str]
     """By node that gets no units: why."""
@@ -121,7 +107,7 @@ class StatusJson(TypedDict):
     """By node: what its last unit took."""
     configs: Mapping[str, ConfigJson]
     gap: GapJson | None
-    waits: Mapping[str, WaitJson]
+    waits: Mapping[str, Wait]
     """By config that cannot be trained on the present nodes."""
     head: RecordHead | None
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
@@ -229,30 +215,11 @@ class ExportJson(TypedDict):
     """What of the config's state the files do not have."""
 
 
-class StrategyProfileJson(TypedDict):
-    """A strategy for a config on one kind of node."""
-
-    config: str
-    hardware: str
-    """The kind of node."""
-    strategy: str
-    seconds: float | None
-    """The seconds of a unit; `null` if the strategy is not profiled yet, or refused."""
-    bytes: int
-    """The memory of a rank."""
-    units: int
-    """How many visits have refined the profile's estimate."""
-    refusal: str | None
-    """Why the strategy is not feasible."""
-    used: bool
-    """Whether it is the fastest feasible strategy."""
-
-
 class ProfileJson(TypedDict):
     """The profiles of a run."""
 
     run: str
-    profiles: list[StrategyProfileJson]
+    profiles: list[ProfileRow]
 
 
 class DoctorJson(TypedDict):

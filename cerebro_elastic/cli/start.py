@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,8 +40,10 @@ from cerebro_elastic.runs.start.imports import SharedImports
 if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
+    from cerebro_elastic.runs.run import Run
 
 _LEFT = "left the run; nothing that was committed is lost, and others go on."
+_STOPPED = "stopped; what was committed is safe. The same command goes on from there."
 
 
 def run(
@@ -82,8 +84,7 @@ def run(
     from cerebro_elastic.recipes import load_recipe
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
-    stopped = "stopped; what was committed is safe. The same command goes on from there."
-    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:  # they go on beside our own below
+    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
@@ -134,21 +135,13 @@ def extend(
     Example: cerebro extend digits --epochs 20 --top 3
     """
     bounds = dict(map(_bound, budget or []))
-    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
-    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.live import LiveView
-        from cerebro_elastic.runs.run import Run
         from cerebro_elastic.runs.start.extend import extend as perform
 
-        before = Run.open(run, home=home, store=store_of(etcd)).result
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
-        with LiveView(before.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            result = perform(
-                before, wish, grace=grace, watcher=view.watcher, imports=imports, agrees=agreement(yes)
-            )
+        result = perform(opened.result, wish, **terms)
     conclude(result, as_json=as_json)
 
 
@@ -174,25 +167,11 @@ def retry(
 
     Example: cerebro retry digits
     """
-    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
-    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
-        from cerebro_elastic.runs.run import Run
         from cerebro_elastic.runs.start.retry import retry as perform
 
-        opened = Run.open(run, home=home, store=store_of(etcd))
-        with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            result = perform(
-                opened,
-                configs or (),
-                by=by,
-                grace=grace,
-                watcher=view.watcher,
-                imports=imports,
-                agrees=agreement(yes),
-            )
+        result = perform(opened, configs or (), by=by, **terms)
     if result.view.state.outcome is not None:
         conclude(result, as_json=as_json)
 
@@ -353,7 +332,7 @@ def ray(
     from cerebro_elastic.runs.live import Watcher
 
     launch = load("cerebro.launchers", "ray")
-    with ended_by_ctrl_c("stopped; what was committed is safe. The same command goes on from there."):
+    with ended_by_ctrl_c(_STOPPED):
         result = launch(
             recipe,
             run_id=run_id,
@@ -373,6 +352,23 @@ def ray(
             watcher=Watcher(say=echo),
         )
     conclude(result)
+
+
+@contextmanager
+def _going_on(
+    run: str, home: Path | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
+) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """The run that a command lets go on, and on which terms it does; it is shown meanwhile."""
+    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
+    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.run import Run
+
+        opened = Run.open(run, home=home, store=store_of(etcd))
+        with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
+            agrees, watcher = agreement(yes), view.watcher
+            yield opened, {"grace": grace, "watcher": watcher, "imports": imports, "agrees": agrees}
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:

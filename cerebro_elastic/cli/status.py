@@ -10,10 +10,10 @@ from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_last_run, store_of
 from cerebro_elastic.cli.output import head_text, json_text, state_json
-from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson, StrategyProfileJson
+from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.profiles import ProfileRow, profile_rows, profiles_view
+from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.folder import default_home
@@ -53,7 +53,7 @@ def profile(run: Run, as_json: Json = False) -> None:
     rows = profile_rows(run.status().state)
     strategies = run.spec.plan.strategies
     if as_json:
-        echo(json_text(ProfileJson(run=run.id, profiles=[_profile(row) for row in rows])))
+        echo(json_text(ProfileJson(run=run.id, profiles=rows)))
     elif len(strategies) == 1:
         echo(
             f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
@@ -63,19 +63,6 @@ def profile(run: Run, as_json: Json = False) -> None:
         echo("no strategy has been profiled yet")
     else:
         terminal().print(profiles_view(rows))
-
-
-def _profile(row: ProfileRow) -> StrategyProfileJson:
-    return {
-        "config": row.config,
-        "hardware": row.hardware,
-        "strategy": row.strategy.label,
-        "seconds": row.seconds,
-        "bytes": row.bytes,
-        "units": row.units,
-        "refusal": row.refusal,
-        "used": row.used,
-    }
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:

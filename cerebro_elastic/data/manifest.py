@@ -117,7 +117,6 @@ class Manifest:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
-        """The partitions of a split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     @property

@@ -99,7 +99,6 @@ class Ragged(Varying):
         return np.diff(self.offsets)
 
     def row(self, at: int) -> NDArray[Any]:
-        """The values of a row."""
         return self.values[self.offsets[at] : self.offsets[at + 1]]
 
     def of(self, rows: Index) -> Ragged:

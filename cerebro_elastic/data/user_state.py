@@ -108,7 +108,7 @@ def _values(functions: Iterable[Any]) -> Iterator[Any]:
             yield function.__self__
             function = function.__func__
         yield from list(getattr(function, "__dict__", {}).values())
-        yield from map(_content, getattr(function, "__closure__", None) or ())
+        yield from (item for cell in getattr(function, "__closure__", None) or () for item in in_cell(cell))
         names = getattr(function, "__globals__", None)
         if names is None:  # an object
             names = vars(sys.modules.get(type(function).__module__, object))
@@ -117,11 +117,12 @@ def _values(functions: Iterable[Any]) -> Iterator[Any]:
         yield from [v for name, v in names.items() if name[:2] != "__" and not isinstance(v, _CODE)]
 
 
-def _content(cell: CellType) -> Any:
+def in_cell(cell: CellType) -> list[Any]:
+    """What a cell of a closure holds, if it is assigned yet."""
     try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
+        return [cell.cell_contents]
+    except ValueError:
+        return []
 
 
 class _Pickler(pickle.Pickler):

@@ -47,7 +47,6 @@ class ParallelismSection(Section):
 
 
 def section_type(name: str) -> type[ParallelismSection]:
-    """The schema of the section of the parallelism ``name``."""
     section: type[ParallelismSection] = registry.section(GROUP, name) or ParallelismSection
     return section
 

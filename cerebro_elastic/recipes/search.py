@@ -24,7 +24,6 @@ from cerebro_elastic.recipes.fields import (
 )
 from cerebro_elastic.recipes.tune_domains import from_tune
 
-Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]
 
 _WIDEST_INT, _WIDEST_FLOAT = 2**53, 1e300
@@ -383,7 +382,6 @@ SEARCHES: Mapping[str, type[SearchSection]] = {
 
 
 def search_type(method: object) -> type[SearchSection]:
-    """The section of a search ``method``."""
     own = registry.BUILT_IN["cerebro.search"]
     return SEARCHES.get(str(method), OtherSearch if method not in own else SearchSection)
 

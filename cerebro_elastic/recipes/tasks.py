@@ -89,7 +89,6 @@ class TorchSection(TaskSection):
 
 
 def task_type(kind: object) -> type[TaskSection]:
-    """The schema of the section of a task of ``kind``."""
     section: type[TaskSection] = registry.section(GROUP, str(kind)) or OpenTaskSection
     return section
 

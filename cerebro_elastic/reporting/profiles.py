@@ -28,7 +28,7 @@ class ProfileRow:
     config: str
     hardware: str
     """The kind of node."""
-    strategy: Strategy
+    strategy: str
     seconds: float | None = None
     """The seconds of a unit; ``None`` if the strategy is not profiled yet, or refused."""
     bytes: int = 0
@@ -71,13 +71,13 @@ def _row(
     config: str, hardware: str, strategy: Strategy, known: Estimate | None, refusal: str | None, *, used: bool
 ) -> ProfileRow:
     if refusal is not None or known is None:
-        return ProfileRow(config, hardware, strategy, refusal=refusal)
-    return ProfileRow(config, hardware, strategy, known.seconds, known.bytes, known.units, used=used)
+        return ProfileRow(config, hardware, str(strategy), refusal=refusal)
+    return ProfileRow(config, hardware, str(strategy), known.seconds, known.bytes, known.units, used=used)
 
 
 def profiles_view(rows: Sequence[ProfileRow]) -> RenderableType:
     """A table for each config and kind of node."""
-    width = max((len(row.strategy.label) for row in rows), default=0)
+    width = max((len(row.strategy) for row in rows), default=0)
     parts: list[RenderableType] = []
     for (config, hardware), strategies in groupby(rows, key=lambda row: (row.config, row.hardware)):
         parts += [f"{config} on {hardware}", _strategies_table(strategies, width)]

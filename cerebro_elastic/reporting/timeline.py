@@ -104,7 +104,6 @@ class Timeline:
 
 
 def timeline(view: RunView) -> Timeline:
-    """The timeline of a run."""
     clock = _Clock(view)
     presence = [clock.time_of(span) for span in view.spans.presences]
     quarantines = list(_quarantines(view.spans.quarantines, clock, presence))

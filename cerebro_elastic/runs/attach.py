@@ -79,7 +79,6 @@ def events_of(record: Record) -> Sequence[Event]:
 
 
 def runs_in(store: Store) -> list[str]:
-    """The ids of all runs in ``store``."""
     keys = (item.key.removeprefix(ROOT) for item in store.range(ROOT).items)
     return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))
 

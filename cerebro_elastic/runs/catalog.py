@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -211,8 +211,3 @@ def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
         with suppress(CerebroError, OSError):  # of another user's run nothing is kept
             write_text(folder.summary, json.dumps({"of": mark, "values": values}))
     return values
-
-
-def as_values(of: RunSummary) -> dict[str, Any]:
-    """The summary as plain values."""
-    return asdict(of)

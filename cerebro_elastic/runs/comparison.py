@@ -53,7 +53,6 @@ class Comparison:
 
 
 def compare(results: Sequence[RunResult]) -> Comparison:
-    """Compare runs."""
     parts: Mapping[Subject, list[dict[str, Any]]] = {
         "recipe": [dict(_flat(result.spec.recipe)) for result in results],
         "data": [{"digest": result.spec.data_digest[:12]} for result in results],

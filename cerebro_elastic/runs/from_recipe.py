@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from cerebro_elastic.core.model.configs import HParams, Parent
 from cerebro_elastic.core.model.interfaces import Search, SearchContext
-from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.run import Plan, Progress, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
+from cerebro_elastic.system.version import __version__
 
 BEGUN_PER_NODE = 6
 """How many configs of a grid or a random search have begun and not ended at a time, for each node
@@ -104,6 +105,12 @@ def start_of(recipe: Recipe) -> Parent | None:
         return None
     ref = CheckpointRef(start.checkpoint, start.digest, start.bytes or 0)
     return Parent("", ref, start.epoch or 0, "", hparams=start.hparams or {})
+
+
+def spec_without_run(recipe: Recipe, plan: Plan, data: str, data_digest: str = "", given: str = "") -> Spec:
+    """A spec for units that no run trains, or that are simulated; ``given`` is the digest of the recipe
+    before its warm start was written out."""
+    return Spec(plan, recipe.resolved(), given, data, data_digest, str(recipe.root), {}, "", __version__)
 
 
 def first_hparams(recipe: Recipe) -> list[HParams]:

@@ -222,7 +222,6 @@ class MedianStopping(Procedure):
         return at_end and behind > 0 and behind % self._section.interval_steps == 0
 
     def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
-        """The reason to stop the config, or ``None`` if it goes on."""
         self.criterion.check_logged_at(epoch_ends(view.curve))
         rivals = [v for v in context.proposed if v is not view and v.status is not Status.FAILED]
         points = [p for rival in rivals if (p := self._resource.at(rival, view.epochs)) is not None]

@@ -88,8 +88,6 @@ class RunningUnit:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of a simulation."""
-
     times: Times
     """The seconds of units."""
     metrics: MetricSource
@@ -178,11 +176,10 @@ class Engine:
             for event in decided:
                 with suppress(IllegalEvent):
                     self.record(replace(event, revision=self.revision))
-                    match event:
-                        case UnitAssigned(attempt=attempt) if attempt.node not in self.state.queued:
-                            self.begin(self.state.attempts[attempt.node])
-                        case NodeQuarantined(node=node, seconds=seconds):
-                            self.at(self.now + seconds, partial(self.release, node))
+                    if isinstance(event, UnitAssigned) and event.attempt.node not in self.state.queued:
+                        self.begin(self.state.attempts[event.attempt.node])
+                    elif isinstance(event, NodeQuarantined):
+                        self.at(self.now + event.seconds, partial(self.release, event.node))
             if self.state.revision == before:
                 raise IllegalEvent(f"nothing of {decided} can happen in {self.state}")
         if self.led:

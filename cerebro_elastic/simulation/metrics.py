@@ -28,8 +28,6 @@ class Logged(NamedTuple):
 
 
 class MetricSource(Protocol):
-    """A source of metrics."""
-
     def after(self, config: Config, units: int) -> Logged:
         """The rows that a config logs after ``units`` whole training units, those of its ancestors
         included."""

@@ -6,14 +6,13 @@ go on in another way than the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.keys import Keys, written_at
 from cerebro_elastic.core.history.machine import TABLE, fold
-from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -25,7 +24,6 @@ from cerebro_elastic.core.model.events import (
     NodeQuarantined,
     RecordMended,
     RunEnded,
-    StateRead,
     UnitAssigned,
     UnitWithdrawn,
 )
@@ -36,8 +34,20 @@ from cerebro_elastic.errors import IllegalEvent
 _SPARE = 200
 """How many other explanations of what came before are tried if nothing explains an event, before it is
 reported."""
-_ASSIGNMENT = 5
-"""The ``_kind`` of an assignment."""
+_STEPS: Mapping[type[Event], int] = {
+    UnitWithdrawn: 0,
+    NodeQuarantined: 2,
+    ConfigCreated: 3,
+    ConfigEnded: 3,
+    ConfigResumed: 3,
+    HomesAssigned: 4,
+    UnitAssigned: 5,
+    RunEnded: 6,
+}
+"""The events of which decisions consist, with their places in one. Those before assignments repair the state;
+no decision has them and assignments."""
+_FAILED_STEP = 1
+"""The place of the end of a config that has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,66 +181,41 @@ class _Record:
         events since then may be of one decision. An assignment says itself what its leader had read."""
         events, index = self._events, self.decided[place.done]
         before = range(index - 1, place.ended, -1)
-        read = next((n for n in before if isinstance(events[n], StateRead | LeaderChanged)), None)
-        if read is None or not isinstance(events[read], StateRead):
+        read = next((n for n in before if events[n].afresh or isinstance(events[n], LeaderChanged)), None)
+        if read is None or not events[read].afresh:
             return False
-        kinds = [_kind(events[n]) for n in self.decided[: place.done + 1] if n > read]
-        if kinds != sorted(kinds) or (kinds[0] < _ASSIGNMENT <= kinds[-1]):
+        steps = [_step(events[n]) for n in self.decided[: place.done + 1] if n > read]
+        if steps != sorted(steps) or (steps[0] < _STEPS[UnitAssigned] <= steps[-1]):
             return False
-        match events[index]:
-            case UnitAssigned(attempt=Attempt(record=head)):
-                return head is not None and head.revision < events[read].revision
-            case _:
-                return True
+        event = events[index]
+        if not isinstance(event, UnitAssigned):
+            return True
+        head = event.attempt.record
+        return head is not None and head.revision < events[read].revision
 
 
-def _kind(event: Event) -> int:
-    """The place of such events in a decision. Those below ``_ASSIGNMENT`` repair the state; no decision has
-    them and others."""
-    match event:
-        case UnitWithdrawn():
-            return 0
-        case ConfigEnded(status=Status.FAILED):
-            return 1
-        case NodeQuarantined():
-            return 2
-        case ConfigCreated() | ConfigEnded() | ConfigResumed():
-            return 3
-        case HomesAssigned():
-            return 4
-        case UnitAssigned():
-            return _ASSIGNMENT
-        case _:
-            return _ASSIGNMENT + 1
+def _step(event: Event) -> int:
+    failed = isinstance(event, ConfigEnded) and event.status is Status.FAILED
+    return _FAILED_STEP if failed else _STEPS[type(event)]
 
 
 def _decided(event: Event, before: State) -> bool:
     """Whether a controller made the event: not a person, nor a node that gives its unit up."""
-    match event:
-        case ConfigCreated(config=config):
-            return not config.by_hand
-        case ConfigEnded(by_hand=by_hand):
-            return not by_hand
-        case ConfigResumed(by_hand=by_hand, extension=extension):
-            return bool(extension) or not by_hand
-        case UnitWithdrawn(node=node, token=token):
-            attempt = before.attempt(node, token)
-            return attempt is None or not before.may_report(attempt)
-        case HomesAssigned() | UnitAssigned() | NodeQuarantined() | RunEnded():
-            return True
-        case _:
-            return False
+    if isinstance(event, UnitWithdrawn):
+        attempt = before.attempt(event.node, event.token)
+        return attempt is None or not before.may_report(attempt)
+    if isinstance(event, ConfigCreated | ConfigEnded | ConfigResumed) and event.by_hand:
+        return isinstance(event, ConfigResumed) and bool(event.extension)
+    return type(event) in _STEPS
 
 
 def _written(event: Event) -> Event:
     """The event without what only the store knows, as its revision."""
-    match event:
-        case UnitAssigned(attempt=attempt):
-            return UnitAssigned(0, replace(attempt, token=0, record=None))
-        case ConfigCreated(config=config):
-            return ConfigCreated(0, replace(config, revision=0))
-        case _:
-            return replace(event, revision=0)
+    if isinstance(event, UnitAssigned):
+        return replace(event, revision=0, attempt=replace(event.attempt, token=0, record=None))
+    if isinstance(event, ConfigCreated):
+        return replace(event, revision=0, config=replace(event.config, revision=0))
+    return replace(event, revision=0)
 
 
 def _overwritten(later: Sequence[Event], state: State, event: Event) -> bool:

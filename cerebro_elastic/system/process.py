@@ -176,7 +176,6 @@ class Scratch:
         self.close()
 
     def close(self) -> None:
-        """Remove it."""
         self._folder.cleanup()
         self._lock.close()
 

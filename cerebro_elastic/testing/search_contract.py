@@ -99,7 +99,6 @@ class Tryout:
         raise AssertionError(f"the search never stops deciding: {self.log[-4:]}")
 
     def begin(self, config: str) -> None:
-        """A unit of the config begins."""
         self.configs[config] = replace(self.configs[config], idle=False)
 
     def end(self, config: str) -> None:
@@ -116,11 +115,9 @@ class Tryout:
         self.usage = replace(self.usage, units=self.usage.units + 1, seconds=self.usage.seconds + 1.0)
 
     def fail(self, config: str) -> None:
-        """The config fails."""
         self.configs[config] = replace(self.configs[config], status=Status.FAILED, idle=True)
 
     def stop_by_hand(self, config: str) -> None:
-        """A person stops the config."""
         self.configs[config] = replace(self.configs[config], status=Status.STOPPED, by_hand=True)
 
     def copy(self, search: Search) -> Tryout:

@@ -294,7 +294,7 @@ class FunctionUnit:
         parts = self._user.make_parts(job.hparams, job_batches.budget(job))
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
-            raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
+            raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy}: {refusal}")
         self._model, optimizers = parts.model, [parts.optimizer]
         self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):

@@ -54,8 +54,6 @@ PRUNED = "pruned:"
 
 
 class ModuleOutline(NamedTuple):
-    """A module of a model."""
-
     kind: str
     """The full name of its class."""
     modules: tuple[tuple[str, str | None], ...]
@@ -152,7 +150,6 @@ class _ModuleFactory:
 
 
 def outline(model: nn.Module) -> dict[str, ModuleOutline]:
-    """The structure of ``model``."""
     parts: dict[str, ModuleOutline] = {}
     paths: dict[nn.Module, str] = {}
     tensors: dict[int, str] = {}

@@ -79,7 +79,6 @@ class UserFunctions:
         return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of ``model_fn``."""
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
 
     @property

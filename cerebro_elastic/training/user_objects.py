@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_users, is_users_module
 from cerebro_elastic.training.equality import values_equal
@@ -181,16 +182,8 @@ def _array(value: Any) -> Any:
 
 
 def _function_parts(function: FunctionType) -> list[Any]:
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    cells = [item for cell in function.__closure__ or () for item in in_cell(cell)]
     return [cells, function.__defaults__, function.__kwdefaults__, vars(function)]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def _reduced(iterator: Any) -> Any:

@@ -138,7 +138,7 @@ class RankAttempt:
         self._context.metrics.ended(self.attempt, Outcome.PROFILED)
         self._log.info(
             "profiled",
-            strategy=profile.strategy.label,
+            strategy=str(profile.strategy),
             seconds=profile.seconds,
             bytes=profile.bytes,
             refusal=profile.refusal,

@@ -29,8 +29,6 @@ _EARLY_SECONDS = 0.5
 
 @dataclass
 class _Watched:
-    """A thread that is watched."""
-
     attempt: int
     """The token of its attempt."""
     seconds: float

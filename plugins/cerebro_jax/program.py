@@ -275,7 +275,6 @@ def static_of(values: Mapping[str, Any]) -> Any:
 
 
 def fractions_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """The values that are not static."""
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 

@@ -262,7 +262,6 @@ class TrainedModel:
         return bool(getattr(optimizer, "use_ema", False))
 
     def metrics(self) -> dict[str, Any]:
-        """The arrays of the metrics."""
         return _arrays(_named(self.model.metrics_variables))
 
     def _groups(self) -> dict[str, dict[str, Any]]:

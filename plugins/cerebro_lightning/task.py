@@ -201,7 +201,6 @@ class LightningTask:
         return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint, lost)
 
     def _state(self, job: UnitJob, module: pl.LightningModule) -> TaskState | None:
-        """The state that the unit begins with."""
         if job.state is None or job.inherits is None:
             return job.state
         return with_own_attributes(job.state, self._build(job.inherits, job.seed), module)
@@ -232,7 +231,6 @@ class LightningTask:
 
 
 def _own_callbacks(module: pl.LightningModule) -> Sequence[pl.Callback]:
-    """The callbacks that the module brings."""
     own = module.configure_callbacks()
     return own if isinstance(own, Sequence) else [own]
 

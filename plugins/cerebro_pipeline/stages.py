@@ -52,7 +52,6 @@ def split(model: nn.Module, count: int, begin: Sequence[str] | None, *, training
 
 
 def takes_batch(stage: nn.Module) -> bool:
-    """Whether the stage takes the batch."""
     assert isinstance(stage, fx.GraphModule)
     return any(node.op == "placeholder" and node.target == BATCH for node in stage.graph.nodes)
 

@@ -128,8 +128,8 @@ def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
         "3 configs wait for nodes: ddp x2 over 2 nodes takes 2 nodes of one kind" in li for li in shown
     )
     wait = state_json("r", alone, ACCURACY, True)["waits"]["c0001"]
-    assert wait["lacks"] is not None
-    assert wait["lacks"].endswith("there are: 1 cpu of 1 rank")
+    assert wait.lacks is not None
+    assert wait.lacks.endswith("there are: 1 cpu of 1 rank")
 
     file = io.StringIO()
     with LiveView(ACCURACY, Console(file=file, width=100)) as view:

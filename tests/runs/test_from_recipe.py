@@ -37,7 +37,7 @@ MINIMAL: dict[str, Any] = {
 )
 def test_choices_are_the_recipes(change: dict[str, Any], labels: list[str]) -> None:
     recipe = load_recipe({**MINIMAL, "nodes": 4, **change})
-    assert [strategy.label for strategy in strategies(recipe)] == labels
+    assert [str(strategy) for strategy in strategies(recipe)] == labels
 
 
 def test_deepspeeds_json_is_found_from_the_recipes_folder(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_auto_is_all_that_is_installed_on_one_node_and_on_more(monkeypatch: pyte
     recipe = load_recipe({**MINIMAL, "parallelism": "auto", "node": {"ranks": 2}, "gang": 2, "nodes": 2})
     one_node = ["ddp x2", "deepspeed x2 stage=2", "pipeline x2"]
     two_nodes = [f"{label.replace('x2', 'x4')} over 2 nodes" for label in one_node]
-    assert [strategy.label for strategy in strategies(recipe)] == ["single", *one_node, *two_nodes]
+    assert [str(strategy) for strategy in strategies(recipe)] == ["single", *one_node, *two_nodes]
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     without = ["single", *(label for label in one_node + two_nodes if "deepspeed" not in label)]
-    assert [strategy.label for strategy in strategies(recipe)] == without
+    assert [str(strategy) for strategy in strategies(recipe)] == without
 
 
 def test_auto_begins_with_the_simple_ones() -> None:

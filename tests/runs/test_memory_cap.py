@@ -70,5 +70,5 @@ def test_a_model_that_fits_no_rank_is_trained_over_two(
     (config,) = result.leaderboard
     assert config.status == "finished"
     (used,) = (strategy for strategy, row in table.items() if row["used"])
-    assert [visit.strategy.label for visit in config.visits] == [used]
+    assert [str(visit.strategy) for visit in config.visits] == [used]
     assert verify(result) == []

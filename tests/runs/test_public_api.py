@@ -27,7 +27,7 @@ from cerebro_elastic.registry import install_extra
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher
 
-METHODS = [f"Run.{name}" for name, member in vars(Run).items() if ">>>" in (inspect.getdoc(member) or "")]
+METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]
 LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
 """Their examples need a live run, in this order; the last one lasts until its end."""
 

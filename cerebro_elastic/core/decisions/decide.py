@@ -247,7 +247,6 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
-    """What the search wants."""
     context = _observe(moment)
     decisions = search.decide(context)
     for decision in decisions:

@@ -134,7 +134,6 @@ class Moment:
 
     @cached_property
     def speed_factors(self) -> Mapping[str, float]:
-        """By node: its speed factor."""
         return speed_factors(self.state, self.nodes)
 
     @cached_property

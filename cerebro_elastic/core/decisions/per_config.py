@@ -29,7 +29,6 @@ class PerConfig(Generic[Shared, Own, Value]):
         self._last: tuple[Shared | None, dict[str, tuple[Config, Own, Value]]] = (None, {})
 
     def __call__(self, shared: Shared, configs: Iterable[tuple[Config, Own]]) -> dict[str, Value]:
-        """The values by config."""
         before, known = self._last
         if before is None or before != shared:
             known = {}

@@ -55,7 +55,6 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
 
 
 def after_profile(state: State, profile: ProfileResult) -> State:
-    """``state`` after one more profile."""
     return replace(state, profiles=add_profile(state.profiles, profile))
 
 

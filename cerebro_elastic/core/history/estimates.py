@@ -109,7 +109,6 @@ def speed_factors(state: State, nodes: Iterable[str]) -> dict[str, float]:
 
 
 def speed_factor(state: State, node: str) -> float:
-    """The factor of one of the ``speed_factors``."""
     return speed_factors(state, (node,))[node]
 
 

@@ -45,7 +45,6 @@ from cerebro_elastic.core.model.events import (
     Event,
     NodeJoined,
     ProfileDone,
-    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -63,7 +62,7 @@ def fold(state: State, event: Event) -> State:
         IllegalEvent: The event is not possible in ``state``.
     """
     row = TABLE[type(event)]
-    if event.revision < state.revision and not isinstance(event, StateRead):
+    if event.revision < state.revision and not event.afresh:
         raise IllegalEvent(
             f"{event} comes after revision {state.revision}; events are read in the store's order, each once"
         )

@@ -151,7 +151,7 @@ def config_created(state: State, event: ConfigCreated) -> State:
         edge_now = edge_from(parent) if parent is not None else state.plan.start
         chosen = config.by_hand and parent is not None and _was_at(parent, edge)
         require(edge == edge_now or chosen, event, f"its parent is at {edge_now} (isolation)")
-    return _with_config(state, event, config, config.by_hand)
+    return _with_config(state, event, config, event.by_hand)
 
 
 def _was_at(config: Config, edge: Parent) -> bool:

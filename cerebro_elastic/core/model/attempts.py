@@ -247,7 +247,6 @@ class Failure:
 
     @classmethod
     def of(cls, attempt: Attempt, node: str, kind: FailureKind, story: str, place: str = "") -> Failure:
-        """The failure of ``attempt`` on ``node``."""
         unit, strategy, hardware = attempt.unit, attempt.strategy, attempt.hardware
         return cls(unit, node, attempt.token, kind, story, strategy, hardware, place)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
@@ -22,6 +22,8 @@ from cerebro_elastic.core.model.units import Order, RecordHead
 class _Event:
     revision: int
     """The store's revision at which it happened. Revisions grow from event to event."""
+    afresh: ClassVar[bool] = False
+    """Whether the history begins anew with it: it need not follow from what was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,14 @@ class LeaderChanged(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigCreated(_Event):
-    """The search or a person (``config.by_hand``) added a config to the run."""
+    """The search or a person added a config to the run."""
 
     config: Config
+
+    @property
+    def by_hand(self) -> bool:
+        """A person created it, not the search."""
+        return self.config.by_hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,7 @@ class StateRead(_Event):
     snapshot, or when the reader joins late. The history continues from it.
     """
 
+    afresh = True
     state: State
     visits: tuple[Visit, ...] = ()
     """All visits that led to it, in the order of their commits."""

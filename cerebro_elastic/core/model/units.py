@@ -63,10 +63,6 @@ class Strategy:
         return hash((self.parallelism, self.ranks, self.nodes))
 
     def __str__(self) -> str:
-        return self.label
-
-    @property
-    def label(self) -> str:
         """For people: "single", "ddp x2", "fsdp x2 over 2 nodes", "deepspeed x2 stage=3"."""
         ranks = f" x{self.ranks}" if self.ranks > 1 else ""
         options = "".join(f" {name}={value}" for name, value in sorted(self.options.items()))

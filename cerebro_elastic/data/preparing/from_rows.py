@@ -80,8 +80,6 @@ class RowProgress:
 
 @dataclass(slots=True)
 class ChunkRecords:
-    """The records of the chunks that are done."""
-
     limit: float
     """How many rows may be bad; below 1, the share of them that may."""
     progress: RowProgress

@@ -198,7 +198,6 @@ class _Values:
         self._pending_bytes = 0
 
     def add(self, number: int, value: Any) -> None:
-        """Add the value of row ``number``."""
         is_bytes, is_text = isinstance(value, bytes | bytearray | memoryview), isinstance(value, str)
         if is_bytes:
             value = bytes(value)
@@ -226,7 +225,6 @@ class _Values:
             self._store()
 
     def column(self) -> NDArray[Any] | Ragged:
-        """The column of all values."""
         if self._pending:
             self._store()
         return self._column.whole()

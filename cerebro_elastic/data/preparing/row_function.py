@@ -46,7 +46,6 @@ def value_of(value: Any) -> Value:
 
 
 def columns_of_row(row: Mapping[str, Value]) -> tuple[Column, ...]:
-    """The columns of one row."""
     return tuple(
         Column(name, "|u1", (), "bytes")
         if isinstance(value, bytes)

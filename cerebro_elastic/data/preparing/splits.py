@@ -41,8 +41,6 @@ class Sources(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """The rows of one partition."""
-
     split: Split
     index: int
     """The partition's number in its split."""

@@ -117,8 +117,6 @@ def _cut_off(archive: Place, where: str) -> DataError:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The files of a sample."""
-
     shard: int
     """The number of its archive."""
     key: str

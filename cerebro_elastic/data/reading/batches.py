@@ -278,7 +278,6 @@ class BatchMaker:
         return _arranged(dict(self._columns(rows)), loader)
 
     def _columns(self, rows: BatchRows) -> Iterator[tuple[str, Any]]:
-        """What the batch has of each column."""
         partition, loader, arrays = self.partition, self.loader, self.loader.arrays
         for name, column in partition.columns.items():
             if not isinstance(column, Ragged):

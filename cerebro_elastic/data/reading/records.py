@@ -203,7 +203,6 @@ class Records:
         return True
 
     def close(self) -> None:
-        """Close the files."""
         for file in [*self._files.values(), *([self._segment[1]] if self._segment else [])]:
             os.close(file)
         self._files, self._segment = {}, None

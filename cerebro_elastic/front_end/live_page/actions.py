@@ -19,8 +19,9 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
-from cerebro_elastic.runs.run import CloneStart, Run
+from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.extend import extend, planned
 from cerebro_elastic.runs.start.prepare_run import has_ended
 from cerebro_elastic.runs.start.retry import planned_retry, retry

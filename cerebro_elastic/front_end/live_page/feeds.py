@@ -241,7 +241,6 @@ class Feeds:
         self._thread.start()
 
     def close(self) -> None:
-        """Close all feeds."""
         self._closed.set()
         self._thread.join()
         for feed in self._feeds.values():

@@ -118,7 +118,7 @@ def page_environment() -> Environment:
 
 
 def read_metadata(page: str) -> ReportMetadata | None:
-    """The metadata that a page contains; ``None`` for the pages of early versions, which have none."""
+    """The metadata that a page contains; ``None`` if it has none that can be read."""
     match = _METADATA.search(page)
     try:
         return decode(html.unescape(match[1]), ReportMetadata) if match is not None else None

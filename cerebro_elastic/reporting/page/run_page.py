@@ -65,7 +65,6 @@ class RunPage(RunView):
         self._sent = 0
 
     def take(self, event: Event) -> list[tuple[int, Visit]]:
-        """Take in the next event."""
         added = super().take(event)
         self.events.append(event)
         self._note_decision(event)

@@ -57,8 +57,6 @@ class _CheckedTask(SupportsCheck, Protocol):
 
 @dataclass
 class Training:
-    """The observations of one training."""
-
     moments: list[Moment] = field(default_factory=list)
     logged: list[Moment] = field(default_factory=list)
     """Its logged rows, as moments."""
@@ -152,8 +150,6 @@ class Trainer:
         self._deadline = deadline
 
     def ordinary(self) -> Training:
-        """One ordinary fit."""
-
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._check.jobs[0])
             jobs = [replace(job, beat=witness.beat) for job in self._check.jobs]

@@ -152,7 +152,6 @@ class RunExactness:
                 return f"not checked{why} (`cerebro check` does it in seconds)"
 
     def as_json(self) -> dict[str, Any]:
-        """For machines."""
         checked = [config.as_json() for config in self.checked]
         return {"verdict": self.verdict, "text": self.text, "checked": checked}
 

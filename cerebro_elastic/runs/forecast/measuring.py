@@ -17,12 +17,11 @@ from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
+from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.system.files import in_a_hurry
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.system.version import __version__
 from cerebro_elastic.training.unit_runner import StrategyCost
 
 
@@ -82,24 +81,15 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
     with in_a_hurry():
         checked = check(recipe, list(points.values()), data, prepare=url is None)
     manifest = read_manifest(data)
-    spec = Spec(
-        plan=Plan(
-            "plan",
-            checked.partitions,
-            recipe.epochs,
-            seed=recipe.seed,
-            strategies=strategies(recipe),
-            start=start_of(recipe),
-        ),
-        recipe=recipe.resolved(),
-        recipe_digest="",
-        data=data,
-        data_digest=checked.data_digest,
-        root=str(recipe.root),
-        code={},
-        storage="",
-        version=__version__,
+    plan = Plan(
+        "plan",
+        checked.partitions,
+        recipe.epochs,
+        seed=recipe.seed,
+        strategies=strategies(recipe),
+        start=start_of(recipe),
     )
+    spec = spec_without_run(recipe, plan, data, checked.data_digest)
     # A hop is timed where checkpoints will go.
     storage = folder / "states" if recipe.checkpoints is None else recipe.rooted(recipe.checkpoints)
     configs = [born(Config(name, points[name], parent=spec.plan.start)) for name in request["profiled"]]

@@ -18,7 +18,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
@@ -32,7 +32,6 @@ from cerebro_elastic.simulation import (
     measured,
     read_faults,
 )
-from cerebro_elastic.system.version import __version__
 from cerebro_elastic.system.words import option
 
 MOST_NODES = 10_000
@@ -113,17 +112,8 @@ def simulate(
         spread=noise,
         start=start_time,
     )
-    spec = Spec(
-        plan=plan,
-        recipe=resolved.resolved(),
-        recipe_digest=given.digest,
-        data=resolved.rooted(resolved.data.url) if resolved.data.url else "",
-        data_digest="",
-        root=str(resolved.root),
-        code={},
-        storage="",
-        version=__version__,
-    )
+    data = resolved.rooted(resolved.data.url) if resolved.data.url else ""
+    spec = spec_without_run(resolved, plan, data, given=given.digest)
     return SimulatedRun(spec, simulated, timeline(RunView(simulated.events)).shares)
 
 

@@ -82,7 +82,6 @@ class RemoteTracker(RemoteLogger):
         return numbers
 
     def end_run(self, end: RunEnd) -> None:
-        """Note the end of the run."""
         self._call("end_run", end)
 
 

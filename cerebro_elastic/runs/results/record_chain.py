@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead, UnitAssigned
+from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitAssigned
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.store.ledger.journal import Line, chain_digest
@@ -107,7 +107,7 @@ def _forgotten(events: Sequence[Event], revision: int) -> bool:
     """Whether the record may have no event of this revision, because the state was read afresh after it."""
     known = 0
     for event in events:
-        if isinstance(event, StateRead) and (known < revision <= event.revision or event.revision < known):
+        if event.afresh and (known < revision <= event.revision or event.revision < known):
             return True
         known = event.revision
     return False
@@ -153,7 +153,7 @@ class _Walk:
         changed."""
 
     def take(self, number: int, line: Line) -> None:
-        if isinstance(line.event, StateRead):
+        if line.event.afresh:
             self._steps, self._free = [], True
         before = self._steps[-1].theirs if self._steps else None
         theirs = chain_digest(before, line.body) if before is not None else None

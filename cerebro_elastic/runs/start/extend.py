@@ -60,9 +60,8 @@ def extend(
             extend_in_store(Record(etcd, result.run, shared.run_key), after)
         watcher.say(HOSTS_GO_ON.format(run=result.run))
         return result.now()
-    launch = Launch(
-        recipe, result.folder, None, False, grace, callbacks, None, after, agreement(changed_code=True)
-    )
+    agreed = agreement(changed_code=True)
+    launch = Launch(recipe, result.folder, grace=grace, callbacks=callbacks, extended=after, agrees=agreed)
     return launch(watcher, imports)
 
 

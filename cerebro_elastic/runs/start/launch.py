@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.history.lineage import tried_again
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec, specs_of
@@ -63,15 +63,15 @@ class Launch:
     recipe: Recipe
     """The recipe with its overrides."""
     folder: RunFolder
-    store: StoreSettings | None
+    store: StoreSettings | None = None
     """The etcd to use; ``None`` for one of the run's own."""
-    fresh: bool
+    fresh: bool = False
     """Whether to throw away an earlier run of this id."""
-    grace: float
+    grace: float = GRACE
     """Seconds that nodes have to leave."""
-    callbacks: Sequence[RunCallback]
+    callbacks: Sequence[RunCallback] = ()
     """They are called when a unit, an epoch and the run have ended."""
-    study: Any
+    study: Any = None
     """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
     extended: Spec | None = None
     """The spec of the run, which has ended, after an extension that is to be made; ``None`` without one."""

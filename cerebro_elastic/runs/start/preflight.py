@@ -18,7 +18,7 @@ from cerebro_elastic import registry
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.configs import Config, HParams
-from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
@@ -26,13 +26,12 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import users_file, users_name
-from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
+from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
-from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 
 if TYPE_CHECKING:
@@ -233,7 +232,7 @@ def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequenc
     """Raise ``RecipeError`` if the only strategy does not suit the first config's model."""
     refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
-        raise RecipeError(f"parallelism: {strategy.label} cannot train the model: {refusal}")
+        raise RecipeError(f"parallelism: {strategy} cannot train the model: {refusal}")
 
 
 def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
@@ -335,7 +334,7 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     start = start_of(recipe)
     assert start is not None
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
-    spec = Spec(plan, recipe.resolved(), "", data, manifest.digest, str(recipe.root), {}, "", __version__)
+    spec = spec_without_run(recipe, plan, data, manifest.digest)
     with Scratch("check") as scratch:
         runner = UnitRunner(spec, scratch.path)
         runner.use_threads()

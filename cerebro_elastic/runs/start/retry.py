@@ -80,15 +80,12 @@ def retry(
     launch = Launch(
         spec.load_recipe(),
         result.folder,
-        None,
-        False,
-        grace,
-        callbacks,
-        None,
-        after if ended else None,
-        agreement(changed_code=True),  # by now
-        resumed,
-        by,
+        grace=grace,
+        callbacks=callbacks,
+        extended=after if ended else None,
+        agrees=agreement(changed_code=True),  # by now
+        retried=resumed,
+        by=by,
     )
     return launch(watcher, imports)
 

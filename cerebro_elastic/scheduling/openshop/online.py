@@ -93,8 +93,6 @@ class Disturbances:
 
 @dataclass(slots=True)
 class DispatchTrace:
-    """What happened."""
-
     visits: list[ScheduledUnit] = field(default_factory=list)
     """The units that were done, in the order of their starts."""
     lost: list[ScheduledUnit] = field(default_factory=list)

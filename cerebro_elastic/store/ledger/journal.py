@@ -48,8 +48,6 @@ def split_digest(line: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a journal."""
-
     event: Event
     body: str
     """The event's JSON, as it stands in the line."""
@@ -204,7 +202,7 @@ def _parsed(text: str, path: Path) -> Iterator[Line]:
 def _of_one_revision(events: list[Event]) -> list[str]:
     """The lines of the last revision, as far as the store has them, too."""
     last = events[-1].revision if events else 0
-    ours = takewhile(lambda e: e.revision == last and not isinstance(e, StateRead), reversed(events))
+    ours = takewhile(lambda e: e.revision == last and not e.afresh, reversed(events))
     return [encode(event) for event in reversed(list(ours))]
 
 

@@ -138,7 +138,6 @@ class Record:
         return {key.removeprefix(prefix): visits for key, visits in numbers if visits is not None}
 
     def config(self, config: str) -> Config | None:
-        """The config as it is now."""
         return self._read(self.keys.config(config), Config)
 
     def node(self, name: str) -> Node | None:

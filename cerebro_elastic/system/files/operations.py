@@ -38,7 +38,6 @@ def exists(place: Place) -> bool:
 
 
 def is_folder(place: Place) -> bool:
-    """Whether the place is a folder."""
     return bool(attempt(place, lambda fs: fs.isdir(place.path)))
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
+from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import version_of
@@ -226,14 +227,6 @@ def _in_view(view: memoryview) -> list[Any]:
     try:
         return [view.tobytes()]
     except ValueError:  # it is released
-        return []
-
-
-def in_cell(cell: CellType) -> list[Any]:
-    """What a cell holds."""
-    try:
-        return [cell.cell_contents]
-    except ValueError:  # it is empty
         return []
 
 

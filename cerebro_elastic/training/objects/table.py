@@ -15,6 +15,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
+from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import made_by_compiler
 from cerebro_elastic.training.equality import values_equal
@@ -37,7 +38,7 @@ from cerebro_elastic.training.objects.kinds import (
     set_attributes,
 )
 from cerebro_elastic.training.objects.library_kinds import BUFFERS, GENERATORS, ITERATOR, KEEPERS, VALUES
-from cerebro_elastic.training.objects.opaque import in_cell, is_harmless
+from cerebro_elastic.training.objects.opaque import is_harmless
 from cerebro_elastic.training.objects.tensor_kinds import TENSORS
 
 _WRAPPED = "__wrapped__"

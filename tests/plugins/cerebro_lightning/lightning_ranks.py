@@ -67,7 +67,7 @@ def some_units(
     refs = [ref]
 
     def saved(state: TaskState) -> TaskState:
-        refs.append(_save(state, f"{folder}/{numbers[0]}-{len(refs)}-{strategy.label}", part))
+        refs.append(_save(state, f"{folder}/{numbers[0]}-{len(refs)}-{strategy}", part))
         loaded: TaskState = checkpoint.load(refs[-1], part)
         return loaded
 

@@ -1,0 +1,246 @@
+"""What people ask of a live run: to stop, resume, clone and add configs, to let nodes leave, to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from cerebro_elastic.config import A_DAY
+from cerebro_elastic.core.history.progress import at_end
+from cerebro_elastic.core.history.view import ConfigHistory
+from cerebro_elastic.core.model.best import best_end, epoch_ends
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.runs.attach import live_run
+from cerebro_elastic.runs.recorded import RecordedRun
+from cerebro_elastic.search.sampling import misfit
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.words import for_reader, option
+
+CloneStart: TypeAlias = Literal["here", "best", "scratch"]
+"""Where a clone begins: where its parent stands, at the end of its parent's best epoch, or anew."""
+
+_END_SECONDS, _END_PAUSE = 30.0, 0.1
+
+
+class ControlledRun(RecordedRun):
+    """What can be changed in a live run. Each change is one transaction, and is recorded in the history."""
+
+    def stop(self, config: str, *, reason: str = "stopped by hand") -> Config:
+        """Stop a config. The unit that it is in does not count; all it has committed stays.
+
+        Args:
+            config: The config's id.
+            reason: Why, for the record.
+
+        Returns:
+            The config as it is now.
+
+        Raises:
+            RunError: The run is not live, or has no such config that could be stopped.
+
+        Example:
+            >>> Run.open("live").stop("c0001", reason="diverges").status
+            <Status.STOPPED: 'stopped'>
+        """
+        with live_run(*self.live_place()) as (record, _):
+            stopped = _known(record, config, OperatorLedger(record).stop(config, reason))
+            if stopped.status is not Status.STOPPED:
+                status = stopped.status.value
+                raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
+            return stopped
+
+    def resume(self, config: str, *, reason: str = "resumed by hand") -> Config:
+        """Let a config, stopped by a person or the search, continue to its end. It begins the unit again in
+        which it was stopped.
+
+        Args:
+            config: The config's id.
+            reason: Why, for the record.
+
+        Returns:
+            The config as it is now.
+
+        Raises:
+            RunError: The run is not live, or has no such config that could go on.
+
+        Example:
+            >>> Run.open("live").resume("c0001").status
+            <Status.LIVE: 'live'>
+        """
+        with live_run(*self.live_place()) as (record, _):
+            known = _known(record, config, record.config(config))
+            if known.status is Status.LIVE:
+                raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
+            if known.status is Status.FAILED:
+                again = for_reader(f"cerebro retry {self.id} {config}", f"Run.retry([{config!r}])")
+                raise RunError(f"config {config!r} has failed: to have it tried again: {again}")
+            resumed = _known(record, config, OperatorLedger(record).resume(config, reason))
+            if resumed.status is not Status.LIVE:
+                raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
+            return resumed
+
+    def clone(
+        self,
+        config: str,
+        hparams: Mapping[str, Any] | None = None,
+        *,
+        start: CloneStart = "here",
+        reason: str = "",
+    ) -> Config:
+        """Add a config: like another one, except for some hyper-parameters. The unit that the other one is in
+        goes on.
+
+        Args:
+            config: The id of the config to clone, the parent.
+            hparams: The hyper-parameters that differ.
+            start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's
+                best epoch; ``scratch``: it begins anew.
+            reason: Why, for the record.
+
+        Returns:
+            The new config.
+
+        Raises:
+            RunError: The run is not live, has no such config, hyper-parameter or checkpoint, or has a config
+                with the same hyper-parameters and the same beginning: the message names it.
+
+        Example:
+            >>> Run.open("live").clone("c0000", {"lr": 0.01}, start="scratch").hparams
+            {'lr': 0.01}
+        """
+        changed = dict(hparams or {})
+        with live_run(*self.live_place()) as (record, spec):
+            parent = _known(record, config, record.config(config))
+            _check_changes(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
+            begins: Mapping[str, Callable[[Config], Config | None]] = {
+                "here": lambda parent: parent,
+                "best": lambda parent: _at_best(record, spec, parent),
+                "scratch": lambda _parent: None,
+            }
+            return _known(
+                record, config, OperatorLedger(record).clone(config, changed, begins[start], reason)
+            )
+
+    def add(
+        self, hparams: Mapping[str, Any], *, like: str | None = None, reason: str = "added by hand"
+    ) -> Config:
+        """Add a config that is trained from scratch. In the record it is a clone of another config.
+
+        Args:
+            hparams: Its hyper-parameters.
+            like: The id of the config that has the others; without it ``hparams`` must name all.
+            reason: Why, for the record.
+
+        Returns:
+            The new config.
+
+        Raises:
+            RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
+        """
+        if like is None:
+            configs = self.status().configs
+            like = next(iter(configs), None)
+            if like is None:
+                raise RunError(f"run {self.id!r} has no config yet: add one once it has")
+            if missing := sorted(set(configs[like].hparams) - set(hparams)):
+                values = ", ".join(missing)
+                raise RunError(
+                    f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
+                    f"the others with {option('like')}"
+                )
+        return self.clone(like, hparams, start="scratch", reason=reason)
+
+    def drain(self, node: str, *, grace: float = A_DAY) -> None:
+        """Ask a node to leave: it gets no more units, and then ends.
+
+        Args:
+            node: The node's name.
+            grace: Seconds for the unit that it is in. A unit that would take longer is handed on at a batch
+                boundary.
+
+        Raises:
+            RunError: The run is not live, or has no such node.
+        """
+        if grace < 0:
+            raise RunError(f"grace is {grace:g}: give a number of seconds from 0 on")
+        with live_run(*self.live_place()) as (record, _):
+            if not NodeLedger(record).drain(node, grace):
+                nodes = record.state().nodes
+                raise RunError(
+                    f"no node {node!r} is registered in run {self.id!r}; {did_you_mean(node, nodes)}"
+                )
+
+    def end(self, *, reason: str = "the run was ended by hand") -> int:
+        """Stop all live configs, also those that the search proposes in their place, until the leader ends
+        the run. What they have committed stays.
+
+        Args:
+            reason: Why, for the record of each config.
+
+        Returns:
+            The number of configs that were stopped.
+
+        Raises:
+            RunError: The run is not live, or has not ended after 30 seconds.
+        """
+        stopped: set[str] = set()
+        until = time.monotonic() + _END_SECONDS
+        with live_run(*self.live_place()) as (record, _):
+            while not record.ended():
+                state = record.state()
+                live = [name for name, config in state.configs.items() if config.status is Status.LIVE]
+                for name in live:
+                    OperatorLedger(record).stop(name, reason)
+                stopped.update(live)
+                if state.leader is None and not live:
+                    raise RunError(
+                        f"all configs of run {self.id!r} are stopped, but no controller leads it: it ends "
+                        "once one does"
+                    )
+                if time.monotonic() > until:
+                    raise RunError(
+                        f"run {self.id!r} has not ended after {_END_SECONDS:g} s, in which {len(stopped)} "
+                        "configs were stopped: its search proposes new ones. Stop the command that runs it"
+                    )
+                time.sleep(_END_PAUSE)
+        return len(stopped)
+
+
+def _check_changes(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
+    """Raise ``RunError`` unless the parent has these hyper-parameters, and the values are as in the space, or
+    else like the parent's."""
+    for key, value in changed.items():
+        if key not in parent.hparams:
+            near = did_you_mean(key, parent.hparams)
+            raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
+        own = parent.hparams[key]
+        other_type = own is not None and type(value) is not type(own)
+        expected = misfit(Domain.model_validate(space.get(key, [own])), value)
+        if expected is not None and (key in space or other_type):
+            raise RunError(f"{key}={value}: {key} has to be {expected}; {name} has {own!r}")
+
+
+def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
+    """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
+    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
+    place = best_end(ends, objective.metric, objective.mode)
+    if place is None:
+        raise RunError(
+            f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "
+            f"{objective.metric!r}"
+        )
+    return at_end(parent, ends[place])
+
+
+def _known(record: Record, name: str, config: Config | None) -> Config:
+    if config is None:
+        configs = record.state().configs
+        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
+    return config
