@@ -178,7 +178,10 @@ def _memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryvie
         base = bases[stay.base]
         memory = memoryview(base)[stay.offset : stay.offset + stay.content.bytes]
         base.check(memory, stay)
-        base.stays[_address(memory)] = stay
+        if (
+            base.stays.setdefault(_address(memory), stay) is not stay
+        ):  # writing into one would change the other
+            raise DamagedCheckpoint(f"a checkpoint has two tensors in one place of {base.place}; {ADVICE}")
         _held[_address(memory)] = base
         found[name] = memory
     return found

@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.system.files import Content, Place
 
-VERSION = 1
+VERSION = 2
 _ORIGIN, _BASES, _STAYS = "origin", "bases", "stays"
 
 
