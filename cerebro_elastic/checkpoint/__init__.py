@@ -1,5 +1,6 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
+from cerebro_elastic.checkpoint.bases import Still, as_they_are
 from cerebro_elastic.checkpoint.manifest import Manifest
 from cerebro_elastic.checkpoint.storage import (
     Staged,
@@ -15,6 +16,8 @@ from cerebro_elastic.checkpoint.storage import (
     save,
     save_part,
     stage,
+    stays_in,
+    sweep,
     verify,
 )
 from cerebro_elastic.checkpoint.tensors import Part
@@ -23,6 +26,8 @@ __all__ = [
     "Manifest",
     "Part",
     "Staged",
+    "Still",
+    "as_they_are",
     "complete",
     "is_divided",
     "load",
@@ -35,5 +40,7 @@ __all__ = [
     "save",
     "save_part",
     "stage",
+    "stays_in",
+    "sweep",
     "verify",
 ]

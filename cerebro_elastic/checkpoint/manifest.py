@@ -1,7 +1,7 @@
 """A checkpoint's manifest: what its other files hold, and where its state comes from.
 
-The digest of a checkpoint covers the files alone: a unit that is done again, elsewhere and later, has to end
-with the same digest.
+The digest of a checkpoint covers what the files hold, and not where it lies: a unit that is done again,
+elsewhere and later, has to end with the same digest.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cerebro_elastic.checkpoint.bases import ADVICE, Still
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.system.files import Content, Place
 
-VERSION = 1
-ADVICE = "restore it from a copy, or start another run"
-_ORIGIN = "origin"
+VERSION = 2
+_ORIGIN, _BASES, _STAYS = "origin", "bases", "stays"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,33 @@ class Manifest:
     digest: str
     origin: Origin | None
     """Where the state comes from, if the manifest says so."""
+    bases: frozenset[str] = frozenset()
+    """The names of the bases in which tensors of the state lie."""
 
 
-def text(contents: Mapping[str, Content], origin: Origin | None) -> bytes:
-    """The manifest of files with these ``contents``."""
-    return compact(_of(contents) | ({} if origin is None else {_ORIGIN: json.loads(encode(origin))}))
+def text(contents: Mapping[str, Content], origin: Origin | None, stays: Mapping[str, Still]) -> bytes:
+    """The manifest of files with these ``contents``; the tensors of ``stays`` lie in bases."""
+    bases = list(dict.fromkeys(still.base for still in stays.values()))
+    places = {
+        name: [still.content.bytes, still.content.sha256, bases.index(still.base), still.offset]
+        for name, still in stays.items()
+    }
+    listed = {_BASES: [base and asdict(base) for base in bases], _STAYS: places} if stays else {}
+    stated = {} if origin is None else {_ORIGIN: json.loads(encode(origin))}
+    return compact(_of(contents) | listed | stated)
 
 
-def ref(url: str, contents: Mapping[str, Content]) -> CheckpointRef:
-    """The reference to the checkpoint of these files."""
+def ref(url: str, contents: Mapping[str, Content], stays: Mapping[str, Still]) -> CheckpointRef:
+    """The reference to the checkpoint of these files; the tensors of ``stays`` lie in bases."""
     digest = hashlib.sha256(compact(_of(contents))).hexdigest()
-    return CheckpointRef(url, digest, sum(what.bytes for what in contents.values()))
+    size = sum(what.bytes for what in contents.values())
+    return CheckpointRef(url, digest, size, sum(still.content.bytes for still in stays.values()))
 
 
-def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Content]:
-    """What the manifest ``written`` at ``place`` says of the other files. Raises ``DamagedCheckpoint`` if it
-    is not that of ``ref``."""
-    manifest, _, actual = _opened(written)
+def contents(written: bytes, place: Place, ref: CheckpointRef) -> tuple[dict[str, Content], dict[str, Still]]:
+    """What the manifest ``written`` at ``place`` says of the other files, and of tensors in bases. Raises
+    ``DamagedCheckpoint`` if it is not that of ``ref``."""
+    manifest, beside, actual = _opened(written)
     if actual != ref.digest:
         raise DamagedCheckpoint(
             f"{place} is damaged or of another checkpoint: expected sha256 {ref.digest}, found {actual}; "
@@ -57,24 +67,36 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Cont
             f"{place} has version {manifest['version']}, this program reads version {VERSION}: "
             "use the cerebro-elastic that wrote it"
         )
-    return {name: Content(**what) for name, what in manifest["files"].items()}
+    try:
+        bases = [Content(**base) for base in beside.get(_BASES, ())]
+        stays = {
+            name: Still(Content(size, sha256), bases[number], offset)
+            for name, (size, sha256, number, offset) in beside.get(_STAYS, {}).items()
+        }
+    except (TypeError, ValueError, AttributeError, LookupError) as exc:
+        raise DamagedCheckpoint(
+            f"{place} is damaged: its bases are not as they were written; {ADVICE}"
+        ) from exc
+    return {name: Content(**what) for name, what in manifest["files"].items()}, stays
 
 
 def read(written: bytes, place: Place) -> Manifest:
     """What the manifest ``written`` at ``place`` says. Raises ``DamagedCheckpoint`` if it is not as it was
     written, in its origin or elsewhere."""
-    document, stated, digest = _opened(written)
+    document, beside, digest = _opened(written)
     if not document:
         raise DamagedCheckpoint(f"{place} is no manifest as this program writes it; {ADVICE}")
+    stated = beside.get(_ORIGIN)
+    bases = frozenset(base["sha256"] for base in beside.get(_BASES, ()))
     if stated is None:
-        return Manifest(digest, None)
+        return Manifest(digest, None, bases)
     try:
         origin = decode(json.dumps(stated), Origin)
     except UnreadableValue as exc:
         raise DamagedCheckpoint(f"{place} is damaged: {exc}; {ADVICE}") from exc
     if _canonical(encode(origin)) != _canonical(json.dumps(stated)):
         raise DamagedCheckpoint(f"{place} is damaged: its origin is not as it was written; {ADVICE}")
-    return Manifest(digest, origin)
+    return Manifest(digest, origin, bases)
 
 
 def compact(value: Any) -> bytes:
@@ -91,14 +113,14 @@ def _canonical(text: str) -> str:
     return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
 
 
-def _opened(written: bytes) -> tuple[dict[str, Any], Any, str]:
-    """A manifest without its origin, that, and the digest; empty, if it is no manifest as this program writes
-    it."""
+def _opened(written: bytes) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """What the digest of a manifest covers, the rest, and the digest; empty, if it is no manifest as this
+    program writes it."""
     try:
         manifest = json.loads(written)
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or compact(manifest) != written:
-        return {}, None, hashlib.sha256(written).hexdigest()
-    origin = manifest.pop(_ORIGIN, None)
-    return manifest, origin, hashlib.sha256(compact(manifest)).hexdigest()
+        return {}, {}, hashlib.sha256(written).hexdigest()
+    beside = {key: manifest.pop(key) for key in (_BASES, _STAYS, _ORIGIN) if key in manifest}
+    return manifest, beside, hashlib.sha256(compact(manifest)).hexdigest()

@@ -5,6 +5,9 @@ A checkpoint is a folder. ``tree.json`` has the state but for its tensors, which
 checkpoint. A ``CheckpointRef``'s digest is the sha256 of that, which is a function of the state alone: equal
 states, equal digests. Beside it the manifest may say where the state comes from (``core/model/origin.py``).
 
+Tensors that training leaves as they are lie beside all checkpoints, in bases (``bases.py``); the manifest
+says where. The digest covers their bytes, not their place.
+
 If ranks held parts of the state's tensors, each has written its own: ``part-<k>.safetensors`` has the rows of
 rank k, and ``tree.json`` lists the tensors and the number of parts. Such a state can be read whole, or in
 part by one of as many ranks.
@@ -16,13 +19,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.checkpoint import manifest, tensors, tree
+from cerebro_elastic.checkpoint import bases, manifest, tensors, tree
+from cerebro_elastic.checkpoint.bases import ADVICE, Still
 from cerebro_elastic.checkpoint.manifest import Manifest
-from cerebro_elastic.checkpoint.tensors import Leaf, Part, TensorSpec
+from cerebro_elastic.checkpoint.tensors import Json, Leaf, Part, TensorSpec
+from cerebro_elastic.checkpoint.tensors_digest import TensorsDigest
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, PrunedCheckpoint
@@ -30,7 +37,9 @@ from cerebro_elastic.system import files
 from cerebro_elastic.system.files import (
     Chunk,
     Content,
+    Hashing,
     Place,
+    Sha256,
     chunks,
     content,
     digest,
@@ -49,6 +58,7 @@ PRUNED = "pruned.txt"
 """What is left of a checkpoint that was removed to save space: who did it, and when."""
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
+NOTHING: Mapping[str, Still] = MappingProxyType({})
 
 
 def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> CheckpointRef:
@@ -75,16 +85,18 @@ def stage(state: Mapping[str, Any]) -> Staged:
     Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
     save checks that they have not been written to. Raises as ``save``.
     """
-    data, flat = _files(state)
-    return Staged(data, flat, {name: _version(tensor) for name, tensor in flat.items()})
+    values, flat = tree.flatten(state)
+    if any(map(tensors.is_divided, flat.values())):
+        raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
+    return Staged(values, flat, {name: _version(tensor) for name, tensor in flat.items()})
 
 
 @dataclass(frozen=True)
 class Staged:
     """A state that is ready to be saved, once."""
 
-    data: Mapping[str, Sequence[Chunk]]
-    """The content of each file but the manifest, by name."""
+    values: Json
+    """The state but for its arrays and tensors."""
     leaves: Mapping[str, Leaf]
     """The state's arrays and tensors by name."""
     versions: Mapping[str, int]
@@ -95,19 +107,31 @@ class Staged:
         """The size of the arrays and tensors."""
         return sum(tensor.nbytes for tensor in self.leaves.values())
 
-    def save(self, url: str, origin: Origin | None = None) -> CheckpointRef:
-        """As ``save``. Raises ``CheckpointError`` if a tensor was written to since it was staged: the file
-        would hold neither the one state nor the other."""
+    def save(
+        self, url: str, origin: Origin | None = None, before: Mapping[str, Still] = NOTHING
+    ) -> CheckpointRef:
+        """As ``save``.
+
+        Args:
+            url: The folder.
+            origin: Where the state comes from.
+            before: Tensors by name as they were when the unit began. Those that still are so lie in the run's
+                bases; ``url`` is ``<storage>/checkpoints/<config>/<name>`` then.
+
+        Raises ``CheckpointError``, too, if a tensor was written to since it was staged: the file would hold
+        neither the one state nor the other.
+        """
         with _writing(url) as folder:
             _check_free(folder)
-            contents = _write(folder, self.data)
+            stays = bases.kept(bases.folder_of(folder), before, self.leaves) if before else {}
+            contents = _write(folder, _files(self.values, self.leaves, stays))
             for name, tensor in self.leaves.items():
                 if _version(tensor) != self.versions[name]:
                     raise CheckpointError(
                         f"the tensor {name} was written to while it was saved: units must not share tensors, "
                         "so make models and optimizers anew for each, and give nothing to two of them"
                     )
-            return _completed(folder, contents, url, origin)
+            return _completed(folder, contents, url, origin, stays)
 
 
 def is_divided(state: Mapping[str, Any]) -> bool:
@@ -121,10 +145,10 @@ def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Conte
     The first rank also writes the rest of its state. It is no checkpoint before ``complete``. Returns what
     the files hold; raises as ``save``.
     """
-    data, _ = _files(state, part)
+    files = _part_files(state, part)
     with _writing(url) as folder:
         _check_free(folder)
-        return _write(folder, data)
+        return _write(folder, files)
 
 
 def complete(contents: Mapping[str, Content], url: str, origin: Origin | None = None) -> CheckpointRef:
@@ -134,13 +158,20 @@ def complete(contents: Mapping[str, Content], url: str, origin: Origin | None = 
 
 
 def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None = None) -> None:
-    """Write the damaged checkpoint ``ref`` again in its place, from its ``state``.
+    """Write the damaged checkpoint ``ref`` again in its place, from its ``state``, so that it needs no base.
+    A damaged base is deleted: the next save that needs it writes it again.
 
     Raises ``CheckpointError`` and writes nothing if it held another state; else as ``save``.
     """
-    data, _ = _files(state)
-    _check_same(manifest.ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
+    ready = stage(state)
+    data = _files(ready.values, ready.leaves, NOTHING)
+    contents = {name: digest(file.data, file.hashing) for name, file in data.items()}
+    _check_same(manifest.ref(ref.url, contents, NOTHING), ref)
     with _writing(ref.url) as folder:
+        with suppress(DamagedCheckpoint, FileNotFoundError):
+            _, stays = _contents(folder, ref)
+            for base in bases.damaged(bases.folder_of(folder), stays):
+                files.remove(base)
         _completed(folder, _write(folder, data), ref.url, origin)
 
 
@@ -151,12 +182,23 @@ def put_back(copy: CheckpointRef, ref: CheckpointRef, origin: Origin | None = No
     """
     _check_same(copy, ref)
     with _reading(copy) as source, _writing(ref.url) as folder:
-        contents = _contents(source, copy)
+        contents, stays = _contents(source, copy)
+        hashing = _hashing(source, contents, stays)
         for name, expected in contents.items():
-            _check(source / name, expected, write(folder / name, _Copy(source / name)))
+            written = write(folder / name, _Copy(source / name), hashing.get(name, Sha256))
+            _check(source / name, expected, written)
         settle(folder)
-        _completed(folder, contents, ref.url, origin)
+        _completed(folder, contents, ref.url, origin, stays)
     remove(copy)
+
+
+def stays_in(state: Mapping[str, Any] | None) -> dict[str, Still]:
+    """The tensors that lie in bases, by name, of a state that was loaded and not trained since."""
+    if state is None or not bases.any_mapped():
+        return {}
+    _, flat = tree.flatten(state)
+    memory = {name: bases.bytes_of(leaf) for name, leaf in flat.items() if not tensors.is_divided(leaf)}
+    return {name: still for name, each in memory.items() if (still := bases.mapped_as(each)) is not None}
 
 
 def load(ref: CheckpointRef, part: Part | None = None) -> Any:
@@ -175,13 +217,18 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
         StorageError: The storage has a fault, so that this cannot be known.
     """
     with _reading(ref) as folder:
-        contents = _contents(folder, ref)
-        text = read(folder / TREE)
-        _check(folder / TREE, contents[TREE], digest([text]))
-        saved = json.loads(text)
-        layout = _specs(saved["tensors"])
-        flat = tensors.empty(layout, set(tree.arrays_in(saved["state"])))
-        _read(folder / TENSORS, contents[TENSORS], layout, flat)
+        contents, stays = _contents(folder, ref)
+        saved = _saved(folder, contents)
+        layout, arrays = _specs(saved["tensors"]), set(tree.arrays_in(saved["state"]))
+        here = [spec for spec in layout if spec.name not in stays]
+        flat = tensors.empty(here, arrays)
+        memory = bases.memory_of(bases.folder_of(folder), stays)
+        flat |= {
+            spec.name: tensors.over(memory[spec.name], spec, array=spec.name in arrays)
+            for spec in layout
+            if spec.name in stays
+        }
+        _read(folder / TENSORS, contents[TENSORS], here, flat, _digest_of(layout, stays))
         if "parts" in saved:
             flat |= _divided(folder, contents, saved["parts"], part)
     return tree.unflatten(saved["state"], flat)
@@ -190,8 +237,11 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
 def verify(ref: CheckpointRef) -> None:
     """Raise ``DamagedCheckpoint`` unless every file exists, with the size and digest it was saved with."""
     with _reading(ref) as folder:
-        for name, expected in _contents(folder, ref).items():
-            _check(folder / name, expected, content(folder / name))
+        contents, stays = _contents(folder, ref)
+        hashing = _hashing(folder, contents, stays)
+        for name, expected in contents.items():
+            _check(folder / name, expected, content(folder / name, hashing.get(name, Sha256)))
+        bases.verify(bases.folder_of(folder), stays)
 
 
 def origin(ref: CheckpointRef) -> Origin | None:
@@ -237,6 +287,20 @@ def prune(url: str, note: str) -> None:
                 files.remove(replace(folder, path=path))
 
 
+def sweep(url: str) -> None:
+    """Delete the bases that no checkpoint below ``url`` needs, which is ``<storage>/checkpoints``."""
+    needed: set[str] = set()
+    for _, found in manifests(url):
+        if isinstance(found, DamagedCheckpoint):
+            return  # it may need any
+        needed |= found.bases
+    with translated(CheckpointError, f"cannot delete the bases beside {url}"):
+        home = bases.folder_of(locate(url) / "config" / "name")
+        for path in sizes(home):
+            if path.rpartition("/")[2] not in needed:
+                files.remove(replace(home, path=path))
+
+
 def _version(leaf: Leaf) -> int:
     """How often its memory was written to. Arrays were copied when they were staged: nobody writes there."""
     if isinstance(leaf, np.ndarray):
@@ -246,34 +310,68 @@ def _version(leaf: Leaf) -> int:
     return version(leaf)
 
 
-def _files(
-    state: Mapping[str, Any], part: Part | None = None
-) -> tuple[dict[str, Sequence[Chunk]], dict[str, Leaf]]:
-    """The files of ``state`` but for the manifest, by name, and the arrays and tensors that are not divided.
-    With a ``part``, the files that its rank writes."""
+@dataclass(frozen=True)
+class _File:
+    """A file of a checkpoint that is to be written."""
+
+    data: Sequence[Chunk]
+    hashing: Hashing = Sha256
+
+
+def _files(values: Json, leaves: Mapping[str, Leaf], stays: Mapping[str, Still]) -> dict[str, _File]:
+    """The files of a state but for the manifest, by name."""
+    layout = tensors.specs(leaves)
+    document = {"tensors": _listed(layout), "state": values}
+    return {TENSORS: _tensors_file(layout, leaves, stays), TREE: _File([manifest.compact(document)])}
+
+
+def _part_files(state: Mapping[str, Any], part: Part) -> dict[str, _File]:
+    """The same of a state of which ranks hold parts: the files that the rank of ``part`` writes."""
+    from cerebro_elastic.checkpoint.torch_values import local_rows
+
     values, flat = tree.flatten(state)
     divided: dict[str, Any] = {name: leaf for name, leaf in flat.items() if tensors.is_divided(leaf)}
-    if divided and part is None:
-        raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
-    whole = {name: leaf for name, leaf in flat.items() if name not in divided}
-    data: dict[str, Sequence[Chunk]] = {}
-    parts = {}
-    if part is not None:
-        from cerebro_elastic.checkpoint.torch_values import local_rows
-
-        full = tensors.specs(divided)
-        rows: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
-        data[_part_name(part.index)] = _file([spec.of(part) for spec in full], rows)
-        parts = {"parts": {"count": part.count, "tensors": _listed(full)}}
-    if part is None or part.index == 0:
+    full = tensors.specs(divided)
+    rows: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
+    files = {_part_name(part.index): _File(_data([spec.of(part) for spec in full], rows))}
+    if part.index == 0:
+        whole = {name: leaf for name, leaf in flat.items() if name not in divided}
         layout = tensors.specs(whole)
-        document = {"tensors": _listed(layout), **parts, "state": values}
-        data |= {TENSORS: _file(layout, whole), TREE: [manifest.compact(document)]}
-    return data, whole
+        parts = {"count": part.count, "tensors": _listed(full)}
+        document = {"tensors": _listed(layout), "parts": parts, "state": values}
+        files |= {
+            TENSORS: _tensors_file(layout, whole, NOTHING),
+            TREE: _File([manifest.compact(document)]),
+        }
+    return files
 
 
-def _file(layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> Sequence[Chunk]:
+def _tensors_file(
+    layout: Sequence[TensorSpec], leaves: Mapping[str, Leaf], stays: Mapping[str, Still]
+) -> _File:
+    here = [spec for spec in layout if spec.name not in stays]
+    return _File(_data(here, leaves), _digest_of(layout, stays))
+
+
+def _data(layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> Sequence[Chunk]:
     return [tensors.header(layout), *tensors.memory(layout, flat)]
+
+
+def _digest_of(layout: Sequence[TensorSpec], stays: Mapping[str, Still]) -> Hashing:
+    return partial(TensorsDigest, layout, {name: still.content for name, still in stays.items()})
+
+
+def _hashing(
+    folder: Place, contents: Mapping[str, Content], stays: Mapping[str, Still]
+) -> dict[str, Hashing]:
+    """How the files are hashed that are not as any file is."""
+    return {TENSORS: _digest_of(_specs(_saved(folder, contents)["tensors"]), stays)}
+
+
+def _saved(folder: Place, contents: Mapping[str, Content]) -> Any:
+    text = read(folder / TREE)
+    _check(folder / TREE, contents[TREE], digest([text]))
+    return json.loads(text)
 
 
 def _part_name(index: int) -> str:
@@ -301,25 +399,35 @@ def _check_free(folder: Place) -> None:
         )
 
 
-def _write(folder: Place, data: Mapping[str, Sequence[Chunk]]) -> dict[str, Content]:
+def _write(folder: Place, data: Mapping[str, _File]) -> dict[str, Content]:
     """The files but for the manifest, which may come when their names are durable: when this returns."""
-    contents = {name: write(folder / name, file) for name, file in data.items()}
+    contents = {name: write(folder / name, file.data, file.hashing) for name, file in data.items()}
     settle(folder)
     return contents
 
 
 def _completed(
-    folder: Place, contents: Mapping[str, Content], url: str, origin: Origin | None
+    folder: Place,
+    contents: Mapping[str, Content],
+    url: str,
+    origin: Origin | None,
+    stays: Mapping[str, Still] = NOTHING,
 ) -> CheckpointRef:
-    write(folder / MANIFEST, [manifest.text(contents, origin)])
+    write(folder / MANIFEST, [manifest.text(contents, origin, stays)])
     settle(folder)
-    return manifest.ref(url, contents)
+    return manifest.ref(url, contents, stays)
 
 
-def _read(file: Place, expected: Content, layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> None:
+def _read(
+    file: Place,
+    expected: Content,
+    layout: Sequence[TensorSpec],
+    flat: Mapping[str, Leaf],
+    hashing: Hashing = Sha256,
+) -> None:
     """Fill the tensors ``flat`` of ``layout`` from a file."""
     targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
-    _check(file, expected, read_into(file, targets))
+    _check(file, expected, read_into(file, targets, hashing))
 
 
 def _divided(
@@ -351,12 +459,12 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
                 note = read(locate(ref.url) / PRUNED).decode(errors="replace")
                 raise PrunedCheckpoint(f"the checkpoint {ref.url} is not there any more: {note}") from exc
             raise DamagedCheckpoint(
-                f"a file of the checkpoint {ref.url} is missing ({exc}): {manifest.ADVICE}"
+                f"a file of the checkpoint {ref.url} is missing ({exc}): {ADVICE}"
             ) from exc
 
 
-def _contents(folder: Place, ref: CheckpointRef) -> dict[str, Content]:
-    """What the manifest says of the other files."""
+def _contents(folder: Place, ref: CheckpointRef) -> tuple[dict[str, Content], dict[str, Still]]:
+    """What the manifest says of the other files, and of tensors in bases."""
     return manifest.contents(read(folder / MANIFEST), folder / MANIFEST, ref)
 
 
@@ -381,4 +489,4 @@ def _check_same(copy: CheckpointRef, ref: CheckpointRef) -> None:
 def _check(place: Place, expected: Content, actual: Content) -> None:
     if actual != expected:
         what = "cut short" if actual.bytes < expected.bytes else "damaged"
-        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {actual}; {manifest.ADVICE}")
+        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {actual}; {ADVICE}")

@@ -142,6 +142,15 @@ def memory(layout: Iterable[TensorSpec], leaves: Mapping[str, Leaf]) -> Iterator
             yield _bytes_of(leaves[spec.name])
 
 
+def over(memory: memoryview, spec: TensorSpec, *, array: bool) -> Leaf:
+    """A leaf in this ``memory``: numpy's, or torch's."""
+    if array:
+        return np.frombuffer(memory, numpy_dtype(spec.dtype)).reshape(spec.shape)
+    import torch
+
+    return torch.frombuffer(memory, dtype=getattr(torch, spec.dtype)).reshape(spec.shape)
+
+
 def _empty_array(spec: TensorSpec) -> NDArray[Any]:
     return aligned_empty(spec.shape, numpy_dtype(spec.dtype))
 

@@ -3,6 +3,7 @@
 Nothing here imports torch; ``state`` has what tasks of torch share.
 """
 
+from cerebro_elastic.checkpoint import Still as Still
 from cerebro_elastic.core.model.configs import HParams as HParams
 from cerebro_elastic.core.model.units import Phase as Phase
 from cerebro_elastic.core.model.units import Strategy as Strategy

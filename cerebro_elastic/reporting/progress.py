@@ -135,7 +135,7 @@ def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
     before = whence.get(attempt.unit.config)
     if before == attempt.node:
         return "here"
-    size = bytes_text(attempt.input.bytes)
+    size = bytes_text(attempt.input.hopping_bytes)
     return size if before is None else f"{before}, {size}"
 
 

@@ -78,8 +78,8 @@ def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummar
     return TrafficSummary(
         hops=len(hops),
         stays=len(steps) - len(hops),
-        hopped=sum(v.input.bytes for v in hops if v.input is not None),
-        written=sum(v.output.bytes for v in trained),
+        hopped=sum(v.input.hopping_bytes for v in hops if v.input is not None),
+        written=sum(v.output.hopping_bytes for v in trained),
         read=None if manifest is None or dataset is None else _read(trained, manifest, view.nodes),
         limited=any(v.cached is not None for v in trained),
         dataset=dataset,
@@ -109,9 +109,9 @@ def communication_costs(
     """Table 2 for these visits, on ``workers`` nodes. Methods that copy data are left out if the size of the
     ``dataset`` in bytes is not known."""
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
-    states = sum(v.output.bytes for v in trained)
-    final = sum(row[-1].output.bytes for row in visits.values() if row)
-    exchanges = sum(v.output.bytes * v.batches for v in trained)
+    states = sum(v.output.hopping_bytes for v in trained)
+    final = sum(row[-1].output.hopping_bytes for row in visits.values() if row)
+    exchanges = sum(v.output.hopping_bytes * v.batches for v in trained)
     epochs = sum(len({v.unit.epoch for v in row}) for row in visits.values())
     costs = [CommunicationCost("Model Hopper Parallelism", "k·m·p·|S| + m·|S|", states + final)]
     if dataset is not None:

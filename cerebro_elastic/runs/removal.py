@@ -267,6 +267,7 @@ def prune(result: RunResult, planned: Pruning) -> None:
             checkpoint.prune(
                 url, f"removed by `cerebro prune` on {when}, keep: {' '.join(planned.keep) or 'none'}"
             )
+        checkpoint.sweep(f"{result.spec.storage}/checkpoints")
 
 
 def _kept(row: ConfigResult, keep: tuple[Kept, ...], wins: bool) -> Iterator[CheckpointRef | None]:

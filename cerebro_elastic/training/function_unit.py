@@ -30,7 +30,7 @@ from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, check_room, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.construct import made
+from cerebro_elastic.training.parallel.construct import made, untrained
 from cerebro_elastic.training.parallel.data_parallel import mapped
 from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
@@ -115,6 +115,8 @@ class FunctionUnit:
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
+        self.untrained = untrained(self._model, job.stays, "model") if self._whole else {}
+        """The tensors of the model that get no gradient, as the unit finds them."""
         self._moved = process_settings.Moved()
         self._moved.put(job.state)
         self._place_generators(job.state)

@@ -98,6 +98,7 @@ class FunctionTask:
             state = unit.state(whole=whole)
             return UnitResult(
                 state=state,
+                before=unit.untrained,
                 samples=job_batches.rows_until(job, done),
                 batches=done - job.skip,
                 metrics={**unit.progress.epoch.values(), **validation},

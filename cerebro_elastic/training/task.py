@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
@@ -90,6 +91,8 @@ class UnitJob:
     state: TaskState | None
     """The state to go on from; ``None`` for a config's first unit. It is given away: the unit may train in
     its very tensors."""
+    stays: Mapping[str, Still] = field(default_factory=dict)
+    """Those tensors of ``state`` that lie in a base (``checkpoint/bases.py``), by name."""
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
     the state (learning rates, say) is set anew from ``hparams``; all else is inherited
@@ -156,6 +159,9 @@ class UnitResult:
     whole: bool = True
     """Whether the unit came to the end of its partition. If not, it goes on after ``skip + batches``
     batches."""
+    before: Mapping[str, Still] = field(default_factory=dict)
+    """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
+    does not train. What is not the same any more when it is saved hops like all others."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
     part of a unit: a unit's fate must not depend on where it was split."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
@@ -210,8 +211,10 @@ class UnitRunner:
             DamagedData: Data of the job are damaged, even if the user's code has caught the error.
         """
         perform = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
+        job = replace(job, stays=checkpoint.stays_in(job.state))
         try:
-            return perform(job)
+            result = perform(job)
+            return replace(result, before={**result.before, **job.stays})
         finally:
             for partition in (job.partition, *job.validation):
                 if partition.damage:

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.system.files import Content
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.training.task import TaskState, UnitResult
 
 T = TypeVar("T")
 
@@ -133,14 +133,14 @@ def save(state: TaskState, url: str, parts: Mapping[str, Content] | None) -> Che
 
 
 def staged(
-    state: TaskState, url: str, parts: Mapping[str, Content] | None
+    result: UnitResult, url: str, parts: Mapping[str, Content] | None
 ) -> tuple[Callable[[Origin], CheckpointRef], int]:
-    """What ``save`` does, for later.
+    """What ``save`` does, for later; tensors that training leaves as they are stay in bases.
 
     Returns:
         A function of the state's origin that saves it, in any thread, and the bytes that it holds until then.
     """
     if parts is not None:
         return partial(checkpoint.complete, parts, url), 0
-    ready = checkpoint.stage(state)
-    return partial(ready.save, url), ready.bytes
+    ready = checkpoint.stage(result.state)
+    return partial(ready.save, url, before=result.before), ready.bytes

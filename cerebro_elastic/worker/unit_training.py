@@ -125,9 +125,7 @@ def train_attempt(
     _check_finite(result, runner.recipe)
     # An evaluation changes nothing: its output is its input.
     unchanged = None if trains else attempt.input
-    save, staged_bytes = (
-        staged(result.state, url, parts) if unchanged is None else (lambda _origin: unchanged, 0)
-    )
+    save, staged_bytes = staged(result, url, parts) if unchanged is None else (lambda _origin: unchanged, 0)
     stage_seconds = clock.now() - trained_at
     visit = Visit(
         unit=unit,

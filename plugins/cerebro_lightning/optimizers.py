@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,7 +16,7 @@ from cerebro_elastic.extending.parallelism import Parallelism, Parts, Single, ch
 from cerebro_elastic.extending.state import (
     ModelStructure,
     cloned,
-    load_values,
+    hand_over,
     rebuild,
     take,
     to_names,
@@ -34,6 +34,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     marks: frozenset[str] = frozenset()
     """Names of attributes on the module's parts that are not part of the state."""
+    stays: Container[str] = ()
+    """Names of the module's tensors that lie in a base: it takes these as they are, without a copy."""
     by: Parallelism = Single()
     whole = True
     """Whether this rank has all of the module."""
@@ -91,7 +93,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         return dict(without_uninitialized(super().lightning_module_state_dict()))
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        load_values(self.module, checkpoint["state_dict"], strict=strict)
+        hand_over(self.module, checkpoint["state_dict"], strict=strict, only=self.stays)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.module)

@@ -43,8 +43,9 @@ from cerebro_elastic.extending.state import (
     constructor_options,
     not_finite,
     rng,
+    untrained,
 )
-from cerebro_elastic.extending.tasks import Stopped, TaskState, process_settings
+from cerebro_elastic.extending.tasks import Still, Stopped, TaskState, process_settings
 from cerebro_lightning._lightning_internals import (
     CONNECTOR_STATE,
     DataFetcher,
@@ -130,6 +131,8 @@ class SubEpoch:
     files: UserFiles
     """The user's files, which are borrowed for the unit."""
     state: TaskState | None
+    stays: Mapping[str, Still]
+    """The tensors of the state that lie in a base."""
     batches_left: int
     """How many batches it has yet to train."""
     first: bool
@@ -150,6 +153,8 @@ class SubEpoch:
     """How many of the partition's batches are trained, if the unit was stopped."""
     not_finite: str | None = field(init=False, default=None)
     """The name of a value that is NaN or infinite, if there is one."""
+    untrained: Mapping[str, Still] = field(init=False, default_factory=dict)
+    """The tensors of the module that get no gradient, as the unit finds them."""
     taking: Callable[[], AbstractContextManager[None]] = field(init=False, default=nullcontext)
     """A context: inside it the loops take the iterators of the training batches."""
 
@@ -196,11 +201,13 @@ class SubEpoch:
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
+        self._strategy.stays = {name.removeprefix("state_dict/") for name in self.stays}
         self._left_out = LeftOut(self.module, callbacks)
         self._graph = graph(self.module, trainer, self._strategy, self.files, self._stock)
         self._moved = process_settings.Moved()
         if self.state is not None:
             self._restore(self.state)
+        self.untrained = untrained(self.module, self.stays, "state_dict") if self._strategy.whole else {}
         connector = logger_connector_of(trainer)
         if isinstance(connector, SyncedConnector):
             connector.stopping = trainer.should_stop

@@ -126,6 +126,7 @@ class LightningTask:
                 self._new_trainer(logger, job.epochs, strategy),
                 files=self._files,
                 state=self._state(job, module),
+                stays=job.stays,
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
                 last=job.last and job.unit.phase is not Phase.PROFILE,
@@ -141,6 +142,7 @@ class LightningTask:
         done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(
             state=unit.state,
+            before=unit.untrained,
             samples=job_batches.rows_until(job, done),
             batches=done - job.skip,
             metrics=unit.metrics,

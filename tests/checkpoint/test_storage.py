@@ -110,9 +110,17 @@ def test_the_manifest_gives_sizes_and_digests_and_nothing_else_is_left(tmp_path:
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == sorted(
         [*manifest["files"], "manifest.json"]
     )
-    for name, said in manifest["files"].items():
-        data = (tmp_path / "c" / name).read_bytes()
-        assert said == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    tree = (tmp_path / "c" / "tree.json").read_bytes()
+    assert manifest["files"]["tree.json"] == {"bytes": len(tree), "sha256": hashlib.sha256(tree).hexdigest()}
+    # Of the tensors, whatever file they lie in: the digest of their digests.
+    stored = safetensors.torch.load_file(tmp_path / "c" / "tensors.safetensors")
+    order = [name for name, _, shape in json.loads(tree)["tensors"] if 0 not in shape]
+    memory = [stored[name].view(torch.uint8).numpy().tobytes() for name in order]
+    digests = "".join(hashlib.sha256(each).hexdigest() for each in memory)
+    assert manifest["files"]["tensors.safetensors"] == {
+        "bytes": sum(map(len, memory)),
+        "sha256": hashlib.sha256(digests.encode()).hexdigest(),
+    }
     assert ref.bytes == sum(said["bytes"] for said in manifest["files"].values())
 
 

@@ -80,6 +80,13 @@ class CheckpointRef:
     """The digest of its content."""
     bytes: int
     """Its size."""
+    base_bytes: int = 0
+    """The size of the tensors among it that training leaves as they are, and that do not hop."""
+
+    @property
+    def hopping_bytes(self) -> int:
+        """The size of what hops."""
+        return self.bytes - self.base_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Files on any fsspec URL: read and written in chunks, hashed on the way, with retries."""
 
-from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
+from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Hashing, Sha256, digest, pour
 from cerebro_elastic.system.files.listing import (
     expand,
     folders,
@@ -41,6 +41,7 @@ __all__ = [
     "CHUNK",
     "Chunk",
     "Content",
+    "Hashing",
     "Place",
     "Sha256",
     "append",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import RawIOBase
@@ -63,23 +63,27 @@ class Sha256:
         self._thread.shutdown()
 
 
+Hashing: TypeAlias = Callable[[], Sha256]
+"""Makes what hashes a file: its sha256, or a digest of another kind."""
+
+
 def pieces(data: Chunk) -> Iterator[memoryview]:
     """``data`` in chunks, without a copy."""
     view = memoryview(data).cast("B")
     return (view[start : start + CHUNK] for start in range(0, len(view), CHUNK))
 
 
-def digest(data: Iterable[Chunk]) -> Content:
+def digest(data: Iterable[Chunk], hashing: Hashing = Sha256) -> Content:
     """What a file of ``data`` would hold."""
-    with Sha256() as sha256:
+    with hashing() as sha256:
         for chunk in data:
             sha256.update(chunk)
         return sha256.content()
 
 
-def pour(data: Iterable[Chunk], file: BinaryIO) -> Content:
+def pour(data: Iterable[Chunk], file: BinaryIO, hashing: Hashing = Sha256) -> Content:
     """Write ``data`` into an open file, hashing it on the way."""
-    with Sha256() as sha256:
+    with hashing() as sha256:
         for chunk in data:
             for piece in pieces(chunk):
                 sha256.update(piece)
@@ -87,10 +91,10 @@ def pour(data: Iterable[Chunk], file: BinaryIO) -> Content:
         return sha256.content()
 
 
-def fill(targets: Iterable[memoryview], file: RawIOBase) -> Content | None:
+def fill(targets: Iterable[memoryview], file: RawIOBase, hashing: Hashing = Sha256) -> Content | None:
     """Fill ``targets`` from an open file, front to back. Returns what the whole file holds, or ``None`` if it
     ends before they are full."""
-    with Sha256() as sha256:
+    with hashing() as sha256:
         for target in targets:
             for piece in pieces(target):
                 if not _fill(piece, file):

@@ -20,7 +20,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from cerebro_elastic.errors import StorageError
-from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Hashing, Sha256, digest, fill, pour
 from cerebro_elastic.system.files.place import (
     FileSystem,
     Place,
@@ -56,44 +56,46 @@ def chunks(place: Place) -> Iterator[bytes]:
             yield chunk
 
 
-def content(place: Place) -> Content:
+def content(place: Place, hashing: Hashing = Sha256) -> Content:
     """Read the file and hash it."""
-    return digest(chunks(place))
+    return digest(chunks(place), hashing)
 
 
-def read_into(place: Place, targets: Iterable[memoryview]) -> Content:
+def read_into(place: Place, targets: Iterable[memoryview], hashing: Hashing = Sha256) -> Content:
     """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
     with faults_raised(place), open_read(place) as file:
-        filled = fill(targets, file)
-    return content(place) if filled is None else filled  # cut short: what was read already is of no use
+        filled = fill(targets, file, hashing)
+    return (
+        content(place, hashing) if filled is None else filled
+    )  # cut short: what was read already is of no use
 
 
 # Writing and deleting.
 
 
-def write(place: Place, data: Iterable[Chunk]) -> Content:
+def write(place: Place, data: Iterable[Chunk], hashing: Hashing = Sha256) -> Content:
     """Write a whole file, seen under its name when this returns. Its bytes are durable then, a local
     file's name once ``settle`` was called for its folder. ``data`` is gone over again at every try."""
     if not place.local:
         assert iter(data) is not data, "an iterator can be gone over once only"
         if is_s3(place.fs):
-            return _write_s3(place, data)
-        return attempt(place, lambda fs: _upload(fs, place.path, data))
+            return _write_s3(place, data, hashing)
+        return attempt(place, lambda fs: _upload(fs, place.path, data, hashing))
     with (
         faults_raised(place),
         replacing(place.path) as temporary,
         open(temporary, "xb", opener=as_its_folder) as file,
     ):
-        written = pour(data, file)
+        written = pour(data, file, hashing)
         file.flush()
         os.fsync(file.fileno())
     return written
 
 
-def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
+def _write_s3(place: Place, data: Iterable[Chunk], hashing: Hashing) -> Content:
     from cerebro_elastic.system.files.s3 import Upload
 
-    upload = Upload(place.path, data)
+    upload = Upload(place.path, data, hashing)
     try:
         return attempt(place, upload)
     except BaseException:
@@ -181,10 +183,10 @@ def remove(place: Place) -> None:
     attempt(place, delete)
 
 
-def _upload(fs: FileSystem, path: str, data: Iterable[Chunk]) -> Content:
+def _upload(fs: FileSystem, path: str, data: Iterable[Chunk], hashing: Hashing) -> Content:
     file = fs.open(path, "wb")
     try:
-        written = pour(data, file)
+        written = pour(data, file, hashing)
         file.close()
     except BaseException:
         with suppress(AttributeError):

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.errors import causes
-from cerebro_elastic.system.files.content import Chunk, Content, Sha256
+from cerebro_elastic.system.files.content import Chunk, Content, Hashing, Sha256
 from cerebro_elastic.system.files.place import StorageFault
 
 _CLIENT = {
@@ -104,6 +104,8 @@ class Upload:
     """Bucket and key."""
     data: Iterable[Chunk]
     """The object's bytes; each call goes over them again."""
+    hashing: Hashing = Sha256
+    """Hashes them."""
     _id: str | None = None
     _sent: dict[int, tuple[bytes, str]] = field(default_factory=dict)
 
@@ -125,7 +127,7 @@ class Upload:
                 fs.call_s3("abort_multipart_upload", **self._object(fs), UploadId=self._id)
 
     def _upload(self, fs: Any) -> Content:
-        with Sha256() as sha256:
+        with self.hashing() as sha256:
             number = 0
             for part, last in _parts(self.data, sha256):
                 number += 1

@@ -6,7 +6,7 @@ a copy: so loading is no pass over the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from cerebro_elastic.checkpoint import Still, as_they_are
 from cerebro_elastic.checkpoint.tree import leaves_in
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.system.torch_internals import (
@@ -38,7 +39,7 @@ def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
     before = torch.get_rng_state()
     with _NoInitialValues():
         parts = make()
-    if torch.equal(torch.get_rng_state(), before) and not keeps_tensors(parts.model):
+    if torch.equal(torch.get_rng_state(), before) and not any(True for _ in kept_tensors(parts.model)):
         return _emptied(parts) if hollow else parts
     torch.set_rng_state(before)
     return make()
@@ -86,29 +87,52 @@ class _NoInitialValues(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def keeps_tensors(model: nn.Module) -> bool:
-    """Whether the model has tensors that its ``state_dict`` lacks."""
+def kept_tensors(model: nn.Module) -> Iterator[Tensor]:
+    """Tensors of the model that its ``state_dict`` lacks."""
     for module in model.modules():
-        if non_persistent_buffers_of(module):
-            return True
-        own = {key: value for key, value in vars(module).items() if key not in MODULE_ATTRIBUTES}
-        if any(isinstance(leaf, Tensor) for leaf in leaves_in(own)):
-            return True
-    return False
+        hidden = non_persistent_buffers_of(module)
+        yield from (own for name, own in buffers_of(module).items() if name in hidden and own is not None)
+        others = {key: value for key, value in vars(module).items() if key not in MODULE_ATTRIBUTES}
+        yield from (leaf for leaf in leaves_in(others) if isinstance(leaf, Tensor))
 
 
-def hand_over(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """As ``model.load_state_dict(state)``, but ``model`` then trains in the very tensors of ``state``, where
-    they lie in memory as its own do. Parameters stay the same objects, so that an optimizer keeps them."""
+def hand_over(
+    model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, only: Container[str] | None = None
+) -> None:
+    """As ``model.load_state_dict(state)``, but ``model`` then trains in the very tensors of ``state``, or in
+    ``only`` those, where they lie in memory as its own do. Parameters stay the same objects, so that an
+    optimizer keeps them."""
     given = dict(state)
     # A tensor that a module keeps beside its state may be a view of a parameter.
-    live = {} if keeps_tensors(model) else model.state_dict(keep_vars=True)
-    for name, own in live.items():
-        value = given.get(name)
+    viewed = {_memory(tensor) for tensor in kept_tensors(model)}
+    for name, own in model.state_dict(keep_vars=True).items():
+        value = given.get(name) if only is None or name in only else None
         if isinstance(own, Tensor) and isinstance(value, Tensor) and not is_lazy(own) and _alike(own, value):
+            if _memory(own) in viewed:
+                continue
             own.data = value
             given[name] = own
-    load_values(model, given)
+    load_values(model, given, strict=strict)
+
+
+def untrained(model: nn.Module, known: Container[str], prefix: str) -> dict[str, Still]:
+    """The tensors of the model that get no gradient, as they are now, by their names behind ``prefix``, but
+    for those that are ``known``; none if they are small."""
+    tensors = ((f"{prefix}/{name}", own) for name, own in model.state_dict(keep_vars=True).items())
+    idle = {
+        name: own.detach().cpu().contiguous()
+        for name, own in tensors
+        if isinstance(own, Tensor) and not own.requires_grad and name not in known and _is_dense(own)
+    }
+    return as_they_are(idle)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not is_lazy(tensor) and not hasattr(tensor, "placements")
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if _is_dense(tensor) else 0
 
 
 def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True) -> None:

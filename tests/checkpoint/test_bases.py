@@ -1,0 +1,176 @@
+"""What training leaves as it is stays: stored once and mapped into memory, in states that are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.errors import DamagedCheckpoint
+from cerebro_elastic.system.files import Place, locate, sizes
+from cerebro_elastic.training.equality import values_equal
+
+FROZEN = ("a.weight", "a.bias", "b.bias")
+
+
+@pytest.fixture(params=["local", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
+    yield {"local": str(tmp_path / "run"), "memory": "memory://run"}[request.param]
+    fsspec.filesystem("memory").store.clear()
+
+
+def make_state(prefix: str = "") -> dict[str, Any]:
+    """An adapter on a base, of which two tensors are alike."""
+    generator = torch.Generator().manual_seed(0)
+    model = {
+        "a.weight": torch.randn(700, 500, generator=generator),
+        "a.bias": torch.zeros(2000),
+        "b.bias": torch.zeros(2000),
+        "adapter": torch.randn(500, 4, generator=generator),
+    }
+    return {"model": {prefix + name: value for name, value in model.items()}, "step": 0}
+
+
+def untrained(state: dict[str, Any]) -> dict[str, checkpoint.Still]:
+    frozen = {f"model/{n}": v for n, v in state["model"].items() if n.endswith(FROZEN)}
+    return checkpoint.as_they_are(frozen)
+
+
+def saved(state: dict[str, Any], before: dict[str, checkpoint.Still], url: str) -> CheckpointRef:
+    return checkpoint.stage(state).save(url, before=before)
+
+
+def bases(storage: str) -> list[Place]:
+    home = locate(f"{storage}/bases")
+    return [Place(home.fs, path) for path in sizes(home)]
+
+
+def trained(state: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        state["model"][name] += 1
+    return {**state, "step": state["step"] + 1}
+
+
+def test_a_base_is_stored_once_for_all_configs_and_no_digest_depends_on_it(storage: str) -> None:
+    state, renamed = make_state(), make_state("wrapped.")
+    one = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    two = saved(renamed, untrained(renamed), f"{storage}/checkpoints/c1/v0")
+    whole = checkpoint.save(state, f"{storage}/checkpoints/c2/v0")
+    assert (one.digest, one.bytes) == (whole.digest, whole.bytes)
+    assert one.base_bytes == sum(state["model"][name].nbytes for name in FROZEN)
+    assert one.hopping_bytes < 0.01 * whole.bytes + state["model"]["adapter"].nbytes
+    assert len(bases(storage)) == 1
+    for ref, expected in ((one, state), (two, renamed), (whole, state)):
+        checkpoint.verify(ref)
+        assert values_equal(checkpoint.load(ref), expected)
+
+
+def test_what_is_trained_leaves_the_base_and_nobody_else_sees_it(storage: str) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    state, other = checkpoint.load(ref), checkpoint.load(ref)
+    before = checkpoint.stays_in(state)
+    assert set(before) == {f"model/{name}" for name in FROZEN}
+    ref = saved(trained(state, "adapter"), before, f"{storage}/checkpoints/c0/v1")
+    assert ref.base_bytes == sum(state["model"][name].nbytes for name in FROZEN)
+
+    state = checkpoint.load(ref)
+    before = checkpoint.stays_in(state)
+    state["model"]["a.bias"].data[3] = 7  # past torch's counter of writes
+    state["model"]["b.bias"].numpy()[1999] = 8
+    ref = saved(trained(state), before, f"{storage}/checkpoints/c0/v2")
+    assert ref.base_bytes == state["model"]["a.weight"].nbytes
+    state = checkpoint.load(ref)
+    assert (state["model"]["a.bias"].sum(), state["model"]["b.bias"].sum()) == (7, 8)
+    assert other["model"]["a.bias"].sum() == other["model"]["b.bias"].sum() == 0
+    assert len(bases(storage)) == 1
+
+
+def test_copies_of_a_base_stay_if_they_are_equal(storage: str) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    state = checkpoint.load(ref)
+    before = checkpoint.stays_in(state)
+    model = {name: value.clone() for name, value in state["model"].items()}
+    model["a.weight"][699, 499] += 1
+    ref = saved({"model": model, "step": 1}, before, f"{storage}/checkpoints/c0/v1")
+    assert ref.base_bytes == model["a.bias"].nbytes + model["b.bias"].nbytes
+    assert values_equal(checkpoint.load(ref)["model"], model)
+    # A run that begins with another run's state has bases of its own.
+    ref = saved(checkpoint.load(ref), before, f"{storage}/other/checkpoints/c0/v0")
+    assert len(bases(f"{storage}/other")) == 1
+    assert values_equal(checkpoint.load(ref)["model"], model)
+
+
+def test_a_damaged_base_is_found_and_made_again(storage: str) -> None:
+    state = make_state()
+    refs = [saved(state, untrained(state), f"{storage}/checkpoints/c0/v{n}") for n in range(2)]
+    (base,) = bases(storage)
+    data = bytearray(base.fs.cat_file(base.path))
+    data[-200] ^= 1
+    base.fs.pipe_file(base.path, bytes(data))
+    for find in (checkpoint.verify, checkpoint.load):
+        with pytest.raises(DamagedCheckpoint, match="bases/"):
+            find(refs[0])
+    checkpoint.restore(state, refs[0])
+    checkpoint.verify(refs[0])
+    with pytest.raises(DamagedCheckpoint, match="missing"):
+        checkpoint.load(refs[1])
+    state = checkpoint.load(refs[0])
+    saved(state, untrained(state), f"{storage}/checkpoints/c0/v2")
+    checkpoint.verify(refs[1])
+
+
+def test_a_hosts_damaged_copy_is_fetched_again(storage: str, tmp_path: Path) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    checkpoint.load(ref)
+    for copy in (tmp_path / "cache" / "bases").glob("[0-9a-f]*[0-9a-f]"):
+        os.truncate(copy, 1000)
+    assert values_equal(checkpoint.load(ref), state)
+
+
+def test_bases_that_nobody_needs_are_swept(storage: str) -> None:
+    refs = []
+    for number in range(2):
+        state = make_state()
+        state["model"]["a.weight"] += number
+        refs.append(saved(state, untrained(state), f"{storage}/checkpoints/c{number}/v0"))
+    checkpoint.prune(refs[0].url, "removed")
+    checkpoint.sweep(f"{storage}/checkpoints")
+    assert len(bases(storage)) == 1
+    assert values_equal(checkpoint.load(refs[1]), state)
+
+
+def test_a_manifest_that_names_other_places_is_refused(tmp_path: Path) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{tmp_path}/checkpoints/c0/v0")
+    manifest = tmp_path / "checkpoints" / "c0" / "v0" / "manifest.json"
+    text = manifest.read_text()
+    stays = json.loads(text)["stays"]
+    one, other = (stays[f"model/{name}"] for name in ("a.bias", "b.bias"))
+    elsewhere = {
+        "another tensor's place": [*one[:2], 0, stays["model/a.weight"][3]],
+        "one place for two tensors": other,
+        "a base that is not listed": [*one[:2], 1, one[3]],
+        "no place": one[:2],
+        "beyond the end": [*one[:2], 0, 1 << 40],
+    }
+    for place in elsewhere.values():
+        changed = {**json.loads(text), "stays": {**stays, "model/a.bias": place}}
+        manifest.write_text(json.dumps(changed, separators=(",", ":")))
+        with pytest.raises(DamagedCheckpoint):
+            checkpoint.load(ref)
+
+
+def test_small_tensors_are_not_worth_a_base() -> None:
+    assert checkpoint.as_they_are({"a": torch.zeros(1000)}) == {}
