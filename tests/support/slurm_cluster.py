@@ -60,6 +60,8 @@ def why_not() -> str | None:
     """Why there can be no such cluster here, and what to do; ``None`` if there can."""
     if any(shutil.which(program) is None for program in _PROGRAMS):
         return "Slurm is not installed: apt-get install slurm-wlm munge"
+    if os.geteuid() != 0:
+        return "slurmd needs root"
     return hosts.why_not()
 
 
