@@ -306,10 +306,10 @@ def etcd(
     """
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.live import LiveView
-    from cerebro_elastic.runs.start.etcd_server import serve
+    from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
 
     stopped = "etcd stopped; the same command goes on with its data."
-    with ended_by_ctrl_c(stopped), LiveView(None, terminal(), moving=False) as view:
+    with ended_by_ctrl_c(stopped, FAREWELL), LiveView(None, terminal(), moving=False) as view:
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
         listen = "127.0.0.1" if submitted_by == parent() else listen

@@ -43,8 +43,8 @@ Fault: TypeAlias = Callable[[str, str], object]
 RECIPE = """
 name: my_run
 epochs: {epochs}
-task: {{kind: torch, model_fn: "functions:model", loss: cross_entropy}}
-data: {{source: "functions:load", partitions: 6, valid: 0.1, batch_size: 8}}
+task: {{kind: torch, model_fn: "{module}:model", loss: cross_entropy}}
+data: {{source: "{module}:load", partitions: 6, valid: 0.1, batch_size: 8}}
 search: {{space: {{lr: [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005]}}}}
 """
 FUNCTIONS = """
@@ -89,8 +89,9 @@ class Project:
         self._slurm = slurm
         self.folder = slurm.folder / name
         self.folder.mkdir()
-        (self.folder / "recipe.yaml").write_text(RECIPE.format(epochs=epochs))
-        (self.folder / "functions.py").write_text(FUNCTIONS)
+        module = f"{name}_functions"  # this process, too, imports those of each project
+        (self.folder / "recipe.yaml").write_text(RECIPE.format(epochs=epochs, module=module))
+        (self.folder / f"{module}.py").write_text(FUNCTIONS)
         shutil.copy(ROOT / ".torchxconfig", self.folder)
 
     def popen(self, command: str, **settings: object) -> subprocess.Popen[bytes]:
