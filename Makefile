@@ -14,7 +14,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs docs-serve evidence chaos clean
+.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs docs-serve evidence chaos slurm clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -89,6 +89,10 @@ FAULTS ?= 60
 ETCD ?= 1
 chaos: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
+
+# The page "Your cluster" on a Slurm cluster of this machine, which has to be installed: apt-get install slurm-wlm munge
+slurm: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m support.slurm
 
 # Bytecode is compiled once at installation: importing torch without it costs seconds every time. (And ours before
 # the tests, which start some hundred processes, for where an environment variable forbids to write it.) The tests of

@@ -69,7 +69,9 @@ class _HostOptions:
 
     epochs: Annotated[Optional[int], "epochs, instead of the recipe's"] = None
     checkpoints: Annotated[Optional[str], "URL for checkpoints and logs, instead of the recipe's"] = None
-    grace: Annotated[float, "seconds in which nodes leave when a host is stopped"] = 30.0
+    grace: Annotated[
+        float, "seconds in which nodes leave when a host is stopped; Slurm and Kubernetes wait 30 s for that"
+    ] = 25.0
     home: Annotated[Optional[str], "folder of runs there, by default $CEREBRO_HOME, else ./runs"] = None
     verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
 

@@ -315,7 +315,7 @@ EXITS = (
     "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
     "run that has ended failed, or none has a value of the objective. Or you did not agree when asked. |",
     "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
-    "| 130 |  | Ctrl-C or SIGTERM. `join` and `host` end with 0 then: their nodes have left as asked. |",
+    "| 130 |  | Ctrl-C or SIGTERM. A run goes on with the same command. |",
 )
 """The exit codes that are no error's."""
 

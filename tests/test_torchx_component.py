@@ -30,6 +30,7 @@ from cerebro_elastic import torchx_component
 from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.system.forkserver import SOCKET
+from support.kubernetes_types import check_type
 
 DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")
@@ -147,6 +148,7 @@ def test_kubernetes() -> None:
     assert [(task["name"], task["minAvailable"]) for task in hosts] == [("hosts-0", 1), ("hosts-1", 0)]
     assert all(task["maxRetry"] == 3 and task["policies"] == [] for task in (etcd, *hosts))
     for task in (etcd, *hosts):
+        check_type(task["template"], "V1PodTemplateSpec", task["name"])
         pod = task["template"]["spec"]
         (container,) = pod["containers"]
         assert (container["image"], pod["serviceAccountName"]) == ("me/job:1", "reader")

@@ -198,14 +198,15 @@ def stopped_as_by_ctrl_c(grace: float = 0.0) -> Iterator[None]:
 
 
 @contextmanager
-def ended_by_ctrl_c(text: str, grace: float = 0.0, code: int = 130) -> Iterator[None]:
-    """``stopped_as_by_ctrl_c``, and then the command ends with this ``text`` and exit status."""
+def ended_by_ctrl_c(text: str, grace: float = 0.0) -> Iterator[None]:
+    """``stopped_as_by_ctrl_c``, and then the command ends with this ``text`` and an exit status by which a
+    scheduler knows that it has not done its work."""
     try:
         with stopped_as_by_ctrl_c(grace):
             yield
     except KeyboardInterrupt:
-        echo(text, err=code != 0)
-        raise typer.Exit(code) from None
+        echo(text, err=True)
+        raise typer.Exit(130) from None
 
 
 def parent() -> str:

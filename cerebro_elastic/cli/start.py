@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.folder import RunFolder
     from cerebro_elastic.runs.run import Run
 
-_LEFT = "left the run; nothing that was committed is lost, and others go on."
+_LEFT = (
+    "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
+)
 _STOPPED = "stopped; what was committed is safe. The same command goes on from there."
 
 
@@ -203,7 +205,7 @@ def host(
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
-    with ended_by_ctrl_c(_LEFT, grace, code=0), SharedImports() as imports:
+    with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
         watch(submitted_by)
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.recipes import load_recipe
@@ -247,7 +249,7 @@ def join(
 
     Example: cerebro join digits --etcd etcd.example.org:2379
     """
-    with ended_by_ctrl_c(_LEFT, grace, code=0):
+    with ended_by_ctrl_c(_LEFT, grace):
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.join import join as take_part
@@ -283,10 +285,10 @@ def etcd(
     """
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.live import LiveView
-    from cerebro_elastic.runs.start.etcd_server import serve
+    from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
 
     stopped = "etcd stopped; the same command goes on with its data."
-    with ended_by_ctrl_c(stopped, code=0), LiveView(None, terminal(), moving=False) as view:
+    with ended_by_ctrl_c(stopped, FAREWELL), LiveView(None, terminal(), moving=False) as view:
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
         listen = "127.0.0.1" if submitted_by == parent() else listen

@@ -20,10 +20,12 @@ from cerebro_elastic import __version__
 from cerebro_elastic.cli.start import host_resolved
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start import etcd_server
-from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.base import Delete, Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.system.departure import leave_within, seconds_to_leave, stay
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 
@@ -136,6 +138,27 @@ def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended
         threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
         with patch.object(etcd_server, "_LINGER", 2.0):
             assert etcd_server._until_alone(ledger, lambda: None) is ended
+
+
+def test_an_etcd_that_is_to_end_waits_for_hosts_that_leave(etcd: EmbeddedEtcd) -> None:
+    """A scheduler asks all processes of a job at once."""
+    lines: list[str] = []
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, "leaving")
+        host = ledger.keys.hosts + "a"
+        store.txn([], [Put(host, b"{}")])
+        try:
+            leave_within(0.5)
+            etcd_server._wait_for_leaving(ledger, Watcher(say=lines.append))
+            assert seconds_to_leave() <= 0, "the host has not left"
+            stay()
+            leave_within(60.0)
+            threading.Timer(0.6, lambda: store.txn([], [Delete(host)])).start()
+            etcd_server._wait_for_leaving(ledger, Watcher(say=lines.append))
+            assert 30 < seconds_to_leave() < 59.5
+        finally:
+            stay()
+    assert lines[-1] == "waiting up to 60 s for hosts to leave (Ctrl-C: at once)"
 
 
 def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:

@@ -1,5 +1,6 @@
 """docs/how-to/cluster.md and docs/clusters hold: commands are understood, manifests agree with themselves and
-with us, scripts do what they say. (That hosts and their etcd work together: test_torchx_component.py)"""
+with us, scripts do what they say. (That hosts and their etcd work together:
+test_torchx_component.py and `make slurm`)"""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from torchx.runner import get_runner
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.etcd_program import find_etcd
 from support import pages
+from support.kubernetes_types import check_type
 from support.pages import ROOT, parsed
+from support.slurm_cluster import KILL_WAIT
 
 FOLDER = ROOT / "docs" / "clusters"
 PAGES = ["docs/how-to/cluster.md", "docs/how-to/spot.md", "docs/how-to/data.md"]
@@ -68,26 +71,33 @@ def test_every_file_that_is_named_is_there() -> None:
 
 
 def test_the_slurm_script(tmp_path: Path) -> None:
-    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit $CODE\n')
     (tmp_path / "srun").chmod(0o755)
     script = FOLDER / "slurm.sh"
-    done = subprocess.run(
-        [script, "my recipe.yaml", "a:1,b:1"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    parameters = parsed(done.stdout.splitlines())
-    assert (parameters["recipe"], parameters["etcd"], parameters["nodes"]) == (
-        Path("my recipe.yaml"),
-        "a:1,b:1",
-        4,
-    )
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "scontrol $@"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+
+    def printed(code: int, **of_slurm: str) -> list[str]:
+        """What the script calls where a host ends with this exit code."""
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code), "SLURM_JOB_ID": "7", **of_slurm}
+        command = [script, "my recipe.yaml", "a:1,b:1"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (code, "")
+        return done.stdout.splitlines()
+
+    parameters = parsed(printed(0, SLURM_ARRAY_TASK_COUNT="8", SLURM_GPUS_ON_NODE="4"))
+    names = ("recipe", "etcd", "hosts", "nodes")
+    assert [parameters[name] for name in names] == [Path("my recipe.yaml"), "a:1,b:1", "1:8", 4]
+    assert parameters["grace"] < KILL_WAIT
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", script.read_text(), re.MULTILINE))
-    assert asked["gpus-per-node"] == str(parameters["nodes"])
-    assert int(asked["array"].partition("-")[2]) + 1 == int(parameters["hosts"].partition(":")[2])
-    assert int(asked["signal"].partition("@")[2]) > parameters["grace"]
+    assert int(asked["signal"].partition("@")[2]) >= KILL_WAIT
+    alone = parsed(printed(0))
+    assert (alone["hosts"], alone["nodes"]) == ("1:1", 1), "no element of an array, and no GPUs"
+    # Its host has left before the run's end: only then is it to go on.
+    assert printed(130)[-1] == "scontrol requeue 7"
+    element = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}
+    assert printed(130, **element)[-1] == "scontrol requeue 7_0", "by 7 all elements would be requeued"
+    assert "scontrol" not in str(printed(1))
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -133,8 +143,15 @@ def test_the_spot_script_lets_the_host_leave_when_the_notice_comes() -> None:
 
 
 def manifests(name: str) -> dict[str, Any]:
-    """A file's objects by their kind."""
-    return {item["kind"]: item for item in yaml.safe_load_all((FOLDER / "kubernetes" / name).read_text())}
+    """A file's objects by their kind, of the types of the API."""
+    objects = {item["kind"]: item for item in yaml.safe_load_all((FOLDER / "kubernetes" / name).read_text())}
+    for kind, item in objects.items():
+        if item["apiVersion"] == "jobset.x-k8s.io/v1alpha2":
+            for job in item["spec"]["replicatedJobs"]:
+                check_type(job["template"], "V1JobTemplateSpec", job["name"])
+        else:
+            check_type(item, f"V1{kind}", kind)
+    return objects
 
 
 def endpoints(port: int) -> list[str]:
@@ -174,15 +191,54 @@ def test_the_etcd_of_three_members() -> None:
 
 
 def test_the_hosts() -> None:
-    job = manifests("hosts.yaml")["Job"]["spec"]
+    job = manifests("hosts.yaml")["Job"]
+    pod = job["spec"]["template"]["spec"]
+    parameters = check_hosts(job["spec"])
+    assert parameters["etcd"].split(",") == endpoints(2379)
+    assert (
+        int(job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"]) < job["spec"]["parallelism"]
+    )
+    assert pod["terminationGracePeriodSeconds"] > parameters["grace"]
+    let_in = manifests("etcd.yaml")["NetworkPolicy"]["spec"]["ingress"][0]["from"]
+    assert {"podSelector": {"matchLabels": job["spec"]["template"]["metadata"]["labels"]}} in let_in
+
+
+def test_the_hosts_with_an_etcd_of_their_own() -> None:
+    jobset = manifests("jobset.yaml")["JobSet"]
+    etcd, hosts = (job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
+    (container,) = etcd["template"]["spec"]["containers"]
+    served, parameters = parsed(container["command"]), check_hosts(hosts)
+    # As JobSet names its pods: set, job, index of the job, index of the pod, and the set as their domain.
+    name = jobset["metadata"]["name"]
+    assert parameters["etcd"] == f"{name}-etcd-0-0.{name}:{served['port']}"
+    assert (served["run"], served["listen"]) == (parameters["run_id"], "0.0.0.0")
+    assert parameters["grace"] < 30, "Kubernetes' default for terminationGracePeriodSeconds"
+
+
+def check_hosts(job: dict[str, Any]) -> dict[str, Any]:
+    """Check the job of the hosts, and return what their command means."""
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
     parameters = parsed(container["command"])
-    assert parameters["etcd"].split(",") == endpoints(2379)
     assert parameters["hosts"].endswith(f":{job['parallelism']}")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == parameters["nodes"]
-    assert pod["terminationGracePeriodSeconds"] > parameters["grace"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
-    let_in = manifests("etcd.yaml")["NetworkPolicy"]["spec"]["ingress"][0]["from"]
-    assert {"podSelector": {"matchLabels": job["template"]["metadata"]["labels"]}} in let_in
     assert "env" not in container, "secrets come by reference"
+    return parameters
+
+
+def test_a_type_of_the_api_that_is_not_kept_is_reported() -> None:
+    job = manifests("hosts.yaml")["Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    for key, value, text in [
+        ("comand", [], r"containers\[0\] has {'comand'}: expected V1Container"),
+        ("command", "cerebro", r"containers\[0\].command is 'cerebro': expected list\[str\]"),
+        ("name", None, r"containers\[0\].name is None: expected str"),
+        ("volumeMounts", [{"name": "runs"}], r"volumeMounts\[0\]: Invalid value for `mount_path`"),
+    ]:
+        wrong = {
+            **job,
+            "spec": {**job["spec"], "template": {"spec": {"containers": [{**container, key: value}]}}},
+        }
+        with pytest.raises(ValueError, match=text):
+            check_type(wrong, "V1Job", "Job")

@@ -6,14 +6,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import groupby
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import Compacted, FolderInUse, RunError
+from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_spec
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
@@ -28,7 +28,7 @@ from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.departure import interrupts_at_rest
+from cerebro_elastic.system.departure import interrupts_at_rest, seconds_to_leave
 from cerebro_elastic.system.files import private_folder, write_text
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.system.run_key import VARIABLE, RunKey
@@ -38,6 +38,9 @@ _LINGER = 15.0
 _SILENT = 60.0
 """Seconds after the run's end for which the server waits for hosts that have fallen silent."""
 _POLL = 0.5
+FAREWELL = 25.0
+"""Seconds for which a server that is to end waits for hosts that leave: a scheduler asks all processes of a
+job at once, and hosts commit what they hand on."""
 
 
 def serve(
@@ -75,8 +78,12 @@ def serve(
                 f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
             )
         record = Record(store, run)
-        with interrupts_at_rest(0.0) as look:
-            ended = _until_alone(record, look)
+        with interrupts_at_rest(FAREWELL) as look:
+            try:
+                ended = _until_alone(record, look)
+            except KeyboardInterrupt:
+                _wait_for_leaving(record, watcher)
+                raise
         if not ended:
             raise RunError(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
@@ -86,7 +93,7 @@ def serve(
 
 def _until_alone(record: Record, look: Callable[[], None]) -> bool:
     """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
-    ``look`` is called about twice a second. Returns whether the run has ended.
+    ``look`` is called often. Returns whether the run has ended.
 
     The machines of a run that had ended before may have come and gone before the first look. Hosts may have
     the record of a run of another etcd, and report its end."""
@@ -100,8 +107,22 @@ def _until_alone(record: Record, look: Callable[[], None]) -> bool:
         if alone >= (_POLL if been and ended else _LINGER) or over >= _SILENT:
             return ended
         time.sleep(_POLL)
+        look()
         alone = alone + _POLL if (been or ended) and not in_use(record) else 0.0
         over = over + _POLL if been and ended else 0.0
+
+
+def _wait_for_leaving(record: Record, watcher: Watcher) -> None:
+    """Serve on while machines take part, until this process has to end. Another signal ends that."""
+    waited = False
+    while seconds_to_leave() > 0:
+        with suppress(StoreError):  # the same signal has ended etcd, which is started again
+            if not in_use(record):
+                return
+            if not waited:
+                watcher.say(f"waiting up to {seconds_to_leave():.0f} s for hosts to leave (Ctrl-C: at once)")
+            waited = True
+        time.sleep(_POLL)
 
 
 def _end_reported(record: Record) -> bool:

@@ -41,6 +41,8 @@ def main(path: str, parent: int, modules: Sequence[str]) -> None:
 def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
     """Import and fork for ever. Returns in a child, with its request."""
     die_with_parent(parent)
+    # A batch system sends it to all processes of a job. The forks, which end with this process, need time.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     with socket.socket(socket.AF_UNIX) as listener:
         with address(f"{path}.new") as new:
             listener.bind(new)

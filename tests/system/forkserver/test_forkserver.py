@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cerebro_elastic.system.forkserver import SOCKET, ForkedProcess, ForkServer, connect, start
@@ -115,7 +116,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
     assert output(folder).split() == ["thread", "at", "exit"]
 
 
-def test_signals_are_passed_on(run: Run, folder: Path) -> None:
+def test_signals_are_passed_on(run: Run, server: ForkServer, folder: Path) -> None:
     code = """
 import signal, sys, time
 def asked(number, frame):
@@ -130,6 +131,8 @@ time.sleep(60)
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.05)
+    for pid in (server.pid, psutil.Process(process.pid).ppid()):  # Slurm signals all processes of a job
+        os.kill(pid, signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE) == 5
     assert "asked 15" in output(folder)
