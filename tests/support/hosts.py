@@ -45,7 +45,7 @@ def why_not() -> str | None:
         return f"hosts as namespaces need {', '.join(missing)} (Debian: iproute2, util-linux)"
     if Path(__file__).is_relative_to("/tmp") or Path(sys.prefix).is_relative_to("/tmp"):
         return "hosts have a /tmp of their own, and so do not see this checkout: it must lie elsewhere"
-    if _BESIDE in os.environ:
+    if is_beside_hosts():
         return None
     tried = subprocess.run(["unshare", *_SPACES, "sh", "-c", _SWITCH_ON], capture_output=True, check=False)
     return None if tried.returncode == 0 else f"no namespaces here: {tried.stderr.decode().strip()}"
@@ -61,9 +61,14 @@ def why_no_loss() -> str | None:
     return None if shutil.which("nft") else "links that lose packets need nft (Debian: nftables)"
 
 
+def is_beside_hosts() -> bool:
+    """Whether this process runs below ``beside_hosts``."""
+    return _BESIDE in os.environ
+
+
 def beside_hosts(command: Sequence[str]) -> list[str]:
     """The ``command``, run where it reaches by their addresses the hosts that it makes."""
-    script = f'{_SWITCH_ON} && exec "$@"'
+    script = f'{_SWITCH_ON} && "$@"; exit $?'  # the shell stays, and takes leave of orphans
     return ["env", f"{_BESIDE}=1", "unshare", *_SPACES, "sh", "-c", script, "sh", *command]
 
 
@@ -101,14 +106,14 @@ class Host:
         assert self._init is None, f"{self.name} runs"
         own_disk = (
             f"mount -t tmpfs -o size={self.disk_bytes} tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm"
-            f" && mkdir /tmp/home && hostname {self.name} && echo booted && exec sleep infinity"
+            f" && mkdir /tmp/home && hostname {self.name} && echo booted && {{ sleep infinity & wait; }}"
         )
         spaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = [*self._bed.entered, "ip", "netns", "exec", self.name, *spaces, "sh", "-c", own_disk]
         self._init = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self._init.stdout is not None
         assert self._init.stdout.readline() == b"booted\n"
-        self._pid = _last_of_line(self._init.pid)
+        self._pid = _descendant(self._init.pid, 2 if self._bed.entered else 1)
 
     def popen(
         self, command: Sequence[str], env: Mapping[str, str] | None = None, **settings: Any
@@ -125,7 +130,7 @@ class Host:
     @staticmethod
     def signal(process: subprocess.Popen[bytes], number: int) -> None:
         """Send a signal to what ``popen`` has started, a child of ``nsenter``."""
-        os.kill(_last_of_line(process.pid, 1), number)
+        os.kill(_descendant(process.pid, 1), number)
 
     def run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
         """What a command prints that runs on it to its end."""
@@ -133,6 +138,11 @@ class Host:
         printed, _ = process.communicate()
         assert process.returncode == 0, printed.decode()
         return printed.decode()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is switched on."""
+        return self._init is not None
 
     def file(self, path: str) -> Path:
         """Where this process finds a file of its own disk, as long as it runs."""
@@ -158,7 +168,8 @@ class Host:
 
     @contextmanager
     def losing(self, share: float) -> Iterator[None]:
-        """This share of the packets is lost meanwhile, at random, both ways; needs ``why_no_loss() is None``."""
+        """This share of the packets is lost meanwhile, at random, both ways; needs ``why_no_loss() is
+        None``."""
         table = ["table", "netdev", f"loss_{self.name}"]
         lost = ["numgen", "random", "mod", "1000", "<", f"{1000 * share:.0f}", "drop"]
         ends = ((["ip", "netns", "exec", self.name], "eth0"), ([], self._port))
@@ -183,7 +194,8 @@ class Host:
         try:
             yield
         finally:
-            self._bed.run("ip", "-n", other.name, "neigh", "del", *entry)
+            # By ``flush``: it may be gone, with a link that was down meanwhile.
+            self._bed.run("ip", "-n", other.name, "neigh", "flush", "to", *entry, "nud", "permanent")
 
     @contextmanager
     def unplugged(self) -> Iterator[None]:
@@ -204,7 +216,7 @@ class _Bed:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if _BESIDE not in os.environ:
+        if not is_beside_hosts():
             # It ends with its standard input, and so with this process, however that ends.
             script = f"{_SWITCH_ON} && echo ready && exec cat"
             self._process = subprocess.Popen(
@@ -212,7 +224,7 @@ class _Bed:
             )
             assert self._process.stdout is not None
             assert self._process.stdout.readline() == b"ready\n"
-            self.entered = self.entering(_last_of_line(self._process.pid, 1))
+            self.entered = self.entering(_descendant(self._process.pid, 1))
         return self
 
     def entering(self, pid: int, *more: str) -> list[str]:
@@ -264,8 +276,8 @@ class Hosts(Sequence[Host]):
 
 
 def _clock(ahead: float, environment: Mapping[str, str]) -> list[str]:
-    """What gives a process a clock that is ``ahead`` by seconds. Only the time of day: leases and limits go by
-    the monotonic clock."""
+    """What gives a process a clock that is ``ahead`` by seconds. Only the time of day: leases and limits go
+    by the monotonic clock."""
     path = os.pathsep.join(
         filter(None, (str(Path(__file__).parent / "clock"), environment.get("PYTHONPATH")))
     )
@@ -277,11 +289,9 @@ def _clock(ahead: float, environment: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _last_of_line(pid: int, generations: int = 9) -> int:
-    """The child of the child, and so on, of a process whose descendants have one child each."""
-    for _ in range(generations):
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if not children:
-            break
-        pid = int(children[0])
+def _descendant(pid: int, generation: int) -> int:
+    """The child of the child, and so on, of a process with one child."""
+    for _ in range(generation):
+        (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        pid = int(child)
     return pid
