@@ -1,5 +1,5 @@
-"""Hosts as namespaces are hosts: an address, a disk, a clock and processes of their own, links that can be cut,
-be slow, and lose packets."""
+"""Hosts as namespaces are hosts: an address, a disk, a clock and processes of their own, links that can be
+cut, be slow, and lose packets."""
 
 from __future__ import annotations
 

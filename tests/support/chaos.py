@@ -4,8 +4,9 @@
 of all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan
 again, ``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
 
-With ``--hosts N`` the storm is one over N hosts (see ``hosts.py``), which run ``cerebro host`` with checkpoints on
-an S3 server of a host of its own: their links, clocks, disks and processes are hit, and those of S3 and etcd.
+With ``--hosts N`` the storm is one over N hosts (see ``hosts.py``), which run ``cerebro host`` with
+checkpoints on an S3 server of a host of its own: their links, clocks, disks and processes are hit, and those
+of S3 and etcd.
 
 Exit status: 0 if the run has survived and each fault has struck, 1 if the run has not survived, 3 if it has
 but some fault did not strike (the storm was weaker than planned), and 4 if the storm itself failed.
@@ -108,9 +109,9 @@ def storm(
 
 
 STANDSTILL_SECONDS = 60.0
-"""For so long hosts may commit nothing although S3, a quorum of etcd and some host are in reach. A request to S3
-that was cut off is given up after 30 s (``read_timeout``), and its unit is then trained again; a lost host is
-missed after its lease, 5 s, and a restarted one takes seconds to import what it needs."""
+"""For so long hosts may commit nothing although S3, a quorum of etcd and some host are in reach. A request to
+S3 that was cut off is given up after 30 s (``read_timeout``), and its unit is then trained again; a lost host
+is missed after its lease, 5 s, and a restarted one takes seconds to import what it needs."""
 
 
 def storm_over_hosts(

@@ -1,5 +1,5 @@
-"""A cluster of hosts as namespaces of this machine: some run ``cerebro host`` as users do, one serves S3, one or
-three more an etcd. Its process must run below ``beside_hosts``.
+"""A cluster of hosts as namespaces of this machine: some run ``cerebro host`` as users do, one serves S3, one
+or three more an etcd. Its process must run below ``beside_hosts``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A storm over hosts: the link, the clock and all processes of a host, the storage and the members of etcd are
-hit while the hosts train."""
+"""A storm over hosts: the link, the clock and all processes of a host, the storage and the members of etcd
+are hit while the hosts train."""
 
 from __future__ import annotations
 

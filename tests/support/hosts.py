@@ -73,8 +73,8 @@ def beside_hosts(command: Sequence[str]) -> list[str]:
 
 
 class Host:
-    """One machine. Below ``/tmp``, where its home is too, it has a disk of its own. It sees the real machine's
-    other folders."""
+    """One machine. Below ``/tmp``, where its home is too, it has a disk of its own. It sees the real
+    machine's other folders."""
 
     def __init__(self, bed: _Bed, number: int, disk_bytes: int) -> None:
         self.name = f"host{number}"
@@ -84,7 +84,8 @@ class Host:
         self.disk_bytes = disk_bytes
         """How large its disk is, from its next start on."""
         self.clock_ahead = 0.0
-        """Seconds by which the clock of processes that it starts is ahead; needs ``why_no_clock() is None``."""
+        """By how many seconds the clock of processes that it starts is ahead; needs ``why_no_clock() is
+        None``."""
         self._port = f"port{number}"
         self._bed = bed
         self._init: subprocess.Popen[bytes] | None = None

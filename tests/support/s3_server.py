@@ -1,5 +1,5 @@
-"""``python -m support.s3_server ADDRESS``: an S3 server at port 9000 of this host, that keeps what it is given in
-memory. A line on its standard input changes how it answers: ``well``, ``refuse`` (503) or ``hang``.
+"""``python -m support.s3_server ADDRESS``: an S3 server at port 9000 of this host, in memory. A line on its
+standard input changes how it answers: ``well``, ``refuse`` (503) or ``hang``.
 """
 
 from __future__ import annotations

@@ -180,8 +180,9 @@ def random_plan(
     members: int = 1,
     kinds: Mapping[Kind, tuple[float, ...]] = KINDS,
 ) -> FaultPlan:
-    """``faults`` faults, spread over the first ``commits`` commits of a run on ``nodes`` nodes (or hosts) and an etcd of
-    ``members`` members; all ``kinds`` in turn, in random order, so that each comes about equally often."""
+    """``faults`` faults, spread over the first ``commits`` commits of a run on ``nodes`` nodes, or hosts, and
+    an etcd of ``members`` members; all ``kinds`` in turn, in random order, so that each comes about equally
+    often."""
     rng = random.Random(seed)
     drawn: list[Kind] = []
     while len(drawn) < faults:
