@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -103,7 +104,8 @@ class HostCluster:
             self._serve()
             self.etcd = stack.enter_context(EtcdCluster(self.folder.etcd, hosts=stores))
             key = RunKey.kept(self.folder.key)
-            store = stack.enter_context(closing(EtcdStore(self.etcd.settings)))
+            patient = replace(self.etcd.settings, patience=25.0)  # longer than any fault of etcd lasts
+            store = stack.enter_context(closing(EtcdStore(patient)))
             self.ledger = Ledger(store, self.folder.run, key)
             recipe = self.folder.path / "recipe.yaml"
             recipe.write_text(yaml.safe_dump(self._recipe))
