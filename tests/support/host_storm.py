@@ -89,12 +89,16 @@ class HostStorm(Storm[HostCluster]):
             match fault.what:
                 case What.CUT:
                     stack.enter_context(host.unplugged())
-                case What.DEAFEN:
-                    for other in cluster.infrastructure:
-                        stack.enter_context(host.deaf_to(other))
-                case What.MUTE:
-                    for other in cluster.infrastructure:
-                        stack.enter_context(other.deaf_to(host))
+                case What.DEAFEN | What.MUTE | What.NO_ETCD | What.NO_STORAGE:
+                    storage, *etcd = cluster.infrastructure
+                    others = {What.NO_ETCD: etcd, What.NO_STORAGE: [storage]}.get(
+                        fault.what, [storage, *etcd]
+                    )
+                    for other in others:
+                        if fault.what is not What.MUTE:
+                            stack.enter_context(host.deaf_to(other))
+                        if fault.what is not What.DEAFEN:
+                            stack.enter_context(other.deaf_to(host))
                 case What.SLOW:
                     host.set_rate(SLOW)
                     stack.callback(host.set_rate, "")

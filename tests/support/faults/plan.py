@@ -31,6 +31,8 @@ class What(StrEnum):
     CUT = "cut off"
     DEAFEN = "deafen"
     MUTE = "mute"
+    NO_ETCD = "cut off from etcd"
+    NO_STORAGE = "cut off from storage"
     FLAP = "cut off again and again"
     SLOW = "slow down the link of"
     LOSSY = "lose packets of"
@@ -120,6 +122,8 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.CUT, Whom.HOST): (2.0, 12.0),
     Kind(What.DEAFEN, Whom.HOST): (2.0, 12.0),
     Kind(What.MUTE, Whom.HOST): (2.0, 12.0),
+    Kind(What.NO_ETCD, Whom.HOST): (2.0, 12.0),
+    Kind(What.NO_STORAGE, Whom.HOST): (2.0, 12.0, 40.0),
     Kind(What.FLAP, Whom.HOST): (10.0,),
     Kind(What.SLOW, Whom.HOST): (10.0,),
     Kind(What.LOSSY, Whom.HOST): (10.0,),
