@@ -134,8 +134,11 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.HANG, Whom.STORAGE): (3.0, 40.0),
     Kind(What.SLOW, Whom.STORAGE): (10.0,),
     Kind(What.CUT, Whom.STORAGE): (3.0, 15.0),
+    Kind(What.LOSSY, Whom.STORAGE): (10.0,),
     Kind(What.KILL, Whom.ETCD): (3.0, 12.0),
     Kind(What.CUT, Whom.ETCD): (3.0, 12.0),
+    Kind(What.FLAP, Whom.ETCD): (10.0,),
+    Kind(What.LOSSY, Whom.ETCD): (10.0,),
 }
 """The same for a run of several hosts. A request to S3 that hangs is given up after 30 s: one of these lasts
 longer."""
