@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.results.result import RunResult
 from support.cluster import Cluster
 from support.etcd_cluster import check_etcd
 from support.faults import (
@@ -49,7 +47,6 @@ from support.faults import (
 from support.host_cluster import HostCluster
 from support.host_storm import HostStorm
 from support.hosts import beside_hosts, is_beside_hosts, why_no_clock, why_no_loss, why_not
-from support.lead import record_of
 from support.storm import Storm
 from support.storm_task import BATCH, PARTITIONS
 from support.verdict import fate, judge, judge_hosts, missed, wasted
@@ -101,9 +98,8 @@ def storm(
         lasted = time.monotonic() - began
     say("judging")
     problems += judge(cluster, raging.strikes)
-    events = RunResult(record_of(cluster.folder, next(iter(cluster.candidates)))).events
-    _report(raging, events, lasted, out)
-    lost = sum(map(len, wasted(cluster, events).values()))
+    _report(raging, lasted, out)
+    lost = sum(map(len, wasted(cluster, raging.events).values()))
     out.print(f"{lost} attempts begun and lost", highlight=False)
     return problems, list(missed(raging.strikes))
 
@@ -137,22 +133,21 @@ def storm_over_hosts(
         problems = [] if raging.rage(deadline) else [f"the run did not end within {deadline:g} s"]
         lasted = time.monotonic() - began
         say("judging")
-        results = cluster.results()
-        problems += judge_hosts(cluster, results)
+        problems += judge_hosts(cluster)
     seconds, commit = raging.standstill
     if seconds > STANDSTILL_SECONDS:
         problems.append(f"nothing was committed for {seconds:.0f} s after commit {commit}")
-    if results:
-        events = next(iter(results.values())).events
-        _report(raging, events, lasted, out)
-    out.print(f"the longest time without a commit and its cause: {seconds:.0f} s, after commit {commit}")
+    _report(raging, lasted, out)
+    out.print(
+        f"the longest time without a commit that no fault excuses: {seconds:.0f} s, after commit {commit}"
+    )
     return problems, list(missed(raging.strikes))
 
 
-def _report(raging: Storm[Any], events: Sequence[Event], lasted: float, out: Console) -> None:
+def _report(raging: Storm[Any], lasted: float, out: Console) -> None:
     fates: dict[Kind, Counter[str]] = {}
     for strike in raging.strikes:
-        fates.setdefault(strike.fault.kind, Counter())[fate(strike, events)] += 1
+        fates.setdefault(strike.fault.kind, Counter())[fate(strike, raging.events)] += 1
     table = Table("fault", "times", "what became of it")
     for kind in sorted(fates, key=lambda kind: (kind.whom, kind.what, kind.point or "")):
         fates_text = ", ".join(f"{count} {what}" for what, count in fates[kind].most_common())

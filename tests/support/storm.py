@@ -116,6 +116,8 @@ class Storm(Generic[AnyCluster]):
         self._downtime: dict[str, float] = {}
         self.strikes = list(self._waiting)
         self.seen = Seen()
+        self.events: list[Event] = []
+        """The history."""
 
     def rage(self, seconds: float) -> bool:
         """Whether the run came to its end within ``seconds``, and its processes theirs."""
@@ -126,6 +128,7 @@ class Storm(Generic[AnyCluster]):
             while not self.seen.ended and time.monotonic() < deadline:
                 for event in stream.next(0.05):
                     self.seen.take(event)
+                    self.events.append(event)
                 self._step()
         for strike in self._armed:
             call_off(cluster.faults, strike, self.seen.revision)

@@ -41,8 +41,9 @@ def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     yield from _left_behind(cluster.folder.path)
 
 
-def judge_hosts(cluster: HostCluster, results: Mapping[str, RunResult]) -> Iterator[str]:
-    """The same for hosts with these ``results``."""
+def judge_hosts(cluster: HostCluster) -> Iterator[str]:
+    """The same for hosts."""
+    results = cluster.results()
     if not results:
         yield "no host has a record of the run"
         return
