@@ -83,12 +83,13 @@ else
 		test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 endif
 
-# A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3]
+# A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3] [HOSTS=3]
 SEED ?= 1
 FAULTS ?= 60
 ETCD ?= 1
+HOSTS ?= 0
 chaos: $(STAMP)
-	PYTHONPATH=tests $(BIN)/python -m support.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
+	PYTHONPATH=tests $(BIN)/python -m support.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD) --hosts $(HOSTS)
 
 # The page "Your cluster" on a Slurm cluster of this machine, which has to be installed: apt-get install slurm-wlm munge
 slurm: $(STAMP)

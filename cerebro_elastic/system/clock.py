@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -13,20 +14,25 @@ class Clock(Protocol):
         """Monotonic seconds; only differences mean anything."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, for people to read; never used in a decision."""
+        """Seconds since the epoch, for people to read. No decision compares those of two machines, unless
+        both go by etcd's clock."""
 
     def sleep(self, seconds: float) -> None:
         """Let ``seconds`` pass."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock. Its wall-clock seconds are corrected by those that ``ahead`` returns, if the
+    machine is that far ahead of the clock by which the others go."""
+
+    def __init__(self, ahead: Callable[[], float] = lambda: 0.0) -> None:
+        self._ahead = ahead
 
     def now(self) -> float:
         return time.monotonic()
 
     def wall(self) -> float:
-        return time.time()
+        return time.time() - self._ahead()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -24,7 +24,7 @@ from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
-from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
@@ -55,10 +55,13 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
     try:
         patience = seconds_from(env, "CEREBRO_PATIENCE")
         settings = StoreSettings.from_env(env)
-        store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
+        etcd = EtcdStore(settings)
+        store = RetryingStore(etcd, PATIENCE if patience is None else patience, log)
         record = Record(store, env["CEREBRO_RUN"], settings.run_key, unreadable=report_once(log))
         try:
-            grown = _serve(record, settings.trusted, env, leaving, heartbeat, log)
+            # The times of visits are compared with those of other hosts.
+            clock = SystemClock(ahead=lambda: etcd.clock_ahead)
+            grown = _serve(record, settings.trusted, env, leaving, heartbeat, log, clock)
         finally:
             store.close()
     except CerebroError as error:
@@ -79,11 +82,12 @@ def _serve(
     leaving: Leaving,
     heartbeat: Heartbeat,
     log: logs.EventLog,
+    clock: Clock,
 ) -> bool:
     """Do unit after unit; whether that ends because the process has grown. Values of the store need not be
     signed if it is ``trusted``."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
-    ranks, clock, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), SystemClock(), WorkerLedger(record)
+    ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
     with AssignmentWatcher(ledger, identity.node, identity.boot, leaving) as assignments:
         spec = wait_for_spec(record, leaving, log)

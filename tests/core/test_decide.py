@@ -125,6 +125,22 @@ def test_a_node_on_which_units_keep_failing_is_quarantined_longer_each_time(
     assert all("boom" in a.why for a in asides)
 
 
+def test_a_storage_that_no_node_reaches_counts_against_none() -> None:
+    """Or all would stand still after a long outage for as long as it has lasted."""
+
+    def seconds(*others: FailureKind) -> list[float]:
+        failed = failing(FailureKind.STORAGE, times=4)
+        streaks = {name: Streak(1, 14, kind, "boom") for name, kind in zip("bc", others, strict=False)}
+        quarantined = dict.fromkeys(streaks, "why")
+        given = replace(failed, streaks={**failed.streaks, **streaks}, quarantined=quarantined)
+        return [a.seconds for a in decided(given) if isinstance(a, NodeQuarantined)]
+
+    everybody = [FailureKind.STORAGE] * (len(failing().nodes) - 1)
+    assert seconds(*everybody) == [60.0]
+    assert seconds(*everybody[1:]) == [480.0], "another node reaches it"
+    assert seconds(FailureKind.DISK_FULL, *everybody[1:]) == [480.0]
+
+
 def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     def asides(given: State) -> list[str]:
         return [a.node for a in decided(given) if isinstance(a, NodeQuarantined)]

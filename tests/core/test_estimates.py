@@ -99,6 +99,24 @@ def test_a_speed_factor_counts_after_some_units_and_until_then_the_others_do() -
     assert speed_factor(state, "c") == speed_factor(state, "new") == pytest.approx(4.0)
 
 
+def test_estimates_do_not_depend_on_the_order_in_which_they_were_learned() -> None:
+    """A host that joins late reads them from etcd in another order than its leader has learned them: to the
+    last bit it must expect the same, or `verify` on its record finds another decision."""
+    values = [1.1 + 0.37 * n for n in range(12)]
+    factors = {f"n{n}": SpeedFactor(value, KNOWN) for n, value in enumerate(values)}
+    timings = {f"c{n}": value for n, value in enumerate(values)}
+    orders = [random.Random(seed).sample(range(12), 12) for seed in range(50)]
+    states = [
+        State(
+            speed_factors={f"n{n}": factors[f"n{n}"] for n in order},
+            timings={f"c{n}": timings[f"c{n}"] for n in order},
+        )
+        for order in orders
+    ]
+    assert len({speed_factor(state, "new") for state in states}) == 1
+    assert len({unit_seconds(state, "new") for state in states}) == 1
+
+
 def test_only_whole_training_units_teach_anything() -> None:
     known = learned(work(20))
     usual = visit("c0", "a", 99.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import open_endpoints, range_json
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_errors import NoAnswer
+from cerebro_elastic.system.clock import SystemClock
 
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
 DRIVER = "cerebro_elastic.store.client.channel"
@@ -57,6 +59,20 @@ def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> 
             with pytest.raises(NoAnswer):  # silent for too long
                 list(stream.messages())
             stream.cut()
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
+def test_wall_clock_times_are_those_of_etcd(
+    etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """Also on a machine whose clock is an hour off: the times of visits of several hosts are compared."""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead)
+    with closing(EtcdStore(etcd.settings)) as store:
+        clock = SystemClock(ahead=lambda: store.clock_ahead)
+        store.get("/no-such-key")
+        assert abs(clock.wall() - now()) < 3
+        assert ahead or store.clock_ahead == 0.0, "nothing is corrected without need"
 
 
 @pytest.mark.skipif(find_spec("etcd3") is None, reason="needs etcd3: `make test` runs it with that")

@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.errors import TxnUnknown
 from support.faults import (
+    HOST_KINDS,
     KINDS,
     Fault,
     FaultPlan,
+    Kind,
     Point,
     What,
     Whom,
@@ -28,20 +31,22 @@ from support.faults import (
 from support.faults.inject import FaultFolder, reach
 
 
-def test_a_plan_is_its_seeds() -> None:
-    plan = random_plan(7, 60, nodes=3, commits=100, members=3)
-    assert plan == random_plan(7, 60, nodes=3, commits=100, members=3)
-    assert plan != random_plan(8, 60, nodes=3, commits=100, members=3)
+@pytest.mark.parametrize("kinds", [KINDS, HOST_KINDS], ids=["one machine", "hosts"])
+def test_a_plan_is_its_seeds(kinds: Mapping[Kind, tuple[float, ...]]) -> None:
+    plan = random_plan(7, 60, nodes=3, commits=100, members=3, kinds=kinds)
+    assert plan == random_plan(7, 60, nodes=3, commits=100, members=3, kinds=kinds)
+    assert plan != random_plan(8, 60, nodes=3, commits=100, members=3, kinds=kinds)
     assert len(plan) == 60
-    assert {fault.kind for fault in plan} == set(KINDS)
+    assert {fault.kind for fault in plan} == set(kinds)
     assert [fault.commit for fault in plan] == sorted(fault.commit for fault in plan)
-    assert {fault.index for fault in plan if fault.whom is Whom.NODE} == {0, 1, 2}
-    assert all(fault.seconds in KINDS[fault.kind] for fault in plan)
-
-
-def test_a_plan_goes_through_json() -> None:
-    plan = random_plan(7, 60, nodes=3, commits=100)
+    for several in {Whom.NODE, Whom.HOST} & {kind.whom for kind in kinds}:
+        assert {fault.index for fault in plan if fault.whom is several} == {0, 1, 2}
+    assert {fault.index for fault in plan if fault.whom in (Whom.CONTROLLER, Whom.STORAGE)} == {0}
+    assert all(fault.seconds in kinds[fault.kind] for fault in plan)
     assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_a_line_that_is_no_fault_is_refused() -> None:
     with pytest.raises(UnreadableValue):
         plan_from_json('{"what": "kill"}\n')
 

@@ -1,14 +1,19 @@
-"""Hosts as namespaces are hosts: an address, a disk and processes of their own, links that can be cut."""
+"""Hosts as namespaces are hosts: an address, a disk, a clock and processes of their own, links that can be
+cut, be slow, and lose packets."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from support.hosts import Host, Hosts, why_not
+from support.hosts import Host, Hosts, beside_hosts, why_no_clock, why_no_loss, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -47,9 +52,14 @@ def test_hosts_have_an_address_a_disk_and_processes_of_their_own(hosts: Hosts) -
         assert not reaches(far, server)
         assert reaches(near, server)
     assert reaches(far, server)
+    if why_no_loss() is None:
+        with far.losing(0.999):
+            assert not reaches(far, server)
+        assert reaches(far, server)
 
     near.run(["touch", "/tmp/mine"])
     assert "mine" in near.run(["ls", "/tmp"])
+    assert near.file("/tmp/mine").exists()
     assert "mine" not in far.run(["ls", "/tmp"])
     server.kill()
     near.kill()
@@ -57,6 +67,73 @@ def test_hosts_have_an_address_a_disk_and_processes_of_their_own(hosts: Hosts) -
     near.start()
     assert near.run(["ls", "/tmp"]) == "home\n"
     assert not reaches(near, server)
+
+
+def test_a_rate_holds_both_ways(hosts: Hosts) -> None:
+    """A megabyte, of which the first quarter is let through at once, takes some 0.6 s at 10 Mbit/s."""
+    one, other, _ = hosts
+    send = "import socket, sys; socket.create_connection((sys.argv[1], 5000)).sendall(bytes(1_000_000))"
+    take = SERVE.replace(
+        "server.accept()[0].close()", "exit(all(iter(server.accept()[0].makefile('rb').read1, b'')))"
+    )
+    one.set_rate("10mbit")
+    for sender, taker in ((one, other), (other, one)):
+        taking = taker.popen([sys.executable, "-c", take], stdout=subprocess.PIPE)
+        assert taking.stdout is not None
+        assert taking.stdout.readline() == b"listens\n"
+        began = time.monotonic()
+        sender.run([sys.executable, "-c", send, taker.address])
+        taking.communicate()
+        assert 0.5 < time.monotonic() - began < 5
+
+
+@pytest.mark.skipif(why_no_clock() is not None, reason=str(why_no_clock()))
+def test_a_clock_of_its_own_runs_at_the_usual_speed(hosts: Hosts) -> None:
+    look = "import time; t = time.monotonic(); time.sleep(0.2); print(time.time(), time.monotonic() - t)"
+    hosts[1].clock_ahead = -3600.0
+    for host, ahead in ((hosts[0], 0.0), (hosts[1], -3600.0)):
+        now, slept = map(float, host.run([sys.executable, "-c", look]).split())
+        assert abs(now - time.time() - ahead) < 30
+        assert 0.2 <= slept < 2
+
+
+ON_A_HOST = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from support.hosts import Hosts
+with Hosts(1) as hosts:
+    print(hosts[0].popen(["sleep", "60"]).pid, flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["from outside", "beside them"])
+def test_nothing_of_them_is_left_behind_a_killed_process(beside: bool) -> None:
+    command = [sys.executable, "-c", ON_A_HOST]
+    maker = subprocess.Popen(
+        beside_hosts(command) if beside else command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert maker.stdout is not None
+    maker.stdout.readline()
+    inside = descendants(maker.pid)
+    assert len(inside) >= 3
+    os.kill(maker.pid, signal.SIGKILL)
+    maker.communicate()
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in inside if alive(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [each for child in children for each in descendants(child)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def test_nothing_of_them_is_left_after_an_error() -> None:
@@ -70,5 +147,3 @@ def test_nothing_of_them_is_left_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), hosts:
         fail(hosts[0])
     assert left[0].wait() != 0
-    known = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    assert hosts[0].name not in known

@@ -1,11 +1,12 @@
-"""An etcd cluster on loopback whose members can be killed and started again, one by one."""
+"""An etcd cluster, on loopback or on hosts, whose members can be killed and started again, one by one."""
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from cerebro_elastic.errors import StoreError
 from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, may_diverge, stop
 from cerebro_elastic.store.client.gateway import UnixSocketPool
+from support.hosts import Host
 
 # A leader is missed after half a second, and still not each time when a machine is busy.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "500"]
@@ -51,12 +53,17 @@ class Member:
     data: Path
     client: int
     peer: int
+    host: Host | None = None
     process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return self.host.address if self.host else "127.0.0.1"
 
     @property
     def endpoint(self) -> str:
         """Where clients reach it."""
-        return f"127.0.0.1:{self.client}"
+        return f"{self.address}:{self.client}"
 
     @property
     def healthy(self) -> bool:
@@ -71,14 +78,19 @@ class Member:
 class EtcdCluster:
     """A context manager that runs ``size`` members in ``folder`` (data and logs); of three, one may be away.
 
-    ``arguments`` are given to each etcd beside its own. A member ends with the thread that starts it.
+    ``arguments`` are given to each etcd beside its own. A member ends with the thread that starts it. With
+    ``hosts`` there is one member on each of them.
     """
 
-    def __init__(self, folder: Path, size: int = 3, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, size: int = 3, arguments: Sequence[str] = (), hosts: Sequence[Host] = ()
+    ) -> None:
         self._arguments = arguments
-        ports = _free_ports(2 * size)
+        ports = [2379, 2380] * len(hosts) or _free_ports(2 * size)
+        homes = hosts or [None] * size
         self.members = [
-            Member(f"m{i}", folder / f"m{i}", ports[2 * i], ports[2 * i + 1]) for i in range(size)
+            Member(f"m{i}", folder / f"m{i}", ports[2 * i], ports[2 * i + 1], home)
+            for i, home in enumerate(homes)
         ]
 
     def __repr__(self) -> str:
@@ -112,8 +124,7 @@ class EtcdCluster:
         """Kill member ``i``, as a power cut would; it keeps what it has written. Nothing if it is away."""
         process, self.members[i].process = self.members[i].process, None
         if process is not None:
-            process.kill()
-            process.wait()
+            _end(process, self.members[i].host)
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -130,15 +141,18 @@ class EtcdCluster:
     ) -> None:
         for member in self.members:
             process, member.process = member.process, None
-            if process is not None:
+            if process is not None and member.host is None:
                 stop(process)
+            elif process is not None:
+                _end(process, member.host)
 
     def _launch(self, member: Member) -> None:
-        client, peer = f"http://{member.endpoint}", f"http://127.0.0.1:{member.peer}"
-        everybody = ",".join(f"{each.name}=http://127.0.0.1:{each.peer}" for each in self.members)
+        client, peer = f"http://{member.endpoint}", f"http://{member.address}:{member.peer}"
+        everybody = ",".join(f"{each.name}=http://{each.address}:{each.peer}" for each in self.members)
+        start = launch if member.host is None else _on(member.host)
         member.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with member.data.with_suffix(".log").open("ab") as log:
-            member.process = launch(
+            member.process = start(
                 [
                     str(find_etcd()),
                     *("--name", member.name, "--data-dir", str(member.data), *_FAST),
@@ -148,6 +162,18 @@ class EtcdCluster:
                 ],
                 log.fileno(),
             )
+
+
+def _end(process: subprocess.Popen[bytes], host: Host | None) -> None:
+    if host is None:
+        process.kill()
+    else:
+        host.signal(process, signal.SIGKILL)
+    process.wait()
+
+
+def _on(host: Host) -> Callable[[list[str], int], subprocess.Popen[bytes]]:
+    return lambda command, log: host.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _wait_healthy(member: Member) -> None:

@@ -65,7 +65,7 @@ class BadProxy:
     written is late by ``delay`` seconds, and the clock is ``clock_ahead`` by seconds. The block's end lets go
     who hangs."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.target = target
         self.requests: list[Request] = []
         self.served: Counter[str] = Counter()
@@ -74,12 +74,12 @@ class BadProxy:
         self.clock_ahead = 0.0
         self.released = threading.Event()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(address, _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="bad proxy")
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return "http://{}:{}".format(*self._server.server_address[:2])
 
     def first(self, times: int, bad: Bad, method: str = "") -> None:
         """The next ``times`` requests (of ``method``) go wrong, those after them do not."""

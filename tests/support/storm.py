@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.events import (
@@ -29,7 +30,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from support.cluster import GRACE, Cluster, Process
+from support.cluster import GRACE, Process
 from support.faults.inject import CONTROLLER, FaultFolder
 from support.faults.plan import Fault, FaultPlan, Point, What, Whom
 from support.storm_task import slow_down
@@ -97,11 +98,14 @@ class Seen:
             del self.attempts[node]
 
 
-class Storm:
-    """Applies ``plan`` to ``cluster``, whose processes it starts."""
+AnyCluster = TypeVar("AnyCluster", bound=Any)
+
+
+class Storm(Generic[AnyCluster]):
+    """Applies ``plan`` to ``cluster``, a ``Cluster``, whose processes it starts."""
 
     def __init__(
-        self, cluster: Cluster, plan: FaultPlan, say: Callable[[str], None] = lambda _text: None
+        self, cluster: AnyCluster, plan: FaultPlan, say: Callable[[str], None] = lambda _text: None
     ) -> None:
         self._cluster = cluster
         self._say = say
@@ -112,6 +116,8 @@ class Storm:
         self._downtime: dict[str, float] = {}
         self.strikes = list(self._waiting)
         self.seen = Seen()
+        self.events: list[Event] = []
+        """The history."""
 
     def rage(self, seconds: float) -> bool:
         """Whether the run came to its end within ``seconds``, and its processes theirs."""
@@ -122,6 +128,7 @@ class Storm:
             while not self.seen.ended and time.monotonic() < deadline:
                 for event in stream.next(0.05):
                     self.seen.take(event)
+                    self.events.append(event)
                 self._step()
         for strike in self._armed:
             call_off(cluster.faults, strike, self.seen.revision)
@@ -177,7 +184,7 @@ class Storm:
         self._busy.add(target)
         if fault.point is None:
             if self._hit(fault, target):
-                self._has_struck(strike, self.seen.attempts.get(target, 0), now)
+                self._has_struck(strike, self._attempt(target), now)
             else:  # it was gone before we came
                 self._busy.discard(target)
                 strike.target = ""
@@ -193,6 +200,10 @@ class Storm:
                 self._cluster.nodes[target].send(signal.SIGTERM)
             case Point.TAKEOVER:
                 self._hit(fault, target)
+
+    def _attempt(self, target: str) -> int:
+        """The attempt that a node is in; 0: none."""
+        return self.seen.attempts.get(target, 0)
 
     def _look_after(self, strike: Strike, now: float) -> None:
         """Note whether the fault has met its process."""

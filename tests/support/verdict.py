@@ -23,8 +23,10 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.system.files import locate
 from support.cluster import Cluster
 from support.faults.plan import Point, What, Whom
+from support.host_cluster import HostCluster
 from support.lead import record_of
 from support.storm import Strike
 
@@ -32,6 +34,29 @@ from support.storm import Strike
 def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     """A sentence for each thing that is not as it should be; none if the run has survived."""
     results = {name: RunResult(record_of(cluster.folder, name)) for name in cluster.candidates}
+    yield from _of_records(results)
+    result = next(iter(results.values()))
+    yield from _restarted_unharmed(cluster, result.events, strikes)
+    yield from _wasted(cluster, result.events, strikes)
+    yield from _left_behind(cluster.folder.path)
+
+
+def judge_hosts(cluster: HostCluster) -> Iterator[str]:
+    """The same for hosts."""
+    results = cluster.results()
+    if not results:
+        yield "no host has a record of the run"
+        return
+    yield from _of_records(results)
+    for name, process in cluster.processes.items():
+        if process.status != 0:
+            yield f"the command of {name} has ended with {process.status} after the run: see {process.log}"
+    for line in cluster.left_running():
+        yield f"a process is left on {line}"
+
+
+def _of_records(results: Mapping[str, RunResult]) -> Iterator[str]:
+    """What is wrong by the records, and with the checkpoints."""
     broken = {name: verify(result) for name, result in results.items()}
     for name, violations in broken.items():
         for violation in violations:
@@ -43,9 +68,7 @@ def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
         if _visits(other) != _visits(result):
             yield f"{name} and {first} have different visits on record"
     yield from _unlike_their_replay(result)
-    yield from _restarted_unharmed(cluster, result.events, strikes)
-    yield from _wasted(cluster, result.events, strikes)
-    yield from _left_behind(cluster.folder.path, result)
+    yield from _orphans(result)
 
 
 def missed(strikes: Sequence[Strike]) -> Iterator[str]:
@@ -60,7 +83,7 @@ def fate(strike: Strike, events: Sequence[Event]) -> str:
     """What became of the unit that the fault hit, or of the lead."""
     if not strike.revision:
         return "did not strike"
-    if strike.fault.whom is Whom.ETCD:
+    if strike.fault.whom in (Whom.ETCD, Whom.STORAGE):
         return "ridden out"
     if strike.fault.whom is Whom.CONTROLLER:
         later = [e.leader for e in events if isinstance(e, LeaderChanged) and e.revision > strike.revision]
@@ -145,17 +168,21 @@ def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
             yield f"{node} began {len(units)} units that it did not commit, but was hit {hit[node]} times"
 
 
-def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
-    for command in processes_below(folder):
-        yield f"a process is left: {command}"
+def _orphans(result: RunResult) -> Iterator[str]:
     objective, plan = result.recipe.objective, result.spec.plan
     kept = set()
     for row in result.leaderboard:
         history = ConfigHistory.of(result.view.state.configs[row.config], row.visits, plan)
         kept |= history.kept(objective.metric, objective.mode)
-    for checkpoint in Path(result.spec.storage, "checkpoints").glob("*/*"):
-        if str(checkpoint) not in kept:
+    place = locate(result.spec.storage)
+    for checkpoint in place.fs.glob(f"{place.path}/checkpoints/*/*"):
+        if checkpoint not in {locate(url).path for url in kept}:
             yield f"an orphaned checkpoint is left: {checkpoint}"
+
+
+def _left_behind(folder: Path) -> Iterator[str]:
+    for command in processes_below(folder):
+        yield f"a process is left: {command}"
     for file in folder.rglob("*.tmp"):
         yield f"a temporary file is left: {file}"
     for left in (folder / "logs" / "scratch").glob("*"):

@@ -18,7 +18,7 @@ from cerebro_elastic.core.history.derived import cached_partitions, failed_alike
 from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.model.attempts import Failure
+from cerebro_elastic.core.model.attempts import Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -104,7 +104,7 @@ def quarantines(state: State) -> Iterator[NodeQuarantined]:
     for name, streak in state.streaks.items():
         idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
         if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
-            yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(streak))
+            yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(state, streak))
 
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
@@ -120,8 +120,12 @@ def _why(streak: Streak) -> str:
     return f"units failed on it {times}, at last with {streak.kind.value}: {streak.story}"
 
 
-def _cooldown(streak: Streak) -> float:
-    """Seconds: doubled with each failure after the first that could quarantine the node."""
+def _cooldown(state: State, streak: Streak) -> float:
+    """Seconds: doubled with each failure after the first that could quarantine the node; not while no node
+    reaches the storage, which is then to blame and soon to be tried again."""
+    kinds = [state.streaks[name].kind if name in state.streaks else None for name in state.nodes]
+    if all(kind is FailureKind.STORAGE for kind in kinds):
+        return COOLDOWN
     further = max(0, streak.failures - (1 if streak.kind.lasting else IN_A_ROW))
     return float(min(COOLDOWN * 2 ** min(further, 10), LONGEST_COOLDOWN))
 

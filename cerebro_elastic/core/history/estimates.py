@@ -104,7 +104,7 @@ def speed_factors(state: State, nodes: Iterable[str]) -> dict[str, float]:
     else 1."""
     oldest = _visits(state.speed_factors) - FORGOTTEN
     known = {name: p.factor for name, p in state.speed_factors.items() if p.units >= KNOWN and p.at >= oldest}
-    usual = math.exp(sum(map(math.log, known.values())) / len(known)) if known else 1.0
+    usual = math.exp(math.fsum(map(math.log, known.values())) / len(known)) if known else 1.0
     return {name: known.get(name, usual) for name in nodes}
 
 
@@ -186,7 +186,7 @@ def _measured(state: State, config: str) -> float | None:
 
 def _mean(state: State) -> float:
     if state.timings:
-        return sum(state.timings.values()) / len(state.timings)
+        return math.fsum(state.timings.values()) / len(state.timings)
     return state.usage.seconds / state.usage.units if state.usage.units else 1.0
 
 

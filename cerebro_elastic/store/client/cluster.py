@@ -90,6 +90,11 @@ class Cluster:
         return 0
 
     @property
+    def clock_ahead(self) -> float:
+        """By how many seconds this machine's clock is ahead of that of the server which is used now."""
+        return self._endpoints[self._current].clock_ahead
+
+    @property
     def patience(self) -> float:
         """Seconds for which an operation is repeated: short ones in a process that is to leave, since nothing
         it still does is worth a longer wait."""

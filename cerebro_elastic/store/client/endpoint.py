@@ -48,6 +48,9 @@ class Endpoint(ABC):
         self._closed = False
         self._answered = False
         """Whether it has ever answered. Until then the server there may become another one."""
+        self.clock_ahead = 0.0
+        """By how many seconds this machine's clock was ahead of the server's at its last answer, for certain;
+        0 if the driver does not see the server's clock."""
 
     def __str__(self) -> str:
         return str(self._settings)

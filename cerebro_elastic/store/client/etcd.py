@@ -56,6 +56,11 @@ class EtcdStore:
         """The server's version, such as ``3.5.21``."""
         return self._cluster.version()
 
+    @property
+    def clock_ahead(self) -> float:
+        """By how many seconds this machine's clock is certainly ahead of etcd's; 0 if that is not known."""
+        return self._cluster.clock_ahead
+
     def get(self, key: str) -> KeyValue | None:
         answer = self._cluster.call("kv/range", {"key": key_json(key)})
         return next((item_from(kv) for kv in answer.get("kvs", ())), None)

@@ -12,8 +12,10 @@ import os
 import re
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from http.client import BadStatusLine, RemoteDisconnected
 from pathlib import Path
 from textwrap import shorten
@@ -115,6 +117,7 @@ class GatewayEndpoint(Endpoint):
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         connections: HTTPConnectionPool = self._connected(seconds)
+        sent = time.time()
         try:
             response = connections.urlopen(
                 "GET" if data is None else "POST",
@@ -134,7 +137,16 @@ class GatewayEndpoint(Endpoint):
                 self._explain(exc, seconds)
             raise from_exception(exc, self._address, self._settings) from exc
         self._answered = True
+        self._compare_clocks(response, sent)
         return response
+
+    def _compare_clocks(self, response: HTTPResponse, sent: float) -> None:
+        """By the answer's date, in whole seconds, to a request ``sent`` at this time of ours."""
+        try:
+            date = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        except (KeyError, TypeError, ValueError):
+            return
+        self.clock_ahead = max(0.0, sent - date - 1.0) + min(0.0, time.time() - date)
 
     def _explain(self, exc: HTTPError, seconds: float) -> None:
         """Look what other server than the expected one may be there; raises ``StoreRefused`` if one is."""

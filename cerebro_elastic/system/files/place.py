@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import random
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -39,6 +40,9 @@ PATIENCE = 60.0
 HURRY = 5.0
 """The same in a block ``in_a_hurry``."""
 _patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
+chance = random.Random()
+"""What storage and its libraries draw from. ``random``'s own generator is the unit's: its state is a part of
+the config's, and a save or a fetch beside the unit must not change it."""
 
 T = TypeVar("T")
 FileSystem = Any
@@ -113,7 +117,7 @@ def _retried(operation: Callable[[FileSystem], T], fs: FileSystem) -> T:
 
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_delay(min(PATIENCE, _patience.get())),
-        wait=tenacity.wait_random_exponential(multiplier=0.1, max=10),
+        wait=lambda tries: chance.uniform(0.0, min(10.0, 0.1 * 2.0 ** (tries.attempt_number - 1))),
         retry=tenacity.retry_if_exception(passes),
         reraise=True,
     )

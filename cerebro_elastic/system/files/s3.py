@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +15,22 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import aiohttp.connector
+import botocore.retries.standard
+import botocore.retryhandler
+import botocore.utils
 import fsspec.config
 from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.errors import causes
 from cerebro_elastic.system.files.content import Chunk, Content, Hashing, Sha256
-from cerebro_elastic.system.files.place import StorageFault
+from cerebro_elastic.system.files.place import StorageFault, chance
+
+for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
+    _module.random = chance
+_backoff = botocore.retries.standard.ExponentialBackoff.__init__
+_backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
 _CLIENT = {
     "connect_timeout": 10,

@@ -3,6 +3,7 @@ when it finds something; ``storm`` applies one to real processes. (``store`` has
 """
 
 from support.faults.plan import (
+    HOST_KINDS,
     KINDS,
     Fault,
     FaultPlan,
@@ -18,6 +19,7 @@ from support.faults.shrink import shrink
 from support.faults.store import Lost, losing
 
 __all__ = [
+    "HOST_KINDS",
     "KINDS",
     "Fault",
     "FaultPlan",

@@ -7,7 +7,7 @@ outside; with one it strikes the next time that its process is there, from insid
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,8 @@ from cerebro_elastic.core.model.codec import decode, encode
 
 
 class What(StrEnum):
-    """The effect of a fault. To terminate is SIGTERM, to drain is ``cerebro drain``."""
+    """The effect of a fault. To terminate is SIGTERM, to drain is ``cerebro drain``. A host that is cut off
+    is unplugged; one that is deaf or mute still sends or still hears."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -27,17 +28,31 @@ class What(StrEnum):
     FLIP = "flip a cached bit of"
     LOSE = "lose"
     DELAY = "delay"
+    CUT = "cut off"
+    DEAFEN = "deafen"
+    MUTE = "mute"
+    NO_ETCD = "cut off from etcd"
+    NO_STORAGE = "cut off from storage"
+    FLAP = "cut off again and again"
+    SLOW = "slow down the link of"
+    LOSSY = "lose packets of"
+    AHEAD = "restart an hour ahead"
+    BEHIND = "restart an hour behind"
+    REFUSE = "answer 503 as"
+    HANG = "hang"
 
 
 class Whom(StrEnum):
-    """The processes that it hits: a node is its agent and its rank at once; the controller is the present
-    leader."""
+    """What it hits: a node is its agent and its rank at once; the controller is the present leader; a host is
+    all its processes, its disk and its link; the storage is the host with S3."""
 
     RANK = "rank"
     AGENT = "agent"
     NODE = "node"
     CONTROLLER = "controller"
     ETCD = "etcd"
+    HOST = "host"
+    STORAGE = "storage"
 
 
 class Point(StrEnum):
@@ -66,6 +81,8 @@ class Kind(NamedTuple):
         return f"{self.what} {self.whom}" + (f" ({self.point})" if self.point else "")
 
 
+_ONLY = (Whom.CONTROLLER, Whom.STORAGE)
+"""Of these there is one."""
 _IN_RANK = tuple(point for point in Point if point is not Point.TAKEOVER)
 
 KINDS: Mapping[Kind, tuple[float, ...]] = {
@@ -101,10 +118,35 @@ KINDS: Mapping[Kind, tuple[float, ...]] = {
 """All kinds, each with the seconds that it may last: of a pause or delay, or until a killed process is
 started again (a rank, by its agent). A lease lasts 5 s: some of these outlast it, some do not."""
 
+HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
+    Kind(What.CUT, Whom.HOST): (2.0, 12.0),
+    Kind(What.DEAFEN, Whom.HOST): (2.0, 12.0),
+    Kind(What.MUTE, Whom.HOST): (2.0, 12.0),
+    Kind(What.NO_ETCD, Whom.HOST): (2.0, 12.0),
+    Kind(What.NO_STORAGE, Whom.HOST): (2.0, 12.0, 40.0),
+    Kind(What.FLAP, Whom.HOST): (10.0,),
+    Kind(What.SLOW, Whom.HOST): (10.0,),
+    Kind(What.LOSSY, Whom.HOST): (10.0,),
+    Kind(What.KILL, Whom.HOST): (1.0, 10.0),
+    Kind(What.AHEAD, Whom.HOST): (1.0,),
+    Kind(What.BEHIND, Whom.HOST): (1.0,),
+    Kind(What.REFUSE, Whom.STORAGE): (3.0, 20.0),
+    Kind(What.HANG, Whom.STORAGE): (3.0, 40.0),
+    Kind(What.SLOW, Whom.STORAGE): (10.0,),
+    Kind(What.CUT, Whom.STORAGE): (3.0, 15.0),
+    Kind(What.LOSSY, Whom.STORAGE): (10.0,),
+    Kind(What.KILL, Whom.ETCD): (3.0, 12.0),
+    Kind(What.CUT, Whom.ETCD): (3.0, 12.0),
+    Kind(What.FLAP, Whom.ETCD): (10.0,),
+    Kind(What.LOSSY, Whom.ETCD): (10.0,),
+}
+"""The same for a run of several hosts. A request to S3 that hangs is given up after 30 s: one of these lasts
+longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``index`` is the node's number, or the etcd member's."""
+    """``index`` is the number of the node, the host or the etcd member."""
 
     what: What
     whom: Whom
@@ -114,8 +156,8 @@ class Fault:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"there is no fault '{self.kind}'; there are: {', '.join(map(str, KINDS))}")
+        if self.kind not in (kinds := {**KINDS, **HOST_KINDS}):
+            raise ValueError(f"there is no fault '{self.kind}'; there are: {', '.join(map(str, kinds))}")
 
     @property
     def kind(self) -> Kind:
@@ -127,7 +169,7 @@ class Fault:
         return self.whom in (Whom.RANK, Whom.AGENT, Whom.NODE)
 
     def __str__(self) -> str:
-        where = f" {self.index}" if self.whom is not Whom.CONTROLLER else ""
+        where = f" {self.index}" if self.whom not in _ONLY else ""
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
         inside = f", {self.point}" if self.point else ""
         return f"at commit {self.commit}: {self.what} {self.whom}{where}{inside}{lasts}"
@@ -143,22 +185,23 @@ def random_plan(
     nodes: int,
     commits: int,
     members: int = 1,
-    kinds: Sequence[Kind] = tuple(KINDS),
+    kinds: Mapping[Kind, tuple[float, ...]] = KINDS,
 ) -> FaultPlan:
-    """``faults`` faults, spread over the first ``commits`` commits of a run on ``nodes`` nodes and an etcd of
-    ``members`` members; all ``kinds`` in turn, in random order, so that each comes about equally often."""
+    """``faults`` faults, spread over the first ``commits`` commits of a run on ``nodes`` nodes, or hosts, and
+    an etcd of ``members`` members; all ``kinds`` in turn, in random order, so that each comes about equally
+    often."""
     rng = random.Random(seed)
     drawn: list[Kind] = []
     while len(drawn) < faults:
-        drawn += rng.sample(kinds, len(kinds))
+        drawn += rng.sample(list(kinds), len(kinds))
     times = sorted(rng.randint(1, commits) for _ in range(faults))
-    return tuple(_fault(rng, kind, at, nodes, members) for kind, at in zip(drawn, times, strict=False))
+    among = {Whom.ETCD: members} | dict.fromkeys(_ONLY, 1)
 
+    def fault(kind: Kind, commit: int) -> Fault:
+        seconds, index = rng.choice(kinds[kind]), rng.randrange(among.get(kind.whom, nodes))
+        return Fault(kind.what, kind.whom, commit, kind.point, index, seconds)
 
-def _fault(rng: random.Random, kind: Kind, commit: int, nodes: int, members: int) -> Fault:
-    among = {Whom.CONTROLLER: 1, Whom.ETCD: members}.get(kind.whom, nodes)
-    seconds = rng.choice(KINDS[kind])
-    return Fault(kind.what, kind.whom, commit, kind.point, index=rng.randrange(among), seconds=seconds)
+    return tuple(map(fault, drawn, times))
 
 
 def plan_to_json(plan: FaultPlan) -> str:

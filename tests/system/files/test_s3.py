@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+import fsspec
 import pytest
 from s3fs import S3FileSystem
 
@@ -53,6 +55,21 @@ def place(s3: BadProxy) -> Place:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place_module, "PATIENCE", 0.0)
+
+
+def test_tries_draw_nothing_from_the_generator_of_units(
+    s3: BadProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save is tried again beside the next unit, whose state has that of ``random``'s generator."""
+    monkeypatch.setitem(fsspec.config.conf, "s3", {})  # as without a user's configuration
+    place = locate("s3://bucket/file")
+    before = random.getstate()
+    for verb in (lambda: write(place, [b"here"]), lambda: read(place)):
+        s3.requests.clear()
+        s3.first(5, Bad.SLOW_DOWN)
+        verb()
+        assert len(s3.requests) >= 6, "botocore has tried again, and so have we"
+    assert random.getstate() == before
 
 
 WITH_ANSWERS = ("read", "chunks", "sizes")
