@@ -95,8 +95,7 @@ class Host:
 
     def set_rate(self, rate: str) -> None:
         """Limit what it sends, such as ``100mbit``."""
-        limit = ["rate", rate, "burst", _BURST, "latency", "100ms"]
-        _run("ip", "netns", "exec", self.name, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *limit)
+        _limit(self.name, "eth0", rate)
 
     @contextmanager
     def deaf_to(self, other: Host) -> Iterator[None]:
@@ -157,6 +156,11 @@ class Hosts(Sequence[Host]):
     ) -> None:
         self._stack.close()
 
+    def set_rate(self, host: Host, rate: str) -> None:
+        """Limit what ``host`` sends, and what it receives."""
+        host.set_rate(rate)
+        _limit(self._switch, f"port{self._hosts.index(host)}", rate)
+
     def _netns(self, stack: ExitStack, name: str) -> None:
         _run("ip", "netns", "add", name)
         stack.callback(_run, "ip", "netns", "del", name)
@@ -169,16 +173,17 @@ class Hosts(Sequence[Host]):
         _run("ip", "-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
         _run("ip", "-n", host.name, "link", "set", "eth0", "up")
         if self._rate:
-            host.set_rate(self._rate)
-            limit = ["rate", self._rate, "burst", _BURST, "latency", "100ms"]
-            _run(
-                "ip", "netns", "exec", self._switch, "tc", "qdisc", "add", "dev", port, "root", "tbf", *limit
-            )
+            self.set_rate(host, self._rate)
 
 
 def _child(process: subprocess.Popen[bytes]) -> int:
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return int(child)
+
+
+def _limit(netns: str, device: str, rate: str) -> None:
+    limit = ["rate", rate, "burst", _BURST, "latency", "100ms"]
+    _run("ip", "netns", "exec", netns, "tc", "qdisc", "replace", "dev", device, "root", "tbf", *limit)
 
 
 def _run(*command: str) -> None:
