@@ -1,12 +1,12 @@
 """When does it pay to queue a unit behind the one that its node trains?
 
-    python benchmarks/queueing.py [--seeds 6] [--wait 0.03]
+    python benchmarks/queueing.py [--seeds 6] [--wait 0.03] [--units 0.2 1 2.5]
 
 Simulates runs of two epochs with the policy `auto`, on as many nodes as partitions, in which a node that has
-nothing queued waits for ``--wait`` seconds between two units. Configs take equal seconds, or differ
-(lognormal, sigma 0.5). Printed is the length of the run as a ratio to that without queueing: with units
-queued as they are, with units queued whenever a config is free, and if nothing waited. It needs no quiet
-machine.
+nothing queued waits for ``--wait`` seconds between two units: 0.03 for commit, decision and assignment, more
+if it loads a state, too. Configs take equal seconds, or differ (lognormal, sigma 0.5). Printed is the length
+of the run as a ratio to that without queueing: with units queued as they are where hops are short, with units
+queued whenever a config is free, as where hops are long, and if nothing waited. It needs no quiet machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 
-SHAPES = [(2, 4), (2, 8), (4, 8), (4, 12), (4, 16), (8, 16), (8, 24), (8, 32)]
+SHAPES = [(2, 4), (2, 8), (4, 6), (4, 8), (4, 12), (4, 16), (8, 16), (8, 24), (8, 32)]
 """Nodes and configs."""
 NEVER, AS_IT_IS, ALWAYS = (0.0, 2.0), (assignment.SHORT_SECONDS, 2.0), (assignment.SHORT_SECONDS, 0.0)
 """The longest unit behind which others are queued, and how many configs per node must be free."""
@@ -61,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--wait", type=float, default=0.03)
+    parser.add_argument("--units", type=float, nargs="+", default=[0.2, 1.0, 2.5], help="seconds")
     args = parser.parse_args()
 
     def ratio(rule: tuple[float, float], wait: float) -> float:
@@ -74,7 +75,7 @@ def main() -> None:
         return total(rule, wait) / total(NEVER, args.wait)
 
     print("unit   nodes configs speeds  queued always nothing waits")
-    for unit in (0.2, 1.0, 2.5):
+    for unit in args.units:
         for shape in SHAPES:
             for spread in (0.0, 0.5):
                 ratios = [ratio(AS_IT_IS, args.wait), ratio(ALWAYS, args.wait), ratio(NEVER, 0.0)]

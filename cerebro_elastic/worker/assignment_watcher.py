@@ -46,6 +46,8 @@ class AssignmentWatcher:
         self._closed = threading.Event()
         self.registered: Node | None = None
         """The node as it was last seen in the store."""
+        self.on_queued: Callable[[Attempt], None] = lambda _attempt: None
+        """Called with each attempt that is queued behind another, as soon as it is seen."""
 
     def __enter__(self) -> Self:
         keys = self._record.keys
@@ -149,6 +151,8 @@ class AssignmentWatcher:
             attempt = self._record.value_in(item, Attempt)
             if attempt is not None:
                 self._messages.put(attempt)
+                if attempt.queued_behind:
+                    self.on_queued(attempt)
 
     def _registered(self, item: KeyValue) -> None:
         node = self._record.value_in(item, Node)

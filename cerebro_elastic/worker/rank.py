@@ -145,6 +145,7 @@ def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping
     leads_node = identity.local_rank == 0
     context.log.info("ready", device=runner.device, threads=runner.recipe.node.threads)
     if leads_node:
+        assignments.on_queued = context.state_fetcher.queued
         NodeLedger(context.ledger.record).mark_ready(identity.node, identity.boot, runner.cached())
     growth = Growth(runner.device, env)
     while (attempt := assignments.next()) is not None:

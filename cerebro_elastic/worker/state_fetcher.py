@@ -1,16 +1,16 @@
-"""The input side of a hop: states are loaded from storage, ahead of their unit where the controller has
-hinted at it."""
+"""The input side of a hop: states are loaded from storage, ahead of their unit where that is queued or the
+controller has hinted at it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.attempts import Prefetch
+from cerebro_elastic.core.model.attempts import Attempt, Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
@@ -23,17 +23,30 @@ Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
 
 
 class StateFetcher:
-    """Loads states; it holds at most one that was loaded ahead."""
+    """Loads states; it holds at most one that was loaded ahead by a hint, and one for a queued unit."""
 
     def __init__(self, fetch_partition: Fetch, repair: Repair) -> None:
         self._fetch_partition = fetch_partition
         self._repair = repair
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="states")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="replicas")
         self._closed = Event()
         self._next: tuple[int, Future[object]] | None = None
         self._copied: dict[int, Future[None]] = {}
         self._ahead: tuple[CheckpointRef, Part | None, Future[Any]] | None = None
+        self._queued: dict[int, tuple[CheckpointRef, Future[Any]]] = {}
+        self._lock = Lock()
+
+    def queued(self, attempt: Attempt) -> None:
+        """Load the state of a queued unit in the background. May be called in any thread, and before the unit
+        ahead has taken its own state."""
+        if attempt.input is None:
+            return
+        with self._lock:
+            current = {t: s for t, s in self._queued.items() if t >= attempt.queued_behind}
+            state = self._loader.submit(checkpoint.load, attempt.input)
+            self._queued = {**current, attempt.token: (attempt.input, state)}
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
         """Fetch in the background what the next unit will probably need, and one replica.
@@ -49,7 +62,7 @@ class StateFetcher:
             return
         fetch = self._thread.submit(self._fetch_partition, hint.partition, self._check, "next")
         self._next = (hint.partition, fetch)
-        if hint.input is not None:
+        if hint.input is not None and not self._is_queued(hint.input):
             self._ahead = (hint.input, part, self._thread.submit(checkpoint.load, hint.input, part))
         due = next((j for j in hint.replicas if j not in self._copied), None)
         if due is not None and all(copy.done() for copy in self._copied.values()):
@@ -75,11 +88,11 @@ class StateFetcher:
             part: The part of it to load; ``None``: the whole (``checkpoint.load``).
             wait: Called instead of a repair, until another rank has repaired a damaged checkpoint.
         """
-        ahead, self._ahead = self._ahead, None
+        ahead = self._loaded_ahead(ref, part)
         if ref is None:
             return None
-        if ahead is not None and ahead[:2] == (ref, part) and ahead[2].exception() is None:
-            return ahead[2].result()
+        if ahead is not None and ahead.exception() is None:
+            return ahead.result()
         while True:
             try:
                 return checkpoint.load(ref, part)
@@ -88,6 +101,20 @@ class StateFetcher:
                     self._repair(ref, damage)
                     return checkpoint.load(ref, part)
                 wait()
+
+    def _loaded_ahead(self, ref: CheckpointRef | None, part: Part | None) -> Future[Any] | None:
+        """The load of this state that was begun ahead, which is forgotten; so is any other by a hint."""
+        hinted, self._ahead = self._ahead, None
+        with self._lock:
+            for token, (queued, state) in self._queued.items():
+                if (queued, None) == (ref, part):
+                    del self._queued[token]
+                    return state
+        return hinted[2] if hinted is not None and hinted[:2] == (ref, part) else None
+
+    def _is_queued(self, ref: CheckpointRef) -> bool:
+        with self._lock:
+            return any(queued == ref for queued, _ in self._queued.values())
 
     def _copy(self, partition: int) -> None:
         """Fetch a replica, which the cache may drop again."""
@@ -101,4 +128,5 @@ class StateFetcher:
         """Break off all fetches: a node that is to leave does not wait for them."""
         self._closed.set()
         self._thread.shutdown(cancel_futures=True)
+        self._loader.shutdown(cancel_futures=True)
         self._copier.shutdown(cancel_futures=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.decisions.assignment import SHORT_SECONDS
+from cerebro_elastic.core.decisions.assignment import LONG_HOP, SHORT_SECONDS
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
@@ -123,6 +123,27 @@ def test_no_unit_is_queued_if_two_nodes_have_few_free_configs(free: int, queues:
     now = replace(now, homes={0: ("a", "b")}, attempts=busy, configs=kept)
     now = replace(now, configs={**now.configs, "c9": Config("c9", {}, revision=19)})
     assert bool(given(now)) is queues
+
+
+@pytest.mark.parametrize(("hop", "queues"), [(0.99 * LONG_HOP, False), (1.01 * LONG_HOP, True)])
+def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: bool) -> None:
+    """Then its state is loaded meanwhile, even if few configs are left to choose from; so no other is."""
+    seconds = 10 * SHORT_SECONDS
+    now = state([*BEFORE[:2], NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
+    trained = {name: replace(config, head=REF) for name, config in now.configs.items()}
+    busy = {"a": attempt(0, expected=seconds), "b": attempt(5, "b", expected=None)}
+    now = replace(now, homes={0: ("a", "b")}, configs=trained, attempts=busy)
+    now = replace(now, hops=(hop * seconds, 0.0, hop * seconds), timings=dict.fromkeys(trained, seconds))
+    assert [queued.unit.config for queued in given(now)] == ["c1"] * queues
+
+    (begun,) = given(replace(now, attempts={"b": busy["b"]}))
+    assert begun.prefetch is not None
+    assert begun.prefetch.input == (None if queues else REF)
+
+
+def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() -> None:
+    events = [*BEFORE, UnitCommitted(22, replace(visit(0, FIRST), hop_seconds=0.1, save_seconds=4.0))]
+    assert state(events).hops == (4.0,)
 
 
 # What becomes of it?

@@ -114,9 +114,12 @@ def test_the_older_of_two_assignments_comes_first(run: Run, first_is_second: boo
 def test_a_leaving_node_gives_up_its_queued_unit(run: Run, leaving: Leaving) -> None:
     begun = run.assign()
     with inbox_of(run, leaving=leaving) as assignment_watcher:
+        seen = list[Attempt]()
+        assignment_watcher.on_queued = seen.append
         assert assignment_watcher.next() == begun
-        run.assign(config_id="d", behind=begun.token, second=True)
+        queued = run.assign(config_id="d", behind=begun.token, second=True)
         wait_until(assignment_watcher.waits)
+        wait_until(lambda: seen == [queued])
         leaving.ask(7.0)
         assert assignment_watcher.next() is None
         assignment_watcher.give_up()

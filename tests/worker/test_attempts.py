@@ -23,7 +23,7 @@ from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Member, Pr
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.store.ledger.worker import Meetings
@@ -271,6 +271,36 @@ def test_a_state_fetched_ahead_is_the_state(state_fetcher: StateFetcher, tmp_pat
     state_fetcher.prefetch(Prefetch(0, one))
     assert state_fetcher.load(two)["w"].tolist() == [2.0] * 3
     assert state_fetcher.load(None) is None
+
+
+def test_the_state_of_a_queued_unit_is_loaded_ahead_once(
+    state_fetcher: StateFetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[CheckpointRef] = []
+
+    def load(ref: CheckpointRef, part: Any = None) -> Any:
+        loads.append(ref)
+        return real_load(ref, part)
+
+    real_load = checkpoint.load
+    monkeypatch.setattr(checkpoint, "load", load)
+    one, two, three = (saved(tmp_path, value) for value in (1.0, 2.0, 3.0))
+    refs = {4: one, 5: two, 6: three}
+
+    def queued(token: int) -> Attempt:
+        unit = Unit(f"c{token}", 0, 0)
+        return Attempt(unit, "n", 1, 1, refs[token], token=token, queued_behind=token - 1)
+
+    state_fetcher.queued(queued(4))
+    state_fetcher.prefetch(Prefetch(0, one))
+    state_fetcher.queued(queued(5))  # the unit ahead, 4, has not loaded its state yet
+    assert state_fetcher.load(one)["w"].tolist() == [1.0] * 3
+    assert state_fetcher.load(two)["w"].tolist() == [2.0] * 3
+    assert loads == [one, two]
+    state_fetcher.queued(queued(6))
+    assert state_fetcher.load(two)["w"].tolist() == [2.0] * 3, "4 and 5 are over, 6 was withdrawn"
+    state_fetcher.queued(replace(queued(6), token=8, queued_behind=7))
+    assert list(state_fetcher._queued) == [8], "no state is held of what is over"
 
 
 def test_replicas_are_fetched_one_at_a_time_each_once() -> None:

@@ -1,26 +1,28 @@
 """Which node gets which unit now? The policy sees the moment and picks; each pick becomes an attempt.
 
 May a node's next unit be assigned while it trains? A node that waits for its next unit waits for a commit, a
-decision and an assignment: tens of milliseconds. A unit that is queued behind the one in training begins at
-once. But it is chosen one unit earlier, so by an older state, and no other node can take it any more.
-Simulated runs of 2 to 8 nodes show where that pays: the run is then nearly as short as if nothing waited, and
-elsewhere it may be longer by some percent. So a unit is queued only
+decision and an assignment: tens of milliseconds. Then it loads the unit's state: seconds, if that is large. A
+unit that is queued behind the one in training begins at once, and its state is loaded meanwhile. But it is
+chosen one unit earlier, so by an older state, and no other node can take it any more. Simulated runs of 2 to
+8 nodes show where that pays: the run is then nearly as short as if nothing waited, and elsewhere it may be
+longer by some percent. So a unit is queued only in a run without gangs, which need nodes that are idle
+together, and only
 
-- behind a unit that is short: behind a long one the wait does not count;
-- if many configs are left to choose from;
-- in a run without gangs, which need nodes that are idle together.
+- if a hop takes a large part of a unit; or
+- behind a short unit (behind a long one the wait does not count), if many configs are left to choose from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from cerebro_elastic.core.decisions.gangs import companions, held_back, overdue
 from cerebro_elastic.core.decisions.moment import Moment, NodeLoads
 from cerebro_elastic.core.decisions.next_steps import expected_seconds
 from cerebro_elastic.core.decisions.placements import Placement, at_hand, elsewhere
-from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factor, unit_seconds
 from cerebro_elastic.core.history.progress import skipped
 from cerebro_elastic.core.model.attempts import Attempt, Member, Prefetch
 from cerebro_elastic.core.model.events import UnitAssigned
@@ -31,7 +33,10 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Unit
 
 SHORT_SECONDS = 3.0
-"""A unit that is expected to take longer has nothing queued behind it."""
+"""A unit that is expected to take longer has nothing queued behind it, unless hops are long."""
+LONG_HOP = 0.2
+"""The share of a unit's expected seconds from which on a hop is long: to load the next state behind a unit
+gains more than is lost by the early choice (``benchmarks/queueing.py``)."""
 CONFIGS_PER_NODE = 2
 """Units are queued while more configs than this are free for each node."""
 
@@ -59,7 +64,7 @@ def assignments(moment: Moment, policy: Policy) -> Iterator[UnitAssigned]:
         hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
         yield UnitAssigned(0, _attempt(moment, placement, companion_nodes, hint))
     for name in soon_idle:
-        if _leaves_choice(moment, busy):
+        if _loads_behind(moment, state.attempts[name]) or _leaves_choice(moment, busy):
             for attempt in _queued(moment, policy, name, busy):
                 busy.add(attempt.unit.config)
                 yield UnitAssigned(0, attempt)
@@ -69,14 +74,23 @@ def _may_queue(moment: Moment) -> Iterator[str]:
     """The nodes behind whose units others may be queued. One on which units fail waits to be idle: it may
     have to be quarantined."""
     state = moment.state
-    if any(strategy.nodes > 1 for strategy in moment.plan.strategies):
-        return
     for name in moment.nodes:
         attempt = state.attempts.get(name)
         if attempt is None or name in state.queued or name in state.streaks:
             continue
-        if attempt.may_queue and attempt.expected is not None and attempt.expected <= SHORT_SECONDS:
+        if _seconds_ahead(moment, attempt) <= SHORT_SECONDS or _loads_behind(moment, attempt):
             yield name
+
+
+def _loads_behind(moment: Moment, attempt: Attempt) -> bool:
+    """Whether a unit is queued behind the attempt as soon as a config is free, since its load is long."""
+    return hop_seconds(moment.state.hops) > LONG_HOP * _seconds_ahead(moment, attempt)
+
+
+def _seconds_ahead(moment: Moment, attempt: Attempt) -> float:
+    """The expected seconds of an attempt behind which a unit may be queued; infinite for any other."""
+    gangs = any(strategy.nodes > 1 for strategy in moment.plan.strategies)
+    return inf if gangs or not attempt.may_queue or attempt.expected is None else attempt.expected
 
 
 def _leaves_choice(moment: Moment, busy: Collection[str]) -> bool:
@@ -151,20 +165,20 @@ def _attempt(
 ) -> Attempt:
     state, unit, lead = moment.state, placement.unit, moment.nodes[placement.lead]
     config = state.configs[unit.config]
-    return Attempt(
+    attempt = Attempt(
         unit=unit,
         node=lead.name,
         registration=lead.registration,
         config_revision=config.revision,
         input=config.head,
         strategy=placement.strategy,
-        prefetch=_prefetch(moment, placement, hint),
         skip=skipped(config),
         expected=_expected(state, placement, lead),
         gang=tuple(Member(node.name, node.registration) for node in companion_nodes),
         hardware=lead.hardware,
         last_visit_ended=None if state.usage.began is None else state.usage.until,
     )
+    return replace(attempt, prefetch=_prefetch(moment, placement, hint, attempt))
 
 
 def _expected(state: State, placement: Placement, lead: Node) -> float | None:
@@ -178,8 +192,9 @@ def _expected(state: State, placement: Placement, lead: Node) -> float | None:
     return None if seconds is None else seconds + placement.fetch
 
 
-def _prefetch(moment: Moment, placement: Placement, hint: Unit | None) -> Prefetch | None:
-    """What the node may fetch during the unit: ``hint`` is the unit that it would get if it were idle now."""
+def _prefetch(moment: Moment, placement: Placement, hint: Unit | None, attempt: Attempt) -> Prefetch | None:
+    """What the node may fetch during the attempt: ``hint`` is the unit that it would get if it were idle now.
+    Its state is not worth a load if the next unit will be queued."""
     if hint is None or hint.phase is Phase.EVALUATE:
         return None
     present = {*moment.cached[placement.lead], placement.unit.partition, hint.partition}
@@ -187,7 +202,8 @@ def _prefetch(moment: Moment, placement: Placement, hint: Unit | None) -> Prefet
     replicas = (
         tuple(home) if placement.strategy.nodes == 1 else ()
     )  # the gang's other nodes would fetch them, too
-    return Prefetch(hint.partition, moment.state.configs[hint.config].head, replicas)
+    head = None if _loads_behind(moment, attempt) else moment.state.configs[hint.config].head
+    return Prefetch(hint.partition, head, replicas)
 
 
 def _context(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.history.estimates import add_fetch, add_profile, learn, refine
+from cerebro_elastic.core.history.estimates import add_fetch, add_hop, add_profile, learn, refine
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
 from cerebro_elastic.core.model.attempts import Failure, ProfileResult, Visit
@@ -47,6 +47,7 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
         timings=timings,
         speed_factors=speed_factors,
         fetches=add_fetch(state.fetches, visit),
+        hops=add_hop(state.hops, visit),
         curves=add_point(state.curves, config, visit, state.plan),
         usage=add_usage(state.usage, visit),
         batches=add_batches(state.batches, visit, state.plan),

@@ -99,6 +99,19 @@ def fetch_seconds(fetches: tuple[float, ...]) -> float:
     return known[3 * len(known) // 4] if known else math.inf
 
 
+def add_hop(hops: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
+    """``hops`` after one more visit. A load behind another unit takes no time of the visit; a save always
+    does, and takes about as long."""
+    if visit.unit.phase is not Phase.TRAIN:
+        return hops
+    return (*hops, max(visit.hop_seconds, visit.save_seconds))[-MEMORY:]
+
+
+def hop_seconds(hops: tuple[float, ...]) -> float:
+    """The expected seconds to load or save a state: the median of the last ones; 0 before the first."""
+    return sorted(hops)[len(hops) // 2] if hops else 0.0
+
+
 def speed_factors(state: State, nodes: Iterable[str]) -> dict[str, float]:
     """The nodes' factors; for those that are not known, or outdated, the geometric mean of the known ones,
     else 1."""

@@ -165,6 +165,8 @@ class State:
     """By node: the highest token of its committed attempts."""
     fetches: tuple[float, ...] = ()
     """The seconds for which the last units waited whose partition had to be fetched."""
+    hops: tuple[float, ...] = ()
+    """The seconds of the loads or saves of the last units."""
     order: Order = ()
     """The last order that a planner proposed."""
     extension: Extension | None = None

@@ -12,11 +12,15 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from threading import Lock
 from typing import Any
 
 from cerebro_elastic.errors import StorageError
@@ -51,7 +55,7 @@ def read(place: Place) -> bytes:
 
 def chunks(place: Place) -> Iterator[bytes]:
     """The file's bytes, front to back."""
-    with faults_raised(place), open_read(place) as file:
+    with faults_raised(place), _open_in_order(place) as file:
         while chunk := file.read(CHUNK):
             yield chunk
 
@@ -63,11 +67,10 @@ def content(place: Place, hashing: Hashing = Sha256) -> Content:
 
 def read_into(place: Place, targets: Iterable[memoryview], hashing: Hashing = Sha256) -> Content:
     """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
-    with faults_raised(place), open_read(place) as file:
+    with faults_raised(place), _open_in_order(place) as file:
         filled = fill(targets, file, hashing)
-    return (
-        content(place, hashing) if filled is None else filled
-    )  # cut short: what was read already is of no use
+    # If it is cut short, what was read already is of no use.
+    return content(place, hashing) if filled is None else filled
 
 
 # Writing and deleting.
@@ -197,8 +200,12 @@ def _upload(fs: FileSystem, path: str, data: Iterable[Chunk], hashing: Hashing) 
     return written
 
 
+_REQUESTS_AHEAD = 3
+"""The number of chunks that are on their way while the one before is used. One request at a time leaves the
+link idle for its latency, and one connection to an object store is slower than a fast link."""
 _COPIES = 16
 """The number of copies that are kept."""
+_copying = Lock()
 _NOT_SATISFIABLE = 416
 
 
@@ -241,7 +248,9 @@ def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
     """The part of the file: what the server has answered, unless that is all of it."""
     if answer is not None and len(answer) <= end - start:
         return answer
-    return os.pread(_copy(file).fileno(), end - start, start)
+    with _copying:  # threads that read other parts of the file need the same copy
+        copy = _copy(file)
+    return os.pread(copy.fileno(), end - start, start)
 
 
 @lru_cache(_COPIES)
@@ -251,6 +260,54 @@ def _copy(place: Place) -> Any:
         copy = NamedTemporaryFile(prefix="cerebro-")  # noqa: SIM115  # it is kept
         attempt(place, lambda fs: fs.get_file(place.path, copy.name))
         return copy
+
+
+def _open_in_order(place: Place) -> io.RawIOBase:
+    """The file, to be read front to back. What comes next of a remote file is on its way meanwhile."""
+    return open_read(place) if place.local else _Yielded(_requested_ahead(place))
+
+
+def _requested_ahead(place: Place) -> Generator[bytes, None, None]:
+    length = size(place)
+
+    def chunk(start: int) -> bytes:
+        return read_ranges([place], [start], [min(start + CHUNK, length)])[0]
+
+    requests: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(_REQUESTS_AHEAD) as threads:
+        try:
+            for start in range(0, length, CHUNK):
+                requests.append(threads.submit(copy_context().run, chunk, start))
+                if len(requests) > _REQUESTS_AHEAD:
+                    yield requests.popleft().result()
+            while requests:
+                yield requests.popleft().result()
+        finally:
+            for request in requests:
+                request.cancel()
+
+
+class _Yielded(io.RawIOBase):
+    """A file of the bytes that a generator yields."""
+
+    def __init__(self, generator: Generator[bytes, None, None]) -> None:
+        self._generator = generator
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        if not self._rest:
+            self._rest = memoryview(next(self._generator, b""))
+        count = min(len(target), len(self._rest))
+        target[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        self._generator.close()
+        super().close()
 
 
 class _Requests(io.RawIOBase):

@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -98,6 +100,8 @@ def _of_aiohttp(error: BaseException) -> bool:
 
 _PART = 16 << 20
 """Bytes of a part."""
+_PARTS_AT_ONCE = 3
+"""The number of parts that are on their way while the next one is prepared."""
 _GROWS = 1000
 """The number of parts after which they grow: S3 allows 10 000 of them, of 5 MB at least."""
 
@@ -139,20 +143,26 @@ class Upload:
     def _upload(self, fs: Any) -> Content:
         with self.hashing() as sha256:
             number = 0
-            for part, last in _parts(self.data, sha256):
-                number += 1
-                if last and number == 1:
-                    fs.call_s3("put_object", **self._object(fs), Body=part)
-                else:
-                    self._send(fs, number, part)
+            sending: deque[Future[None]] = deque()
+            with ThreadPoolExecutor(_PARTS_AT_ONCE) as threads:
+                for part, last in _parts(self.data, sha256):
+                    number += 1
+                    if last and number == 1:
+                        fs.call_s3("put_object", **self._object(fs), Body=part)
+                    else:
+                        if self._id is None:
+                            self._id = fs.call_s3("create_multipart_upload", **self._object(fs))["UploadId"]
+                        if len(sending) == _PARTS_AT_ONCE:
+                            sending.popleft().result()
+                        sending.append(threads.submit(self._send, fs, number, part))
+                for sent in sending:
+                    sent.result()
             written = sha256.content()
         if number > 1:
             self._complete(fs, number)
         return written
 
     def _send(self, fs: Any, number: int, part: bytes) -> None:
-        if self._id is None:
-            self._id = fs.call_s3("create_multipart_upload", **self._object(fs))["UploadId"]
         digest = hashlib.sha256(part).digest()
         known, _ = self._sent.get(number, (b"", ""))
         if known != digest:
