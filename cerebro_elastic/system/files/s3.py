@@ -28,7 +28,7 @@ from cerebro_elastic.system.files.content import Chunk, Content, Sha256
 from cerebro_elastic.system.files.place import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
-    _module.random = chance
+    vars(_module)["random"] = chance
 _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
