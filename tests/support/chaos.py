@@ -61,8 +61,8 @@ LAST = 0.7
 
 
 def recipe(configs: int, epochs: int, width: int = 16) -> dict[str, Any]:
-    """What a storm trains, with hidden layers that are ``width`` wide. A rank that is killed counts as a try of
-    its unit, hence many."""
+    """What a storm trains, with hidden layers that are ``width`` wide. A rank that is killed counts as a try
+    of its unit, hence many."""
     task = "support.storm_task"
     return {
         "name": "storm",
