@@ -60,8 +60,9 @@ LAST = 0.7
 """No fault is planned for the last units: each should meet a run that still goes on."""
 
 
-def recipe(configs: int, epochs: int) -> dict[str, Any]:
-    """What a storm trains. A rank that is killed counts as a try of its unit, hence many."""
+def recipe(configs: int, epochs: int, width: int = 16) -> dict[str, Any]:
+    """What a storm trains, with hidden layers that are ``width`` wide. A rank that is killed counts as a try
+    of its unit, hence many."""
     task = "support.storm_task"
     return {
         "name": "storm",
@@ -70,7 +71,7 @@ def recipe(configs: int, epochs: int) -> dict[str, Any]:
         "nodes": f"1:{NODES}",
         "task": {"kind": "torch", "model_fn": f"{task}:model", "loss": "cross_entropy"},
         "data": {"source": f"{task}:data", "partitions": PARTITIONS, "valid": 0.1, "batch_size": BATCH},
-        "search": {"space": {"lr": [0.1 / 2**i for i in range(configs)], "width": [16]}},
+        "search": {"space": {"lr": [0.1 / 2**i for i in range(configs)], "width": [width]}},
         "limits": {"tries": 1000},
     }
 
@@ -104,6 +105,8 @@ def storm(
     return problems, list(missed(raging.strikes))
 
 
+WIDTH = 2048
+"""Of the layers that hosts train: a state has 0.2 MB, which takes seconds over a slow link."""
 STANDSTILL_SECONDS = 60.0
 """For so long hosts may commit nothing although S3, a quorum of etcd and some host are in reach. A request to
 S3 that was cut off is given up after 30 s (``read_timeout``), and its unit is then trained again; a lost host
@@ -127,7 +130,7 @@ def storm_over_hosts(
     def say(text: str) -> None:
         out.print(f"{time.monotonic() - began:6.1f} s  {text}", highlight=False)
 
-    with HostCluster(recipe(configs, epochs), folder, hosts=hosts, members=members) as cluster:
+    with HostCluster(recipe(configs, epochs, WIDTH), folder, hosts=hosts, members=members) as cluster:
         (folder / "plan.jsonl").write_text(plan_to_json(plan))
         raging = HostStorm(cluster, plan, say)
         problems = [] if raging.rage(deadline) else [f"the run did not end within {deadline:g} s"]
@@ -185,9 +188,12 @@ def _strike(out: Console) -> int:
     )
     parser.add_argument("--configs", type=int, default=CONFIGS)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the run may take")
+    parser.add_argument(
+        "--deadline", type=float, help="seconds that the run may take (by default 600, over hosts 1800)"
+    )
     parser.add_argument("--shrink", action="store_true")
     options = parser.parse_args()
+    deadline = options.deadline or (1800.0 if options.hosts else 600.0)
     if options.etcd > 1:
         try:
             check_etcd()
@@ -217,10 +223,8 @@ def _strike(out: Console) -> int:
         scratch.mkdir(parents=True)
         sizes = {"configs": options.configs, "epochs": options.epochs, "members": options.etcd}
         if options.hosts:
-            return storm_over_hosts(
-                scratch, plan, hosts=options.hosts, **sizes, deadline=options.deadline, out=out
-            )
-        return storm(scratch, plan, **sizes, deadline=options.deadline, out=out)
+            return storm_over_hosts(scratch, plan, hosts=options.hosts, **sizes, deadline=deadline, out=out)
+        return storm(scratch, plan, **sizes, deadline=deadline, out=out)
 
     problems, misses = struck_by(plan)
     for miss in misses:
