@@ -189,6 +189,14 @@ def strike_all(slurm: Slurm, hosts: ArrayOfHosts) -> None:
         *_, minutes, _ = slurm.run("squeue", "--noheader", f"--jobs={job}", "--format=%M").split(":")
         slurm.run("scontrol", "update", f"jobid={job}", f"timelimit={int(minutes) + 2}")
 
+    def give_more_time(job: str, _node: str) -> None:
+        slurm.run("scontrol", "update", f"jobid={job}", "timelimit=240")
+
+    def resume(_job: str, node: str) -> None:
+        host = slurm.nodes[node]
+        slurm.until(lambda: "cerebro host" not in host.run(["ps", "-e", "-o", "args"]), "the host to leave")
+        slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+
     def restart(_job: str, node: str) -> None:
         slurm.nodes[node].start()
         slurm.boot(node)
@@ -196,9 +204,9 @@ def strike_all(slurm: Slurm, hosts: ArrayOfHosts) -> None:
     hosts.strike("scontrol requeue", "n1", lambda job, _: slurm.run("scontrol", "requeue", job))
     hosts.strike("scancel", "n2", lambda job, _: slurm.run("scancel", job))
     hosts.strike("preempted", "n3", preempt)
-    hosts.strike("its time is up", "n1", end_its_time)
+    hosts.strike("its time is up", "n1", end_its_time, give_more_time)
     down = ["scontrol", "update", "state=down", "reason=tried"]
-    hosts.strike("node set DOWN", "n2", lambda _, node: slurm.run(*down, f"nodename={node}"))
+    hosts.strike("node set DOWN", "n2", lambda _, node: slurm.run(*down, f"nodename={node}"), resume)
     hosts.strike("machine lost", "n3", lambda _, node: slurm.nodes[node].kill(), restart)
 
 

@@ -49,7 +49,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait={kill_wait}
 SlurmdTimeout=10
-ReturnToService=2
+ReturnToService=1
 NodeName={nodes} CPUs={cores} RealMemory={memory_mb} Gres=gpu:{gpus}
 PartitionName=all Nodes=ALL Default=YES PriorityTier=1 GraceTime={kill_wait}
 PartitionName=urgent Nodes=ALL PriorityTier=2 PreemptMode=OFF
