@@ -121,16 +121,20 @@ def storm_over_hosts(
     configs: int,
     epochs: int,
     members: int,
+    gang: int,
     deadline: float,
     out: Console,
 ) -> tuple[list[str], list[str]]:
-    """As ``storm``, over hosts."""
+    """As ``storm``, over hosts; ``gang`` of them train a unit together."""
     began = time.monotonic()
 
     def say(text: str) -> None:
         out.print(f"{time.monotonic() - began:6.1f} s  {text}", highlight=False)
 
-    with HostCluster(recipe(configs, epochs, WIDTH), folder, hosts=hosts, members=members) as cluster:
+    trained = recipe(configs, epochs, WIDTH)
+    if gang > 1:
+        trained |= {"parallelism": {"use": "ddp", "ranks": gang}, "gang": gang}
+    with HostCluster(trained, folder, hosts=hosts, members=members) as cluster:
         (folder / "plan.jsonl").write_text(plan_to_json(plan))
         raging = HostStorm(cluster, plan, say)
         problems = [] if raging.rage(deadline) else [f"the run did not end within {deadline:g} s"]
