@@ -186,6 +186,7 @@ def _strike(out: Console) -> int:
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--etcd", type=int, default=1, metavar="MEMBERS", help="of the etcd cluster")
     parser.add_argument("--hosts", type=int, default=0, help="a storm over so many hosts")
+    parser.add_argument("--gang", type=int, default=1, help="hosts that train a unit together, by ddp")
     parser.add_argument("--plan", type=Path, help="a plan.jsonl instead of one from a seed")
     parser.add_argument(
         "--folder", type=Path, help="where to leave everything (by default a temporary folder)"
@@ -227,7 +228,9 @@ def _strike(out: Console) -> int:
         scratch.mkdir(parents=True)
         sizes = {"configs": options.configs, "epochs": options.epochs, "members": options.etcd}
         if options.hosts:
-            return storm_over_hosts(scratch, plan, hosts=options.hosts, **sizes, deadline=deadline, out=out)
+            return storm_over_hosts(
+                scratch, plan, hosts=options.hosts, gang=options.gang, **sizes, deadline=deadline, out=out
+            )
         return storm(scratch, plan, **sizes, deadline=deadline, out=out)
 
     problems, misses = struck_by(plan)
