@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import ipaddress
 import socket
+import struct
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
 
 from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
+
+_SIOCGIFADDR = 0x8915
+"""Linux' request for an interface's address."""
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def listening_address(host: str) -> str | None:
@@ -30,12 +40,35 @@ def node_address(name: str, reaches: tuple[str, int]) -> str:
     with suppress(OSError, UnicodeError):
         if listening_address(name) is not None:
             return name
-    family, kind, protocol, _, target = socket.getaddrinfo(*reaches, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(target)
-        return str(probe.getsockname()[0])
+    return _address_towards(*reaches)
+
+
+def interface_towards(host: str, port: int) -> str | None:
+    """The name of the interface whose address another machine sees that this one connects to; at an outer
+    address of its own, that address's. ``None`` if no interface has it as its first. Nothing is sent."""
+    address = ipaddress.ip_address(_address_towards(host, port).partition("%")[0])
+    return next((name for _, name in socket.if_nameindex() if address in _addresses(name)), None)
 
 
 def loopback_interface() -> str:
     """The name of the interface whose address is loopback."""
     return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+
+
+def _address_towards(host: str, port: int) -> str:
+    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)
+        return str(probe.getsockname()[0])
+
+
+def _addresses(interface: str) -> Iterator[_Address]:
+    """The first address of version 4, and all of version 6."""
+    with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()))
+        yield ipaddress.IPv4Address(answer[20:24])
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            address, *_, name = line.split()
+            if name == interface:
+                yield ipaddress.IPv6Address(bytes.fromhex(address))

@@ -69,6 +69,15 @@ def test_hosts_have_an_address_a_disk_and_processes_of_their_own(hosts: Hosts) -
     assert not reaches(near, server)
 
 
+def test_groups_of_ranks_listen_where_their_hosts_reach_each_other(hosts: Hosts) -> None:
+    """The names of these hosts resolve to nothing, as gloo would want it."""
+    script = "from cerebro_elastic.system.listening import interface_towards as towards; import sys; "
+    script += "print(towards(sys.argv[1], 1))"
+    for target in (hosts[0].address, hosts[1].address, hosts[0].address6, hosts[1].address6):
+        assert hosts[1].run([sys.executable, "-c", script, target]) == "eth0\n"
+    assert hosts[1].run([sys.executable, "-c", script, "127.0.0.1"]) == "lo\n"
+
+
 def test_a_rate_holds_both_ways(hosts: Hosts) -> None:
     """A megabyte, of which the first quarter is let through at once, takes some 0.6 s at 10 Mbit/s."""
     one, other, _ = hosts

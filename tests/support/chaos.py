@@ -121,16 +121,20 @@ def storm_over_hosts(
     configs: int,
     epochs: int,
     members: int,
+    gang: int,
     deadline: float,
     out: Console,
 ) -> tuple[list[str], list[str]]:
-    """As ``storm``, over hosts."""
+    """As ``storm``, over hosts; ``gang`` of them train a unit together."""
     began = time.monotonic()
 
     def say(text: str) -> None:
         out.print(f"{time.monotonic() - began:6.1f} s  {text}", highlight=False)
 
-    with HostCluster(recipe(configs, epochs, WIDTH), folder, hosts=hosts, members=members) as cluster:
+    trained = recipe(configs, epochs, WIDTH)
+    if gang > 1:
+        trained |= {"parallelism": {"use": "ddp", "ranks": gang}, "gang": gang}
+    with HostCluster(trained, folder, hosts=hosts, members=members) as cluster:
         (folder / "plan.jsonl").write_text(plan_to_json(plan))
         raging = HostStorm(cluster, plan, say)
         problems = [] if raging.rage(deadline) else [f"the run did not end within {deadline:g} s"]
@@ -182,6 +186,7 @@ def _strike(out: Console) -> int:
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--etcd", type=int, default=1, metavar="MEMBERS", help="of the etcd cluster")
     parser.add_argument("--hosts", type=int, default=0, help="a storm over so many hosts")
+    parser.add_argument("--gang", type=int, default=1, help="hosts that train a unit together, by ddp")
     parser.add_argument("--plan", type=Path, help="a plan.jsonl instead of one from a seed")
     parser.add_argument(
         "--folder", type=Path, help="where to leave everything (by default a temporary folder)"
@@ -223,7 +228,9 @@ def _strike(out: Console) -> int:
         scratch.mkdir(parents=True)
         sizes = {"configs": options.configs, "epochs": options.epochs, "members": options.etcd}
         if options.hosts:
-            return storm_over_hosts(scratch, plan, hosts=options.hosts, **sizes, deadline=deadline, out=out)
+            return storm_over_hosts(
+                scratch, plan, hosts=options.hosts, gang=options.gang, **sizes, deadline=deadline, out=out
+            )
         return storm(scratch, plan, **sizes, deadline=deadline, out=out)
 
     problems, misses = struck_by(plan)

@@ -111,7 +111,14 @@ class HostCluster:
             recipe.write_text(yaml.safe_dump(self._recipe))
             endpoints = ",".join(self.etcd.settings.endpoints)
             command = [sys.executable, "-m", "cerebro_elastic.cli", "host", str(recipe), "--home", HOME]
-            command += ["--etcd", endpoints, "--hosts", f"1:{self._hosts}", "--run-id", self.folder.run]
+            command += [
+                "--etcd",
+                endpoints,
+                "--hosts",
+                f"{self._recipe.get('gang', 1)}:{self._hosts}",
+                "--run-id",
+                self.folder.run,
+            ]
             env = {
                 **key.to_env(),
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),

@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.system.addresses import is_loopback
-from cerebro_elastic.system.listening import listening_address, loopback_interface
+from cerebro_elastic.system.listening import interface_towards, listening_address, loopback_interface
 from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
     forget_groups_of,
@@ -50,7 +50,8 @@ COLLECTIVE_SECONDS = 600.0
 
 _WAIT_SECONDS = 1.0
 
-_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_GLOO = "GLOO_SOCKET_IFNAME"
+_INTERFACES = (_GLOO, "NCCL_SOCKET_IFNAME")
 
 _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
@@ -136,7 +137,7 @@ def formed(
     ``waiting`` is called about once a second until all are there; what it raises ends the wait.
     """
     sweep()
-    with _clear(f"rank {rank} of {size}"), _kept_here(store.host):
+    with _clear(f"rank {rank} of {size}"), _kept_here(store.host, store.port):
         _meet(store, rank, size, patience, waiting)
         _form(store, rank, size, device, timeout)
         try:
@@ -223,10 +224,15 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
 
 
 @contextmanager
-def _kept_here(host: str) -> Iterator[None]:
-    """Of ranks that meet at a loopback address the groups listen there, too: by default they would at the
-    machine's own. What the user says about interfaces stands."""
-    ours = {} if not is_loopback(host) else {name: loopback_interface() for name in _INTERFACES}
+def _kept_here(host: str, port: int) -> Iterator[None]:
+    """The groups of ranks listen where the ranks meet: by default gloo would listen at the address of the
+    machine's own name, which others may not reach, and of ranks that meet at a loopback address all would be
+    seen from outside. What the user says about interfaces stands."""
+    if is_loopback(host):
+        ours = dict.fromkeys(_INTERFACES, loopback_interface())
+    else:
+        interface = interface_towards(host, port)
+        ours = {} if interface is None else {_GLOO: interface}
     ours = {name: value for name, value in ours.items() if name not in os.environ}
     os.environ.update(ours)
     try:
