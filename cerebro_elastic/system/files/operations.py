@@ -20,7 +20,6 @@ from contextvars import copy_context
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from threading import Lock
 from typing import Any
 
 from cerebro_elastic.errors import StorageError
@@ -205,7 +204,6 @@ _REQUESTS_AHEAD = 3
 link idle for its latency, and one connection to an object store is slower than a fast link."""
 _COPIES = 16
 """The number of copies that are kept."""
-_copying = Lock()
 _NOT_SATISFIABLE = 416
 
 
@@ -248,9 +246,7 @@ def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
     """The part of the file: what the server has answered, unless that is all of it."""
     if answer is not None and len(answer) <= end - start:
         return answer
-    with _copying:  # threads that read other parts of the file need the same copy
-        copy = _copy(file)
-    return os.pread(copy.fileno(), end - start, start)
+    return os.pread(_copy(file).fileno(), end - start, start)
 
 
 @lru_cache(_COPIES)
@@ -278,7 +274,8 @@ def _requested_ahead(place: Place) -> Generator[bytes, None, None]:
         try:
             for start in range(0, length, CHUNK):
                 requests.append(threads.submit(copy_context().run, chunk, start))
-                if len(requests) > _REQUESTS_AHEAD:
+                # The first one alone: if the server gives no parts, it makes the copy for all others.
+                if not start or len(requests) > _REQUESTS_AHEAD:
                     yield requests.popleft().result()
             while requests:
                 yield requests.popleft().result()
