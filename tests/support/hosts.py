@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,6 +34,8 @@ def why_not() -> str | None:
         return f"hosts as namespaces need {', '.join(missing)} (Debian: iproute2, util-linux)"
     if os.geteuid() != 0:
         return "hosts as namespaces need root"
+    if Path(__file__).is_relative_to("/tmp") or Path(sys.prefix).is_relative_to("/tmp"):
+        return "hosts have a /tmp of their own, and so do not see this checkout: it must lie elsewhere"
     tried = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "true"], capture_output=True, check=False)
     return None if tried.returncode == 0 else f"no namespaces here: {tried.stderr.decode().strip()}"
 
@@ -45,14 +48,15 @@ class Host:
         self.name = name
         """The name of its network namespace."""
         self.address = address
-        self._disk_bytes = disk_bytes
+        self.mount_disk = f"mount -t tmpfs -o size={disk_bytes} tmpfs /tmp"
+        """The shell command that mounts its disk when it starts."""
         self._init: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Boot it, with an empty disk."""
         assert self._init is None, f"{self.name} runs"
         own_disk = (
-            f"mount -t tmpfs -o size={self._disk_bytes} tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm"
+            f"{self.mount_disk} && mount -t tmpfs tmpfs /dev/shm"
             f" && mkdir /tmp/home && hostname {self.name} && echo booted && exec sleep infinity"
         )
         spaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
