@@ -60,8 +60,6 @@ SMALL_SPACE = {
 }
 DISK_BYTES, MEMORY_BYTES = 400_000_000, 1_000_000_000
 """Of a small host."""
-CACHE_BYTES = 320_000_000
-"""What hopping may take of the disk for partitions: a recipe says it where they do not all fit."""
 _SECONDS, _SMALL_SECONDS = 900.0, 240.0
 """How long a system may take."""
 _ETCD, _RAY, _SERVER = 2379, 6379, 5000
@@ -290,7 +288,7 @@ def small_hosts(folder: Path, systems: Collection[str]) -> dict[str, Any]:
     rows = folder / "small"
     extent = workloads.Extent(SMALL_ROWS, SMALL_ROWS // 50, SMALL_EPOCHS)
     workloads.write(rows, "drawn", extent, SMALL_SPACE, SMALL_PARTITIONS)
-    job, found = stored_job(rows) | {"recipe": {"node": {"cache_bytes": CACHE_BYTES}}}, {}
+    job, found = stored_job(rows), {}
     with Bed(RATES["1 Gbit/s"], bed.Small(DISK_BYTES, MEMORY_BYTES, folder)) as hosts:
         hosts.put(rows / "partitions")
         for name in [each for each in SMALL if each in systems]:
@@ -312,7 +310,8 @@ def error_of(ended: Sequence[Ended]) -> str:
         return f"has not ended after {_SMALL_SECONDS:.0f} s"
     if failed.code == -signal.SIGKILL:
         return "killed by the kernel: out of memory"
-    return next((line for line in reversed(failed.lines) if "rror" in line), f"exit code {failed.code}")
+    last = next((line for line in reversed(failed.lines) if "rror" in line), f"exit code {failed.code}")
+    return last.partition(". ")[0]
 
 
 def seconds_of(usage: Mapping[str, Any]) -> float:
