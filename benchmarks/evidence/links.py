@@ -331,8 +331,12 @@ def show(pages: Pages) -> None:
     batches = [batch for batch in BATCHES if rates and f"{OURS}, {batch}" in found[rates[0]]]
     if rates:
         draw(pages, found, rates, batches)
-        rows = [row for batch in batches for row in speed_ups(found, rates, batch)]
-        pages.fill("over_a_network.md", "speed up", measuring.table(["speed-up over one host", *rates], rows))
+        cells = [(batch, rate) for batch in batches for rate in rates]
+        names = [f"{batch} rows, {rate}" for batch, rate in cells]
+        head = ["seconds over hopping's", *names]
+        pages.fill("over_a_network.md", "times", measuring.table(head, times(found, cells)))
+        head = ["speed-up over one host", *names]
+        pages.fill("over_a_network.md", "speed up", measuring.table(head, speed_ups(found, cells)))
         head = ["rows of a batch, link", "a step, ms", "its gradients, ms", "a unit, ms", "its state, ms"]
         rows = [row for batch in batches for row in ratios(found, batch)]
         pages.fill("over_a_network.md", "ratio", measuring.table(head, rows))
@@ -384,13 +388,33 @@ def seconds_shown(rounds: Sequence[Mapping[str, Any]]) -> str:
     return measuring.spread(seconds) if len(seconds) > 1 else "".join(f"{each:,.1f}" for each in seconds)
 
 
-def speed_ups(found: Mapping[str, Any], rates: Sequence[str], batch: int) -> Iterator[list[str]]:
+Cell = tuple[int, str]
+"""Rows of a batch, and a rate."""
+
+
+def times(found: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[list[str]]:
+    """How many times as long as hopping each system takes, from the command to its end."""
+    for system in SYSTEMS:
+        if system not in (OURS, ONE):
+            seconds = [
+                [median(map(seconds_of, found[rate][f"{each}, {batch}"])) for each in (system, OURS)]
+                for batch, rate in cells
+            ]
+            yield [system, *(f"{theirs / ours:.2f}" for theirs, ours in seconds)]
+
+
+def speed_ups(found: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[list[str]]:
     """Training on one host over that on two, of each system."""
-    one = median(map(training_seconds_of, found[rates[0]][f"{ONE}, {batch}"]))
     for system in SYSTEMS:
         if system != ONE:
-            two = [median(map(training_seconds_of, found[rate][f"{system}, {batch}"])) for rate in rates]
-            yield [f"{system}, {batch}", *(f"{one / seconds:.2f}" for seconds in two)]
+            seconds = [
+                [
+                    median(map(training_seconds_of, found[where][f"{each}, {batch}"]))
+                    for each, where in ((ONE, "no limit"), (system, rate))
+                ]
+                for batch, rate in cells
+            ]
+            yield [system, *(f"{one / two:.2f}" for one, two in seconds)]
 
 
 def ratios(found: Mapping[str, Any], batch: int) -> Iterator[list[str]]:
