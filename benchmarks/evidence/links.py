@@ -39,13 +39,13 @@ SPACE: dict[str, list[Any]] = {
     "weight_decay": [1e-4, 1e-6],
 }
 CONFIGS = 8
-EXTENTS = {"full": (30_000, 6_000, 2), "reduced": (2_000, 400, 1)}
+EXTENTS = {"full": (40_000, 6_000, 1), "reduced": (2_000, 400, 1)}
 """Rows for training, for validation, and epochs."""
 SIZES = {"full": (tuple(RATES), BATCHES), "reduced": (("no limit", "1 Gbit/s"), (64,))}
 """Rates and batches."""
 SHARES = {
-    ("1 Gbit/s", 256): (4, 1),
-    ("1 Gbit/s", 64): (2, 1),
+    ("1 Gbit/s", 256): (2, 1),
+    ("1 Gbit/s", 64): (1, 1),
     ("100 Mbit/s", 256): (1, 1),
     ("100 Mbit/s", 64): (1, 4),
 }
