@@ -31,6 +31,15 @@ BUCKET = "s3://rows"
 DATA = f"{BUCKET}/data"
 S3_PORT = 8333
 _SERVICE_SECONDS = 60.0
+_THROUGHPUT = """
+import os, sys, time, s3fs
+files, name, block = s3fs.S3FileSystem(), f"{sys.argv[1]}/block", os.urandom(25_000_000)
+times = [time.perf_counter()]
+for work in (lambda: files.pipe_file(name, block), lambda: files.cat_file(name)):
+    work()
+    times.append(time.perf_counter())
+print(*(8 * len(block) / 1e6 / (after - before) for before, after in zip(times, times[1:])))
+"""
 _MEMORY = Path("/sys/fs/cgroup/memory")
 
 
@@ -131,6 +140,14 @@ class Bed:
         """Copy a folder into the store, as the data."""
         script = "import sys, s3fs; s3fs.S3FileSystem().put(sys.argv[1], sys.argv[2], recursive=True)"
         self.store.run([sys.executable, "-c", script, f"{folder}/", f"{DATA}/"], self.environment)
+
+    def store_megabits(self) -> dict[str, float]:
+        """What the store's server takes from a host that trains, and gives it, in megabits a second."""
+        ended = together([self.trained(0, ["-c", _THROUGHPUT, BUCKET])], _SERVICE_SECONDS)[0]
+        if ended.code != 0:
+            raise SystemExit("\n".join(ended.lines))
+        written, read = map(float, ended.lines[-1].split())
+        return {"written": written, "read": read}
 
     def reboot(self) -> None:
         """All hosts but the store begin anew, with empty disks and no processes."""

@@ -185,7 +185,7 @@ def main() -> None:
             measuring.write(asked.to, asked.size, {"job": grid.numbers()})
             for rate in asked.rates or rates:
                 found = grid.measured(rate, asked.batches or batches, asked.rounds)
-                measuring.write(asked.to, asked.size, {rate: found})
+                measuring.write(asked.to, asked.size, found)
         if asked.only == "small hosts" or (asked.only is None and asked.size == "full"):
             measuring.write(
                 asked.to, asked.size, {"small hosts": small_hosts(Path(temporary), asked.systems)}
@@ -217,20 +217,21 @@ class Grid:
             "train_bytes": sum(file.stat().st_size for file in self._rows.glob("train/*/*")),
         }
 
-    def measured(self, rate: str, batches: Sequence[int], rounds: int) -> dict[str, list[dict[str, Any]]]:
-        """All systems and batches at a rate: rounds by ``SYSTEM, BATCH``."""
+    def measured(self, rate: str, batches: Sequence[int], rounds: int) -> dict[str, Any]:
+        """At a rate: rounds of all systems and batches by ``SYSTEM, BATCH``; and the speed of the store."""
         cells = [(system, batch) for batch in batches for system in self._systems]
         if rate != "no limit":
             cells = [cell for cell in cells if cell[0] != ONE]
         found: dict[str, list[dict[str, Any]]] = {f"{system}, {batch}": [] for system, batch in cells}
         with Bed(RATES[rate]) as hosts:
             hosts.put(self._rows)
+            server = hosts.store_megabits()
             for number in range(rounds):
                 for system, batch in random.Random(number).sample(cells, len(cells)):
                     usage = self._cell(hosts, rate, system, batch)
                     found[f"{system}, {batch}"].append(usage)
                     print(f"{rate}, batches of {batch}, {system}: {usage}", flush=True)
-        return found
+        return {rate: found, f"store, {rate}": server}
 
     def _cell(self, hosts: Bed, rate: str, name: str, batch: int) -> dict[str, Any]:
         system = SYSTEMS[name]
@@ -337,6 +338,10 @@ def show(pages: Pages) -> None:
         pages.fill("over_a_network.md", "times", measuring.table(head, times(found, cells)))
         head = ["speed-up over one host", *names]
         pages.fill("over_a_network.md", "speed up", measuring.table(head, speed_ups(found, cells)))
+        head = ["Mbit/s of the store", "written", "read"]
+        servers = [(rate, found[f"store, {rate}"]) for rate in rates]
+        rows = [[rate, f"{each['written']:,.0f}", f"{each['read']:,.0f}"] for rate, each in servers]
+        pages.fill("over_a_network.md", "store", measuring.table(head, rows))
         head = ["rows of a batch, link", "a step, ms", "its gradients, ms", "a unit, ms", "its state, ms"]
         rows = [row for batch in batches for row in ratios(found, batch)]
         pages.fill("over_a_network.md", "ratio", measuring.table(head, rows))

@@ -218,8 +218,7 @@ REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "end_to_end": _only("fashion"),
     "failures": _but("leader lost"),
     "links": lambda results: {
-        name: _but("256")(values) if "bit/s" in name or name == "no limit" else values
-        for name, values in _but("100 Mbit/s", "small hosts")(results).items()
+        name: _but("256")(values) for name, values in _but("100 Mbit/s", "small hosts")(results).items()
     },
     "node_numbers": _inside("simulated", _only("16")),
     "on_ray": _only("convolutions"),
