@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import bed
+import links
 import measuring
 
 MARGIN = 1.1
@@ -31,6 +33,19 @@ def of_systems(column: str, peer: str) -> Callable[[Values], list[float]]:
 
     def ratios(found: Values) -> list[float]:
         ours, theirs = (measuring.column(found["fashion"][system], column) for system in (OURS, peer))
+        return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+    return ratios
+
+
+def over_links(peer: str) -> Callable[[Values], list[float]]:
+    """Hopping's seconds of training over a peer's, on links of 1 Gbit/s with batches of 64."""
+
+    def ratios(found: Values) -> list[float]:
+        ours, theirs = (
+            map(links.training_seconds_of, found["1 Gbit/s"][f"{system}, 64"])
+            for system in (links.OURS, peer)
+        )
         return [one / other for one, other in zip(ours, theirs, strict=True)]
 
     return ratios
@@ -68,6 +83,8 @@ RATIOS: Mapping[str, tuple[str, Callable[[Values], list[float]]]] = {
     "seconds of training, hopping over DDP": ("end_to_end", of_systems("training_seconds", PARALLEL)),
     "hop over training, small state": ("model_sizes", hop_share("perceptron-128")),
     "hop over training, large state": ("model_sizes", hop_share("perceptron-2048")),
+    "seconds of training over links, hopping over by hand": ("links", over_links(links.HAND)),
+    "seconds of training over links, hopping over DDP": ("links", over_links(PARALLEL)),
     "makespan over its bound, simulated": ("scheduling", longest_schedules),
     "makespan over its bound, with a straggler, simulated": ("stragglers", with_straggler),
     "makespan over the shortest, simulated": ("plan_quality", longest_small_schedule),
@@ -76,6 +93,10 @@ RATIOS: Mapping[str, tuple[str, Callable[[Values], list[float]]]] = {
 EXPERIMENTS = {
     "end_to_end": ["--only", "fashion", "--systems", OURS, PEER, PARALLEL],
     "model_sizes": [],
+    "links": [
+        *("--only", "links", "--rates", "1 Gbit/s", "--batches", "64"),
+        *("--systems", links.OURS, links.HAND, PARALLEL),
+    ],
     "scheduling": ["--only", "shops"],
     "stragglers": ["--only", "simulated", "--seeds", "2"],
     "plan_quality": ["--only", "schedules"],
@@ -102,9 +123,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    again = {experiment: measured_again(experiment, rounds) for experiment in EXPERIMENTS}
+    skipped = {"links": reason} if (reason := bed.why_not()) else {}
+    again = {each: measured_again(each, rounds) for each in EXPERIMENTS if each not in skipped}
     worse = 0
     for name, (experiment, ratios) in RATIOS.items():
+        if experiment in skipped:
+            print(f"SKIPPED: {name}: {skipped[experiment]}")
+            continue
         now, recorded = ratios(again[experiment]), ratios(measuring.read(RECORD / f"{experiment}.json"))
         verdict = "WORSE" if is_worse(now, recorded) else "as recorded"
         worse += verdict == "WORSE"

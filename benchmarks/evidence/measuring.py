@@ -133,8 +133,7 @@ def measure(arm: Arm) -> Usage:
     Ctrl-C, SIGTERM and SIGHUP leave no process of it behind; the signals raise ``SystemExit``. What is killed
     then may leave folders among the temporary files.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    end_on_signals()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its parent leaves behind is counted here
     usage = Usage(quiet=wait_for_quiet())
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -159,6 +158,12 @@ def measure(arm: Arm) -> Usage:
     if "began" in usage.said:
         usage.start_seconds = usage.said.pop("began") - ready
     return usage
+
+
+def end_on_signals() -> None:
+    """Let the signals that end a process raise ``SystemExit``, as Ctrl-C raises ``KeyboardInterrupt``."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _watch(pid: int, usage: Usage, began: float) -> int:

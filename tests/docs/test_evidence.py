@@ -217,6 +217,9 @@ REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "communication": _only("fashion"),
     "end_to_end": _only("fashion"),
     "failures": _but("leader lost"),
+    "links": lambda results: {
+        name: _but("256")(values) for name, values in _but("100 Mbit/s", "small hosts")(results).items()
+    },
     "node_numbers": _inside("simulated", _only("16")),
     "on_ray": _only("convolutions"),
     "plan_quality": _only("small schedules", "4 small nets"),
@@ -248,7 +251,10 @@ def test_a_reduced_run_fills_in_a_copy_of_the_pages(measuring: ModuleType, tmp_p
         for page in pages.folder.glob("*.md")
         if (times := page.read_text().count(figures.NOT_MEASURED))
     }
-    assert cleared == {"end_to_end.md": 3}  # sentences, clicks, all rows
+    assert cleared == {
+        "end_to_end.md": 3,  # sentences, clicks, all rows
+        "over_a_network.md": 2,  # batches of 256, small hosts
+    }
     assert "reduced run" in (pages.folder / "failures.md").read_text().splitlines()[2]
     assert "](../" not in (pages.folder / "failures.md").read_text().replace("](../../", "")
     assert (pages.folder / "plan_quality.svg").exists()
@@ -313,6 +319,56 @@ def test_the_index_says_how_quiet_it_was(measuring: ModuleType, tmp_path: Path) 
     line = figures.measured(Pages(tmp_path, tmp_path)).splitlines()[-1]
     made = " | ".join(str(measuring.machine()[name]) for name in ("date", "cores", "torch"))
     assert line == f"| `it.py` | {made} | full | 1 to 2 | 2 of 3 |"
+
+
+@pytest.mark.usefixtures("measuring")
+def test_hosts_read_all_rows_of_a_job_once_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From partitions at a URL; of a job that trains a share of the rows, a share of each partition."""
+    import numpy as np
+
+    from cerebro_elastic import prepare
+
+    monkeypatch.syspath_prepend(str(EVIDENCE / "peers"))
+    import training
+
+    columns = {"x": np.arange(20), "y": np.arange(20) * 2}
+    manifest = prepare(lambda: {"train": columns, "valid": columns}, str(tmp_path), partitions=4)
+
+    def held_by(number: int, share: int) -> list[list[int]]:
+        job = training.Job(
+            tmp_path, None, 1, [], ["x", "y"], url=str(tmp_path), partitions=manifest.rows, share=share
+        )
+        (x, y), (valid, _) = job.part(number, 2)
+        assert (y == 2 * x).all()
+        return [x.tolist(), valid.tolist()]
+
+    for one, other in zip(held_by(0, 1), held_by(1, 1), strict=True):
+        assert sorted(one + other) == list(range(20))
+    assert [len(rows) for rows in held_by(1, 2)] == [4, 5]
+
+
+@pytest.mark.usefixtures("measuring")
+def test_a_share_of_a_training_is_extrapolated_from_its_first_step_on() -> None:
+    import links
+
+    usage = {"seconds": 12.0, "start_seconds": 4.0, "share": 8}
+    assert links.training_seconds_of(usage) == 64.0
+    assert links.seconds_of(usage) == 68.0
+
+
+@pytest.mark.usefixtures("measuring")
+def test_what_keeps_a_host_from_the_end_is_named() -> None:
+    import links
+    from bed import Ended
+
+    done, ended_with_it = Ended(0, ["{}"]), Ended(None, [])
+    assert links.error_of([done, done]) == ""
+    assert "has not ended" in links.error_of([done, ended_with_it])
+    assert "memory" in links.error_of([ended_with_it, Ended(-signal.SIGKILL, [])])
+    full = ["OSError: [Errno 28] No space left on device", "", "later"]
+    assert links.error_of([Ended(1, full), ended_with_it]) == full[0]
 
 
 def test_a_ratio_is_worse_only_beyond_the_noise(measuring: ModuleType) -> None:

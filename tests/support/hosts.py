@@ -1,5 +1,5 @@
 """Hosts of a cluster as namespaces of this machine: each has an address, processes and a disk of its own, on
-links of a stated rate. Needs iproute2 and util-linux, and no root: all lies in a user namespace.
+links of a stated rate. Needs iproute2 and util-linux, and no root: without, all lies in a user namespace.
 
     with Hosts(3, rate="1gbit") as hosts:
         etcd = hosts[0].popen(["cerebro", "etcd", "RUN", "--listen", hosts[0].address])
@@ -30,7 +30,12 @@ _BURST = "256kb"
 _NOWHERE = "02:00:00:00:00:01"
 """The link address of nobody: what is sent to it is lost."""
 _BESIDE = "CEREBRO_TEST_BESIDE_HOSTS"
-_SPACES = ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_ROOT = os.geteuid() == 0
+"""Then no user namespace is needed: in one, no disk can be mounted, nor Slurm's daemons started."""
+_SPACES = [
+    *([] if _ROOT else ["--user", "--map-root-user"]),
+    *("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+]
 _SWITCH_ON = (
     "mount -t tmpfs tmpfs /run && mkdir /run/netns && ip link set lo up && ip link add br0 type bridge"
     f" && ip link set br0 up && ip addr add {_NET}{_SWITCH}/24 dev br0"
@@ -81,8 +86,8 @@ class Host:
         """Its name, and that of its network namespace."""
         self.address = f"{_NET}{number}"
         self.address6 = f"{_NET6}{number}"
-        self.disk_bytes = disk_bytes
-        """How large its disk is, from its next start on."""
+        self.mount_disk = f"mount -t tmpfs -o size={disk_bytes} tmpfs /tmp"
+        """The shell command that mounts its disk when it starts."""
         self.clock_ahead = 0.0
         """By how many seconds the clock of processes that it starts is ahead; needs ``why_no_clock() is
         None``."""
@@ -106,7 +111,7 @@ class Host:
         """Boot it, with an empty disk."""
         assert self._init is None, f"{self.name} runs"
         own_disk = (
-            f"mount -t tmpfs -o size={self.disk_bytes} tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm"
+            f"{self.mount_disk} && mount -t tmpfs tmpfs /dev/shm"
             f" && mkdir /tmp/home && hostname {self.name} && echo booted && {{ sleep infinity & wait; }}"
         )
         spaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -231,7 +236,7 @@ class _Bed:
     def entering(self, pid: int, *more: str) -> list[str]:
         """What runs a command in the namespaces of the process."""
         if self._process is not None:
-            more = ("--user", "--preserve-credentials", *more)
+            more = (*(() if _ROOT else ("--user", "--preserve-credentials")), *more)
         return ["nsenter", "--target", str(pid), "--net", "--mount", "--pid", *more]
 
     def __exit__(self, *_: object) -> None:

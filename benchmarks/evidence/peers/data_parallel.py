@@ -1,10 +1,12 @@
 """One config after the other on two ranks, each of which has its share of the rows.
 
     python benchmarks/evidence/peers/data_parallel.py {ddp,fsdp,averaging} FOLDER [--ranks 2]
+    python benchmarks/evidence/peers/data_parallel.py {ddp,fsdp,averaging} FOLDER --rank 0 --first HOST:PORT
 
 ``ddp`` and ``fsdp`` (``fully_shard``) add up gradients after each batch; a rank's batch is the config's, so
 the model sees one of twice the rows, as in the paper. ``averaging`` trains each half alone, and averages the
-weights after each epoch. Each rank evaluates half of the rows for validation. The ranks talk by gloo.
+weights after each epoch. Each rank evaluates half of the rows for validation. The ranks talk by gloo. With
+``--rank`` the process is one of them; the others may be on other hosts, and the first one listens.
 """
 
 from __future__ import annotations
@@ -64,11 +66,10 @@ def train(job: Job, way: type[Training], config: Mapping[str, Any], rows: Rows, 
     return Outcome(began, best)
 
 
-def rank(job: Job, way: type[Training], ranks: int, number: int) -> list[Outcome]:
-    """The work of one rank."""
-    store = f"file://{job.folder.resolve()}/ranks-{os.getppid()}"
-    dist.init_process_group("gloo", init_method=store, rank=number, world_size=ranks)
-    rows, valid = (tuple(column[number::ranks].clone() for column in split) for split in job.load())
+def rank(job: Job, way: type[Training], ranks: int, meeting: str, number: int) -> list[Outcome]:
+    """The work of one rank; ``meeting`` is the URL where all meet."""
+    dist.init_process_group("gloo", init_method=meeting, rank=number, world_size=ranks)
+    rows, valid = job.part(number, ranks)
     outcomes = [train(job, way, config, rows, valid) for config in job.configs]
     dist.destroy_process_group()
     return outcomes
@@ -77,9 +78,16 @@ def rank(job: Job, way: type[Training], ranks: int, number: int) -> list[Outcome
 def main() -> None:
     parser = arguments(__doc__, *WAYS)
     parser.add_argument("--ranks", type=int, default=PROCESSES)
+    parser.add_argument("--rank", type=int, help="only this rank, in this process")
+    parser.add_argument("--first", metavar="HOST:PORT", help="where the first rank listens")
     asked = parser.parse_args()
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    report(forked(partial(rank, read_job(asked.folder), WAYS[asked.way], asked.ranks), asked.ranks))
+    job, way = read_job(asked.folder), WAYS[asked.way]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if asked.rank is not None:
+        report(rank(job, way, asked.ranks, f"tcp://{asked.first}", asked.rank))
+    else:
+        meeting = f"file://{job.folder.resolve()}/ranks-{os.getpid()}"
+        report(forked(partial(rank, job, way, asked.ranks, meeting), asked.ranks))
 
 
 if __name__ == "__main__":

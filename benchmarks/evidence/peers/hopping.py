@@ -1,10 +1,11 @@
 """Ours: `cerebro run` with two nodes, or `cerebro ray` with two hosts, and half of the rows on each.
 
     python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER [--nodes 2] [--home HOME] [--ray]
+    python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER --etcd HOST:PORT
 
 ``torch`` trains by the built-in step of plain PyTorch, ``lightning`` the LightningModule of
 ``lightning_tasks.py``. With ``--home`` the run stays there, under the name of the last one. With ``--ray``
-the head must be running.
+the head must be running. With ``--etcd`` the process is one host of ``--nodes`` (`cerebro host`).
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ def recipe(job: dict[str, Any], way: str, folder: Path, nodes: int = NODES) -> d
         },
         "lightning": {"kind": "lightning", "module": "lightning_module:Module"},
     }
-    return {
+    written = {
         "epochs": job["epochs"],
         "nodes": nodes,
         "task": tasks[way] | common,
-        "data": {"url": str(folder / "partitions")},
+        "data": {"url": job.get("url", str(folder / "partitions"))},
         "search": {"space": job["space"]},
         "objective": {"metric": "val_acc", "mode": "max"},
     }
+    return written | job.get("recipe", {})
 
 
 def main() -> None:
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--home", type=Path)
     parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--etcd", metavar="HOST:PORT")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     job = json.loads((folder / "job.json").read_text())
@@ -61,23 +64,33 @@ def main() -> None:
         home = asked.home or Path(name)
         file = home / "recipe.yaml"
         file.write_text(json.dumps(recipe(job, asked.way, folder, asked.nodes)))  # JSON is YAML, too
-        verb = ["ray", "--hosts", str(asked.nodes), "--cpus", "1"] if asked.ray else ["run", "--fresh"]
+        verb = ["run", "--fresh"]
+        if asked.ray:
+            verb = ["ray", "--hosts", str(asked.nodes), "--cpus", "1"]
+        elif asked.etcd:
+            verb = ["host", "--hosts", str(asked.nodes), "--etcd", asked.etcd]
         command = [sys.executable, "-m", "cerebro_elastic.cli", *verb]
         path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        subprocess.run(
+        ended = subprocess.run(
             [*command, str(file), "--home", str(home)],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.DEVNULL,
-            check=True,
+            check=False,
         )
-        history = map(json.loads, (home / "recipe" / "history.jsonl").read_text().splitlines())
-        visits = [event["visit"] for event in history if "visit" in event]
-    said = {
+        if ended.returncode:
+            raise SystemExit(ended.returncode)
+        said = of_history((home / "recipe" / "history.jsonl").read_text())
+    print(json.dumps(said))
+
+
+def of_history(lines: str) -> dict[str, float]:
+    """What a run's file ``history.jsonl`` says of it."""
+    visits = [event["visit"] for event in map(json.loads, lines.splitlines()) if "visit" in event]
+    return {
         "accuracy": max(v["metrics"]["val_acc"] for v in visits if "val_acc" in v.get("metrics", ())),
         "began": min(visit["started"] for visit in visits),
         "hopped_bytes": sum(visit["output"]["bytes"] for visit in visits),
     }
-    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """An asynchronous parameter server and two workers, each of which has half of the rows.
 
     python benchmarks/evidence/peers/parameter_server.py FOLDER
+    python benchmarks/evidence/peers/parameter_server.py FOLDER --serve HOST:PORT
+    python benchmarks/evidence/peers/parameter_server.py FOLDER --work 0 --serve HOST:PORT
 
 After each batch a worker sends its gradients and gets the weights as they are then. The server applies
 gradients as they come, by the config's optimizer. Both move as one block of bytes over TCP, straight into
-tensors. One config is trained after the other; each worker evaluates half of the rows for validation.
+tensors. One config is trained after the other; each worker evaluates half of the rows for validation. With
+``--serve`` the process is the server, or one of the workers, and the others may be on other hosts.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import select
 import socket
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -98,10 +102,10 @@ class Remote(Training):
             receive(self._server, self._weights)
 
 
-def work(job: Job, number: int, port: int) -> list[Outcome]:
-    """A worker's work."""
-    rows, valid = (tuple(column[number::PROCESSES].clone() for column in split) for split in job.load())
-    with socket.create_connection(("127.0.0.1", port)) as server:
+def work(job: Job, number: int, address: tuple[str, int]) -> list[Outcome]:
+    """A worker's work; the server listens at the address."""
+    rows, valid = job.part(number, PROCESSES)
+    with socket.create_connection(address) as server:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for config in job.configs:
             training = Remote(job, config, server)
@@ -114,12 +118,26 @@ def work(job: Job, number: int, port: int) -> list[Outcome]:
 
 
 def main() -> None:
-    job = read_job(arguments(__doc__).parse_args().folder)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    report(
-        forked(lambda number: work(job, number - 1, port) if number else serve(job, listener), 1 + PROCESSES)
-    )
+    parser = arguments(__doc__)
+    parser.add_argument("--serve", metavar="HOST:PORT", help="where the server listens")
+    parser.add_argument("--work", type=int, choices=range(PROCESSES), help="the number of a worker")
+    asked = parser.parse_args()
+    job = read_job(asked.folder)
+    if asked.serve is None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        local = partial(process, job, listener)
+        report(forked(local, 1 + PROCESSES))
+        return
+    host, port = asked.serve.rsplit(":", 1)
+    if asked.work is None:
+        report(serve(job, socket.create_server((host, int(port)))))
+    else:
+        work(job, asked.work, (host, int(port)))
+
+
+def process(job: Job, listener: socket.socket, number: int) -> list[Outcome]:
+    """The server's work, or that of a worker behind it."""
+    return work(job, number - 1, listener.getsockname()) if number else serve(job, listener)
 
 
 if __name__ == "__main__":

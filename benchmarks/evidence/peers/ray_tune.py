@@ -3,7 +3,8 @@
     python benchmarks/evidence/peers/ray_tune.py FOLDER
 
 The rows lie in Ray's object store once, and its actors, which are kept for the next trial, map them. A
-trial saves its model at its end only, and results go to no logger. Where RAY_ADDRESS names a head it is used.
+trial saves its model at its end only, and results go to no logger. Where RAY_ADDRESS names a head it is used;
+RESULTS_URL names a storage for results where that head has several hosts.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def main() -> None:
             param_space={"config": tune.grid_search(list(job.configs))},
             tune_config=tune.TuneConfig(metric="accuracy", mode="max", reuse_actors=True),
             run_config=tune.RunConfig(
-                stop={"training_iteration": job.epochs}, storage_path=f"{folder}/tune", verbose=0
+                stop={"training_iteration": job.epochs},
+                storage_path=os.environ.get("RESULTS_URL", f"{folder}/tune"),
+                verbose=0,
             ),
         )
         tuned = tuner.fit()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import multiprocessing
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from workloads import WORKLOADS, Workload, configs
@@ -33,13 +36,75 @@ class Job:
     epochs: int
     configs: Sequence[Mapping[str, Any]]
     columns: Sequence[str]
+    url: str = ""
+    """Where its rows lie as partitions, if not in the folder."""
+    partitions: Sequence[int] = ()
+    """How many rows each has."""
+    share: int = 1
+    """One of so many rows is trained, and validated."""
 
     def load(self) -> tuple[Rows, Rows]:
         """The columns for training and for validation, in memory."""
-        return self._columns("train"), self._columns("valid")
+        return self.part(0, 1)
+
+    def part(self, number: int, of: int) -> tuple[Rows, Rows]:
+        """Those of one of several processes that share the rows."""
+        if not self.url:
+            train, valid = self._columns("train"), self._columns("valid")
+            return _rows(train, number, of), _rows(valid, number, of)
+        return self._joined(range(number, len(self.partitions), of)), _rows(self.validation(), number, of)
+
+    def _joined(self, numbers: Sequence[int]) -> Rows:
+        """Several partitions as one. Each is read alone, so that no two are in memory twice."""
+        whole: Rows = ()
+        rows = sum(self.partitions[number] // self.share for number in numbers)
+        at = 0
+        for number in numbers:
+            read_now = self.partition(number)
+            whole = whole or tuple(torch.empty(rows, *each.shape[1:], dtype=each.dtype) for each in read_now)
+            for column, part in zip(whole, read_now, strict=True):
+                column[at : at + len(part)] = part
+            at += len(read_now[-1])
+        return whole
+
+    def partition(self, number: int) -> Rows:
+        """A partition for training, from its URL."""
+        return self._stored(f"train/{number:05}")
+
+    def validation(self) -> Rows:
+        """All rows for validation, from the URL."""
+        return self._stored("valid/00000")
+
+    def _stored(self, folder: str) -> Rows:
+        columns = [array_of(read(f"{self.url}/{folder}/{name}.npy")) for name in self.columns]
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return tuple(torch.from_numpy(column[: len(column) // self.share]) for column in columns)
 
     def _columns(self, split: str) -> Rows:
         return tuple(torch.from_numpy(np.load(self.folder / split / f"{name}.npy")) for name in self.columns)
+
+
+def _rows(columns: Rows, number: int, of: int) -> Rows:
+    return columns if of == 1 else tuple(column[number::of].clone() for column in columns)
+
+
+def read(url: str) -> bytes:
+    """All bytes of a file, by one request."""
+    from fsspec.core import url_to_fs
+
+    files, path = url_to_fs(url)
+    content: bytes = files.cat_file(path)
+    return content
+
+
+def array_of(content: bytes) -> NDArray[Any]:
+    """The array of a ``.npy`` file; its memory is that of the bytes."""
+    from numpy.lib import format as npy
+
+    file = io.BytesIO(content)
+    npy.read_magic(file)
+    shape, _, dtype = npy.read_array_header_1_0(file)
+    return np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -56,7 +121,8 @@ def read_job(folder: Path) -> Job:
     """The job that ``workloads.write`` has written."""
     written = json.loads((folder / "job.json").read_text())
     workload = WORKLOADS[written["workload"]]
-    return Job(folder, workload, written["epochs"], configs(written["space"]), written["columns"])
+    where = {name: written[name] for name in ("url", "partitions", "share") if name in written}
+    return Job(folder, workload, written["epochs"], configs(written["space"]), written["columns"], **where)
 
 
 def arguments(doc: str | None, *ways: str) -> argparse.ArgumentParser:

@@ -118,6 +118,25 @@ def _clicks_model(_: str) -> nn.Module:
     return model
 
 
+def _drawn() -> Columns:
+    """50,000 pictures of 64 x 64 pixels in ten classes, 614 MB: noise, and on it the picture of the class."""
+    draw = np.random.default_rng(0)
+    label = draw.integers(10, size=50_000)
+    pictures = draw.integers(50, size=(10, 3, 64, 64), dtype=np.uint8)
+    image = draw.integers(200, size=(len(label), 3, 64, 64), dtype=np.uint8)
+    image += pictures[label]
+    return {"image": image, "label": label}
+
+
+def _drawn_model(_: str) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def _drawn_input(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    image, label = batch
+    return image.float() / 255 - 0.4, label  # about 0 on the average
+
+
 FASHION = Workload(
     _fashion,
     _fashion_model,
@@ -157,6 +176,7 @@ WORKLOADS = {
         },
         {"full": Extent(5_120, 2_000, 1)},
     ),
+    "drawn": Workload(_drawn, _drawn_model, _drawn_input, {}, {}),
 }
 """The grids are the paper's in shape (VLDB 2020, Table 5): 16 configs; of clicks one model and four batch
 sizes, of the others two models. Batches and learning rates suit fewer rows."""
@@ -172,8 +192,14 @@ def of_size(size: str) -> list[str]:
     return [name for name, workload in WORKLOADS.items() if size in workload.extents]
 
 
-def write(folder: Path, name: str, extent: Extent, space: Mapping[str, Sequence[Any]] | None = None) -> None:
-    """Write a workload into a folder: ``job.json``, the columns of both splits, and two partitions."""
+def write(
+    folder: Path,
+    name: str,
+    extent: Extent,
+    space: Mapping[str, Sequence[Any]] | None = None,
+    partitions: int = PARTITIONS,
+) -> None:
+    """Write a workload into a folder: ``job.json``, the columns of both splits, and the partitions."""
     from cerebro_elastic import prepare
 
     workload = WORKLOADS[name]
@@ -188,7 +214,7 @@ def write(folder: Path, name: str, extent: Extent, space: Mapping[str, Sequence[
         padded = _padded(taken)
         for key, column in padded.items():
             np.save(folder / split / f"{key}.npy", column)
-    prepare(lambda: chosen, str(folder / "partitions"), partitions=PARTITIONS)
+    prepare(lambda: chosen, str(folder / "partitions"), partitions=partitions)
     job = {
         "workload": name,
         "epochs": extent.epochs,

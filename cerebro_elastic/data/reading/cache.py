@@ -7,7 +7,7 @@ damage that comes later is found before anything is trained on it.
 
 The cache shares no inode with a dataset on a local disk. It clones a file where the file system can; else it
 refers to one that lies on the cache's own file system, which is then read in place; it copies the others.
-If its space is limited, it drops partitions that nobody uses (``cache_space.py``).
+If its space is limited, or its disk is full, it drops partitions that nobody uses (``cache_space.py``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import IO
 
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
-from cerebro_elastic.data.reading.cache_space import CacheSpace, Room, use
+from cerebro_elastic.data.reading.cache_space import CacheSpace, Room, disk_space, use
 from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns, size
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.errors import DamagedData, DataError
-from cerebro_elastic.system.files import as_its_folder, locate, make_folder, translated
+from cerebro_elastic.errors import DamagedData, DataError, DiskFull
+from cerebro_elastic.system.files import as_its_folder, is_full, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05
 """How often a process looks whether another one's fetch has ended."""
@@ -37,7 +37,7 @@ class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
     All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
-    they are not limited. ``hits`` counts the fetches of this process that found their partition in the cache,
+    what the disk has. ``hits`` counts the fetches of this process that found their partition in the cache,
     ``misses`` the others.
     """
 
@@ -74,7 +74,7 @@ class PartitionCache:
                 if partition is None:
                     self.misses += 1
                     with _locked(folder, beat), self._room(entries, url, room):
-                        self._bring(entries, url, manifest, beat)
+                        self._bring_in_place_of_others(entries, url, manifest, beat, room)
                     partition = _opened(index, rows, entries, name)
             except BaseException:
                 os.close(lock)
@@ -98,8 +98,7 @@ class PartitionCache:
         missing = [entry for entry in entries if not entry.ready]
         if self.limit_bytes is None or not any(entry.takes_space(locate(url)) for entry in missing):
             return nullcontext()
-        size = sum(entry.file.bytes + entry.sums_bytes for entry in entries)
-        return CacheSpace(self.root, self.limit_bytes).reserved(entries[0].path.parent, size, room)
+        return _reserved(CacheSpace(self.root, self.limit_bytes), entries, room)
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
         """Whether a partition is here, whole and checked."""
@@ -108,6 +107,18 @@ class PartitionCache:
     def cached(self, manifest: Manifest) -> tuple[int, ...]:
         """The training partitions that are here."""
         return tuple(j for j in range(len(manifest.train)) if self.holds(manifest, "train", j))
+
+    def _bring_in_place_of_others(
+        self, entries: list[CachedColumn], url: str, manifest: Manifest, beat: Callable[[], None], room: Room
+    ) -> None:
+        """Bring the files; if that fills the disk and no limit was set, drop others, and try again."""
+        try:
+            self._bring(entries, url, manifest, beat)
+        except (DiskFull, OSError) as exc:
+            if self.limit_bytes is not None or not (isinstance(exc, DiskFull) or is_full(exc)):
+                raise
+            with _reserved(disk_space(self.root), entries, room):
+                self._bring(entries, url, manifest, beat)
 
     def _bring(
         self, entries: list[CachedColumn], url: str, manifest: Manifest, beat: Callable[[], None]
@@ -133,6 +144,11 @@ class PartitionCache:
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self.root / manifest.digest / f"{split}-{index:05d}"
+
+
+def _reserved(space: CacheSpace, entries: list[CachedColumn], room: Room) -> AbstractContextManager[None]:
+    size = sum(entry.file.bytes + entry.sums_bytes for entry in entries)
+    return space.reserved(entries[0].path.parent, size, room)
 
 
 def _opened(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ dropped for it, and what is ``spare`` if there is room without that."""
 CLONE = ".clone"
 """The suffix of a file that marks the column of its name as a clone."""
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"
+_SPARE_BYTES = 1 << 20
+"""What is left on a disk for the file system's own."""
 _DIGEST = "[0-9a-f]" * 64
 
 
@@ -117,6 +120,12 @@ class CacheSpace:
         with open(self.root / _LOCK, "w", opener=as_its_folder) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def disk_space(root: Path) -> CacheSpace:
+    """The space of a cache on a full disk: what its partitions take, and what is left."""
+    taken = sum(map(_size, root.glob(f"{_DIGEST}/*-*")))
+    return CacheSpace(root, max(0, taken + shutil.disk_usage(root).free - _SPARE_BYTES))
 
 
 def _reserve(folder: Path, size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.reading import cached_column
+from cerebro_elastic.data.reading import cache_space, cached_column
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.cache_space import NoRoom
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.errors import DiskFull
 from support.prepared import prepare
 
 ROWS, PARTITIONS = 1000, 5
@@ -66,6 +68,36 @@ def test_the_least_recently_used_partition_goes_first(tmp_path: Path, manifest: 
     assert np.array_equal(
         np.sort(part.columns["y"]), np.sort(np.load(fsspec.open(f"{URL}/train/00000/y.npy").open()))
     )
+
+
+def test_on_a_full_disk_a_partition_comes_in_the_place_of_others(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit, too; unless others are in use."""
+    replacing, bytes_of_disk = cached_column.replacing, 2.5 * size_of(manifest)
+
+    def on_small_disk(path: str) -> Any:
+        if path.endswith(".npy") and bytes_in(tmp_path) + size_of(manifest) > bytes_of_disk:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replacing(path)
+
+    def usage(root: Path) -> Any:
+        return shutil._ntuple_diskusage(0, 0, int(bytes_of_disk) - bytes_in(root))
+
+    monkeypatch.setattr(cached_column, "replacing", on_small_disk)
+    monkeypatch.setattr(cache_space, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    cache = PartitionCache(tmp_path)
+    for index in (0, 1, 0, 2):
+        fetched(cache, manifest, index)
+    assert cache.cached(manifest) == (0, 2)
+    with pytest.raises(NoRoom):
+        fetched(cache, manifest, 3, room="spare")
+    used = [fetched(cache, manifest, index) for index in (0, 2)]
+    with pytest.raises(DiskFull):
+        fetched(cache, manifest, 3)
+    assert cache.cached(manifest) == (0, 2)
+    del used
 
 
 def test_a_partition_in_use_stays_and_a_needed_one_comes_all_the_same(
