@@ -6,14 +6,9 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
-import torch
-from lightning.pytorch.callbacks import BackboneFinetuning
-from torch import nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
@@ -32,10 +27,18 @@ UNFREEZES = 2
 """The epoch in which the second layer is trained, too."""
 
 
-class Net(nn.Module):
-    """Two frozen layers, of which training may change one buffer, and a head."""
+MODULE = f"""import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import BackboneFinetuning
+from torch import nn
 
-    def __init__(self) -> None:
+WIDTH, UNFREEZES = {WIDTH}, {UNFREEZES}
+
+
+class Net(nn.Module):
+    'Two frozen layers, and a head.'
+
+    def __init__(self):
         super().__init__()
         self.backbone = nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
         self.backbone.requires_grad_(False)
@@ -43,54 +46,53 @@ class Net(nn.Module):
         self.norm = nn.BatchNorm1d(WIDTH)
         self.head = nn.Linear(WIDTH, 2)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.head(self.norm(self.backbone(x) + self.table[:WIDTH]))
-        return output
+    def forward(self, x):
+        return self.head(self.norm(self.backbone(x) + self.table[:WIDTH]))
 
 
-def train(model: Any, optimizer: Any, batches: Any, epoch: int) -> None:
+def train(model, optimizer, batches, epoch):
     if epoch == UNFREEZES and not model.backbone[2].weight.requires_grad:
         model.backbone[2].requires_grad_(True)
-        optimizer.add_param_group({"params": list(model.backbone[2].parameters())})
+        optimizer.add_param_group({{"params": list(model.backbone[2].parameters())}})
     for x, y in batches:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
 
 
-def model() -> Any:
+def model():
     net = Net()
     return net, torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
 
 
 class Module(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.net = Net()
         self.backbone = self.net.backbone[2]
 
-    def training_step(self, batch: Any, _: int) -> torch.Tensor:
+    def training_step(self, batch, _):
         x, y = batch
         return nn.functional.cross_entropy(self.net(x), y)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad])
 
 
-def finetuning() -> pl.Callback:
+def finetuning():
     return BackboneFinetuning(UNFREEZES, train_bn=False)
+"""
 
 
-def torch_task() -> Task:
-    names = {"model_fn": f"{__name__}:model", "train_fn": f"{__name__}:train"}
-    return FunctionTask(TorchSection(**names), Path(__file__).parent)
+def torch_task(root: Path) -> Task:
+    return FunctionTask(TorchSection(model_fn="frozen_net:model", train_fn="frozen_net:train"), root)
 
 
-def lightning_task() -> Task:
+def lightning_task(root: Path) -> Task:
     section = LightningSection(
-        kind="lightning", module=f"{__name__}:Module", callbacks=[f"{__name__}:finetuning"]
+        kind="lightning", module="frozen_net:Module", callbacks=["frozen_net:finetuning"]
     )
-    return LightningTask(section, Path(__file__).parent)
+    return LightningTask(section, root)
 
 
 TASKS = {"torch": torch_task, "lightning": lightning_task}
@@ -118,12 +120,15 @@ def jobs() -> Iterator[UnitJob]:
             )
 
 
-def trained(task: Callable[[], Task], hop: Callable[[UnitResult], TaskState]) -> Iterator[UnitResult]:
+def trained(
+    task: Callable[[Path], Task], root: Path, hop: Callable[[UnitResult], TaskState]
+) -> Iterator[UnitResult]:
     """The config's units, the state going on by ``hop``."""
+    (root / "frozen_net.py").write_text(MODULE)
     state: TaskState | None = None
     for job in jobs():
         stays = checkpoint.stays_in(state)
-        result = task().train(replace(job, state=state, stays=stays))
+        result = task(root).train(replace(job, state=state, stays=stays))
         result = replace(result, before={**result.before, **stays})
         yield result
         state = hop(result)
@@ -139,10 +144,12 @@ def test_a_hop_without_its_base_is_the_hop_of_all(name: str, tmp_path: Path) -> 
         state: TaskState = checkpoint.load(refs[-1])
         return state
 
-    list(trained(TASKS[name], by_base))
+    list(trained(TASKS[name], tmp_path, by_base))
     digests = [
         checkpoint.save(result.state, f"{tmp_path}/whole/{number}").digest
-        for number, result in enumerate(trained(TASKS[name], lambda result: copy.deepcopy(result.state)))
+        for number, result in enumerate(
+            trained(TASKS[name], tmp_path, lambda result: copy.deepcopy(result.state))
+        )
     ]
     assert [ref.digest for ref in refs] == digests
     assert len(list((tmp_path / "bases").iterdir())) == 1
