@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,6 +14,8 @@ from support.chaos import recipe
 from support.cluster import Cluster
 from support.faults import KINDS, Fault, Kind, Point, What, Whom, random_plan
 from support.faults.inject import FaultFolder
+from support.host_cluster import HostCluster
+from support.host_storm import HostStorm
 from support.lead import record_of
 from support.storm import Storm, Strike, call_off
 from support.verdict import fate, hits, judge, missed
@@ -99,3 +104,27 @@ def test_a_flipped_bit_hits_all_nodes_that_share_the_cache() -> None:
         "node-0": 1,
         "node-1": 2,
     }
+
+
+def test_a_standstill_counts_unless_a_fault_stops_all_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    hosts = {f"host{n}": SimpleNamespace(alive=True) for n in (1, 2)}
+    cluster = SimpleNamespace(members=1, processes=hosts, folder=RunFolder(tmp_path))
+    storm = HostStorm(cast(HostCluster, cluster), (), print)
+
+    def after(seconds: float, *, commits: int, busy: set[str] | None = None) -> float:
+        storm.seen.commits, storm._busy = commits, busy or set()
+        clock[0] += seconds
+        storm._step()
+        return storm.standstill[0]
+
+    assert after(50, commits=0) == 0, "it has not begun"
+    after(1, commits=1)
+    assert after(7, commits=1, busy={"host1"}) == 7, "the other host could go on"
+    for stops_all in ({"storage"}, {"etcd-0"}, {"host1", "host2"}):
+        assert after(90, commits=1, busy=stops_all) == 7
+    assert after(9, commits=1) == 9, "it counts from the end of what has stopped all"
+    assert storm.standstill == (9, 1)

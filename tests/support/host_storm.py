@@ -34,11 +34,10 @@ class HostStorm(Storm[HostCluster]):
     def _step(self) -> None:
         super()._step()
         now = time.monotonic()
-        if self.seen.commits:
-            if self.seen.commits == self._commits:
-                self.standstill = max(self.standstill, (now - self._moved, self._commits))
-            if self.seen.commits > self._commits or self._all_hit:
-                self._commits, self._moved = self.seen.commits, now
+        if self.seen.commits > self._commits or self._all_hit:
+            self._commits, self._moved = self.seen.commits, now
+        elif self._commits:
+            self.standstill = max(self.standstill, (now - self._moved, self._commits))
 
     @property
     def _all_hit(self) -> bool:
