@@ -135,7 +135,7 @@ def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended
         lease = store.grant(1.0)
         threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
         with patch.object(etcd_server, "_LINGER", 2.0):
-            assert etcd_server._until_alone(ledger, lambda: None) is ended
+            assert etcd_server._until_alone(ledger, lambda: None, print) is ended
 
 
 def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-_NET = "10.77.0."
+_NET, _NET6 = "10.77.0.", "fd77::"
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "mount")
 _BURST = "256kb"
 _NOWHERE = "02:00:00:00:00:01"
@@ -41,10 +41,11 @@ class Host:
     """One machine. Below ``/tmp``, where its home is too, it has a disk of its own, ``disk_bytes`` large. It
     sees the real machine's other folders."""
 
-    def __init__(self, name: str, address: str, disk_bytes: int) -> None:
+    def __init__(self, name: str, number: int, disk_bytes: int) -> None:
         self.name = name
         """The name of its network namespace."""
-        self.address = address
+        self.address = f"{_NET}{number}"
+        self.address6 = f"{_NET6}{number}"
         self._disk_bytes = disk_bytes
         self._init: subprocess.Popen[bytes] | None = None
 
@@ -129,7 +130,7 @@ class Hosts(Sequence[Host]):
     def __init__(self, number: int, *, rate: str = "", disk_bytes: int = 2 << 30) -> None:
         mark = f"cb{uuid.uuid4().hex[:6]}"
         self._switch = f"{mark}s"
-        self._hosts = [Host(f"{mark}h{i}", f"{_NET}{i + 1}", disk_bytes) for i in range(number)]
+        self._hosts = [Host(f"{mark}h{i}", i + 1, disk_bytes) for i in range(number)]
         self._rate = rate
         self._stack = ExitStack()
 
@@ -167,6 +168,7 @@ class Hosts(Sequence[Host]):
         _run("ip", "link", "add", *ends)
         _run("ip", "-n", self._switch, "link", "set", port, "master", "br0", "up")
         _run("ip", "-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
+        _run("ip", "-n", host.name, "addr", "add", f"{host.address6}/64", "dev", "eth0", "nodad")
         _run("ip", "-n", host.name, "link", "set", "eth0", "up")
         if self._rate:
             host.set_rate(self._rate)

@@ -30,8 +30,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.errors import GroupBroken, RankUnreachable
-from cerebro_elastic.system.addresses import is_loopback
-from cerebro_elastic.system.listening import listening_address, loopback_interface
+from cerebro_elastic.system.listening import interface_towards, listening_address
 from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
     forget_groups_of,
@@ -136,7 +135,7 @@ def formed(
     ``waiting`` is called about once a second until all are there; what it raises ends the wait.
     """
     sweep()
-    with _clear(f"rank {rank} of {size}"), _kept_here(store.host):
+    with _clear(f"rank {rank} of {size}"), _same_way(store):
         _meet(store, rank, size, patience, waiting)
         _form(store, rank, size, device, timeout)
         try:
@@ -223,11 +222,12 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
 
 
 @contextmanager
-def _kept_here(host: str) -> Iterator[None]:
-    """Of ranks that meet at a loopback address the groups listen there, too: by default they would at the
-    machine's own. What the user says about interfaces stands."""
-    ours = {} if not is_loopback(host) else {name: loopback_interface() for name in _INTERFACES}
-    ours = {name: value for name, value in ours.items() if name not in os.environ}
+def _same_way(store: TCPStore) -> Iterator[None]:
+    """Groups use the interface by which the ranks have met. By default gloo would listen at the address of
+    the machine's own name, which ``/etc/hosts`` often leads to loopback, where no other machine comes. What
+    the user says about interfaces stands."""
+    interface = interface_towards(store.host, store.port)
+    ours = {} if interface is None else {name: interface for name in _INTERFACES if name not in os.environ}
     os.environ.update(ours)
     try:
         yield
