@@ -164,7 +164,8 @@ def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
         ("@NAME:1", "there:1"),
         ("@EMPTY:1", "localhost:1"),
         ("@NOT_SET:1", "localhost:1"),
+        ("@IPV6:1", "[fd00::1]:1"),
     ],
 )
 def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str | None) -> None:
-    assert host_resolved(address, {"NAME": "there", "EMPTY": ""}) == resolved
+    assert host_resolved(address, {"NAME": "there", "EMPTY": "", "IPV6": "fd00::1"}) == resolved

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from cerebro_elastic.errors import GroupBroken, RankUnreachable
+from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.system.listening import interface_towards, listening_address
 from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
@@ -76,8 +76,8 @@ def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
             address, listener = _listening(host)
         except OSError as exc:
             raise RankUnreachable(
-                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr an "
-                "address of this machine, or put the name into /etc/hosts"
+                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr "
+                "(PET_LOCAL_ADDR) an address of this machine, or put the name into /etc/hosts"
             ) from exc
         port = listener.getsockname()[1]
         # Given no socket, torch would listen on all interfaces.
@@ -111,7 +111,7 @@ def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
     except OSError as exc:
         raise RankUnreachable(
             f"the name {host!r} of the host of rank 0 is not known here ({exc}): put it into /etc/hosts or "
-            "DNS, or give that node an address by torchrun's --local-addr"
+            "DNS, or give that node an address by torchrun's --local-addr (PET_LOCAL_ADDR)"
         ) from exc
     except GroupBroken as exc:
         raise RankUnreachable(str(exc)) from exc
@@ -137,7 +137,15 @@ def formed(
     sweep()
     with _clear(f"rank {rank} of {size}"), _same_way(store):
         _meet(store, rank, size, patience, waiting)
-        _form(store, rank, size, device, timeout)
+        try:
+            with _clear(f"rank {rank} of {size}"):
+                _form(store, rank, size, device, timeout)
+        except GroupBroken as exc:
+            raise RanksApart(
+                f"the ranks have met at {store.host}, and one of them cannot be reached by the others. Hosts "
+                "whose nodes train a unit together must reach each other on all TCP ports: open them, or "
+                f"leave `gang` out ({exc})"
+            ) from exc
         try:
             yield
         finally:
