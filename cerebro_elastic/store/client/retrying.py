@@ -94,15 +94,11 @@ class RetryingStore:
                 if self._clock.now() >= deadline or seconds_to_leave() <= LEAST_PATIENCE:
                     break
                 delay = within(min(2 * delay, _LONGEST_DELAY))
-            waited = self._clock.now() - begun
-            until = (
-                f"{self._patience:g} s as CEREBRO_PATIENCE says"
-                if waited >= self._patience
-                else f"{waited:.0f} s, until this process is to leave"
-            )
+            waited = min(self._patience, self._clock.now() - begun)
+            reason = "as CEREBRO_PATIENCE says" if waited == self._patience else "as this process is to leave"
             raise type(problem)(
-                f"{problem}; waited for it, {until}: what was committed is safe, start the node again when "
-                "etcd is there"
+                f"{problem}; waited {waited:.0f} s for it, {reason}: what was committed is safe, start the "
+                "node again when etcd is there"
             ) from problem
         finally:
             self._end()
