@@ -48,7 +48,8 @@ def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
         if not is_loopback(found):
             return found
         with suppress(OSError, UnicodeError):
-            if (of_name := listening_address(name)) is not None:
+            of_name = listening_address(name)
+            if of_name is not None and not is_loopback(of_name):
                 return of_name
         for far in _FAR:
             with suppress(OSError):

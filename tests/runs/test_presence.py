@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
-from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.errors import StoreUnavailable, TxnUnknown
 from cerebro_elastic.runs.start import etcd_server, participate
 from cerebro_elastic.runs.start.participate import PRESENT_SECONDS, present
 from cerebro_elastic.store.client.base import Put
@@ -45,6 +46,20 @@ def test_a_machine_that_leaves_is_gone_at_once() -> None:
     with present(record):
         assert hosts(record) == 1
     assert hosts(record) == 0
+
+
+def test_a_machine_whose_registration_was_not_answered_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(MemoryStore(), "r")
+    write, lost = record.store.txn, [TxnUnknown("cut off")]
+
+    def txn(*words: Any) -> Any:
+        if lost:
+            raise lost.pop()
+        return write(*words)
+
+    monkeypatch.setattr(record.store, "txn", txn)
+    with present(record):
+        assert hosts(record) == 1
 
 
 def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
