@@ -27,7 +27,7 @@ from cerebro_elastic.training.parallel import group
 rank, host, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 store = group.connect(host, port) if rank else group.listen(host)
 print(store.port, flush=True)
-with group.formed(store, rank, 2, torch.device("cpu")):
+with group.formed(store, rank, 2, torch.device("cpu"), patience=120):
     total = torch.ones(1)
     torch.distributed.all_reduce(total)
 print(int(total), flush=True)
@@ -78,13 +78,13 @@ def test_an_etcd_of_ours_serves_hosts_of_ipv6_whatever_proxy_the_network_has(hos
     first, second, _ = hosts
     for host in hosts:
         host.run(["ip", "addr", "del", f"{host.address}/24", "dev", "eth0"])
-    proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", "CEREBRO_HOME": "/tmp/home"}
+    key = {"CEREBRO_RUN_KEY": "ab" * 32}
+    proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", **key}
     serving = first.popen([*CEREBRO, "etcd", "r", "--listen", "::"], proxy, stdout=subprocess.PIPE)
     assert serving.stdout is not None
     assert b"serves on [::]:2379" in serving.stdout.readline()
-    key = first.run(["cat", "/tmp/home/r.etcd/key"]).strip()
     status = [*CEREBRO, "status", "r", "--etcd", f"[{first.address6}]:2379"]
-    asking = second.popen(status, {"CEREBRO_RUN_KEY": key}, stderr=subprocess.PIPE)
+    asking = second.popen(status, key, stderr=subprocess.PIPE)
     assert b"knows no run 'r'" in asking.communicate()[1]
 
     leads = first.popen([sys.executable, "-c", RANK, "0", first.address6, "0"], stdout=subprocess.PIPE)
@@ -92,6 +92,8 @@ def test_an_etcd_of_ours_serves_hosts_of_ipv6_whatever_proxy_the_network_has(hos
     port = leads.stdout.readline().decode().strip()
     assert second.run([sys.executable, "-c", RANK, "1", first.address6, port]).splitlines()[-1] == "2"
     assert leads.communicate()[0] == b"2\n"
+    first.kill()
+    serving.communicate()
 
 
 def test_nothing_of_them_is_left_after_an_error() -> None:
