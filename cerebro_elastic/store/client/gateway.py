@@ -207,7 +207,7 @@ class _NamedServer:
         try:
             check_name(self.host)  # type: ignore[attr-defined]
         except OSError as exc:
-            raise NewConnectionError(self, str(exc)) from exc  # type: ignore[arg-type]
+            raise NewConnectionError(self, str(exc)) from exc
         super().connect()  # type: ignore[misc]
 
 
