@@ -191,8 +191,8 @@ def host_port(endpoint: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise StoreError(
-        f"etcd endpoint {endpoint.rpartition('@')[2]!r} is not HOST:PORT: give a name or address and a port "
-        "from 1 to 65535, without http://, such as 127.0.0.1:2379 or [::1]:2379"
+        f"etcd endpoint {endpoint.rpartition('@')[2]!r} is not HOST:PORT: give a name or address (IPv6 in "
+        "brackets) and a port from 1 to 65535, without http://, such as 127.0.0.1:2379 or [fd00::1]:2379"
     )
 
 

@@ -126,6 +126,10 @@ class RankUnreachable(GroupBroken):
     """This rank cannot listen for the others, or not reach the one that listens. It alone knows why."""
 
 
+class RanksApart(GroupBroken):
+    """The ranks of a unit have met, and cannot connect to each other."""
+
+
 class SearchError(CerebroError):
     """The search cannot go on as the recipe has it. What was committed is safe.
 

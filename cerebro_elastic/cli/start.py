@@ -36,6 +36,7 @@ from cerebro_elastic.cli.options import (
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.runs.start.imports import SharedImports
+from cerebro_elastic.system.addresses import with_port
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
@@ -382,7 +383,8 @@ def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
     if address is None or not address.startswith("@"):
         return address
     name, colon, port = address[1:].partition(":")
-    return f"{env.get(name) or 'localhost'}{colon}{port}"
+    host = env.get(name) or "localhost"
+    return with_port(host, port) if colon else host
 
 
 def _range(hosts: str | None) -> NodeRange | None:

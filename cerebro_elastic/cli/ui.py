@@ -11,6 +11,7 @@ import typer
 from cerebro_elastic.cli.options import Etcd, Home, echo, run_ids, store_of
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import default_home, find_run
+from cerebro_elastic.system.addresses import without_brackets
 
 if TYPE_CHECKING:
     from cerebro_elastic.front_end.live_page.places import Places
@@ -62,6 +63,7 @@ def ui(
     )
 
     check_installed()
+    host = without_brackets(host)
     check_host(host, token=token, trust_header=trust_header)
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise RunError(f"the token has {len(token)} characters: give {_SHORTEST_TOKEN} or more")

@@ -15,3 +15,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def without_brackets(host: str) -> str:
+    """``host``, where an IPv6 address may stand in brackets, as it does before a port."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def with_port(host: str, port: int | str) -> str:
+    """``HOST:PORT``, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -6,16 +6,15 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TypeAlias
 
 from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
 
+_FAR = ("192.0.2.1", 9), ("2001:db8::1", 9)
+"""Addresses of no machine (RFC 5737 and 3849): the way to them is the way out of this network."""
 _SIOCGIFADDR = 0x8915
-"""Linux' request for an interface's address."""
-_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+"""Linux' request for the IPv4 address of an interface."""
 
 
 def listening_address(host: str) -> str | None:
@@ -31,44 +30,62 @@ def listening_address(host: str) -> str | None:
     return outer[0] if len(outer) == 1 else None
 
 
-def node_address(name: str, reaches: tuple[str, int]) -> str:
-    """The address at which others find this machine, whose own name is ``name``: the name, if it stands for
-    one outer address; else the address from which this machine reaches another one (host and port).
+def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
+    """The address at which others find this machine, whose own name is ``name``: the one from which it
+    reaches the first of the ``servers`` (host and port) to which there is a way.
 
-    Nothing is sent for that. Raises ``OSError`` if there is no way to that machine.
+    A server on this machine shows no such address. Then it is the one that ``name`` stands for, else the one
+    from which this machine reaches other networks, else a loopback address. Raises ``OSError`` if there is no
+    way to any server.
     """
-    with suppress(OSError, UnicodeError):
-        if listening_address(name) is not None:
-            return name
-    return _address_towards(*reaches)
+    problem: Exception = OSError("no server is given")
+    for server in servers:
+        try:
+            found = _source(server)
+        except (OSError, UnicodeError) as exc:
+            problem = exc
+            continue
+        if not is_loopback(found):
+            return found
+        with suppress(OSError, UnicodeError):
+            of_name = listening_address(name)
+            if of_name is not None and not is_loopback(of_name):
+                return of_name
+        for far in _FAR:
+            with suppress(OSError):
+                return _source(far)
+        return found
+    raise problem
 
 
-def interface_towards(host: str, port: int) -> str | None:
-    """The name of the interface whose address another machine sees that this one connects to; at an outer
-    address of its own, that address's. ``None`` if no interface has it as its first. Nothing is sent."""
-    address = ipaddress.ip_address(_address_towards(host, port).partition("%")[0])
-    return next((name for _, name in socket.if_nameindex() if address in _addresses(name)), None)
-
-
-def loopback_interface() -> str:
-    """The name of the interface whose address is loopback."""
-    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-
-
-def _address_towards(host: str, port: int) -> str:
-    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+def _source(server: tuple[str, int]) -> str:
+    """The address of this machine from which it reaches the server. Nothing is sent for that."""
+    family, kind, protocol, _, target = socket.getaddrinfo(*server, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])
 
 
-def _addresses(interface: str) -> Iterator[_Address]:
-    """The first address of version 4, and all of version 6."""
-    with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as any_socket:
-        answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()))
-        yield ipaddress.IPv4Address(answer[20:24])
-    with suppress(OSError):
-        for line in Path("/proc/net/if_inet6").read_text().splitlines():
-            address, *_, name = line.split()
-            if name == interface:
-                yield ipaddress.IPv6Address(bytes.fromhex(address))
+def interface_towards(host: str, port: int) -> str | None:
+    """The name of the interface by which this machine reaches ``host``, perhaps itself; ``None`` if that is
+    not to be seen: ``host`` is a name that leads elsewhere from other machines, or this is no Linux."""
+    if is_loopback(host):
+        return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    with suppress(OSError, UnicodeError):
+        source = _source((host, port))
+        if not is_loopback(source):
+            return next((name for name, address in _interfaces() if address == source), None)
+    return None
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    """The interfaces of this machine, each with an address of it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                yield name, socket.inet_ntoa(answer[20:24])
+    with suppress(OSError), open("/proc/net/if_inet6") as lines:
+        for line in lines:
+            digits, *_, name = line.split()
+            yield name, str(ipaddress.IPv6Address(bytes.fromhex(digits)))

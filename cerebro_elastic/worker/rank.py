@@ -14,7 +14,7 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.errors import CerebroError, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
@@ -65,6 +65,9 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
         finally:
             store.close()
     except CerebroError as error:
+        if leaving.asked and isinstance(error, StoreUnavailable | TxnUnknown):
+            log.warning("left without a last word: the store does not answer", why=str(error))
+            return 0
         # A new start would not help: this machine lacks what the run needs.
         log.error("this machine cannot be a node of the run", error=f"{type(error).__name__}: {error}")
         os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)

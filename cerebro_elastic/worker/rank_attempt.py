@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.attempts import Attempt, Member, ProfileResult, 
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.errors import GroupBroken, RankUnreachable
+from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
@@ -35,6 +35,8 @@ from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, train_a
 _VERDICT = 0.25
 """The part of the hang time that the lead waits, when its group has broken, for the reason to be recorded: by
 then a rank that hangs has ended, and its agent has found one that died."""
+_APART_SECONDS = 15.0
+"""How long the lead waits for that reason if the group could not be formed: a lost node is known by then."""
 _LOOK_SECONDS = 0.1
 _STATES_IN_MEMORY = 2
 """This many times the bytes of a state must be free on the host for the next one to come beside it."""
@@ -236,7 +238,8 @@ class RankAttempt:
         if leaving.asked:
             self._give_up(error)
             return
-        deadline = clock.now() + _VERDICT * self._hang_seconds
+        seconds = _VERDICT * self._hang_seconds
+        deadline = clock.now() + (min(_APART_SECONDS, seconds) if isinstance(error, RanksApart) else seconds)
         while self._rank_assignment.leads and self._context.rendezvous.is_assigned(self.attempt):
             if clock.now() > deadline or leaving.asked:
                 self._give_up(error)

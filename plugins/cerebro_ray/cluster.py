@@ -88,7 +88,7 @@ def _check_answers(address: str) -> None:
     if not colon:
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, ValueError, OverflowError) as exc:
         raise RunError(
             f"no Ray cluster can be used at --address {address}: {exc}; start one with `ray start --head`, "

@@ -137,7 +137,7 @@ def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended
         lease = store.grant(1.0)
         threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
         with patch.object(etcd_server, "_LINGER", 2.0):
-            assert etcd_server._until_alone(ledger, lambda: None) is ended
+            assert etcd_server._until_alone(ledger, lambda: None, print) is ended
 
 
 def test_an_etcd_that_is_to_end_waits_for_hosts_that_leave(etcd: EmbeddedEtcd) -> None:
@@ -187,7 +187,8 @@ def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
         ("@NAME:1", "there:1"),
         ("@EMPTY:1", "localhost:1"),
         ("@NOT_SET:1", "localhost:1"),
+        ("@IPV6:1", "[fd00::1]:1"),
     ],
 )
 def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str | None) -> None:
-    assert host_resolved(address, {"NAME": "there", "EMPTY": ""}) == resolved
+    assert host_resolved(address, {"NAME": "there", "EMPTY": "", "IPV6": "fd00::1"}) == resolved

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from cerebro_elastic.errors import StoreUnavailable, TxnUnknown
 from cerebro_elastic.runs.start import etcd_server, participate
 from cerebro_elastic.runs.start.participate import PRESENT_SECONDS, present
 from cerebro_elastic.store.client.base import Put
@@ -45,6 +48,20 @@ def test_a_machine_that_leaves_is_gone_at_once() -> None:
     assert hosts(record) == 0
 
 
+def test_a_machine_whose_registration_was_not_answered_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(MemoryStore(), "r")
+    write, lost = record.store.txn, [TxnUnknown("cut off")]
+
+    def txn(*words: Any) -> Any:
+        if lost:
+            raise lost.pop()
+        return write(*words)
+
+    monkeypatch.setattr(record.store, "txn", txn)
+    with present(record):
+        assert hosts(record) == 1
+
+
 def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(participate, "_LOOK_SECONDS", 0.01)
     store = Leases()
@@ -60,6 +77,32 @@ def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.Monke
 def test_a_silent_machine_is_waited_for_as_long_as_it_waits_for_etcd() -> None:
     """The last renewal before an outage may be a third of the lease old."""
     assert PRESENT_SECONDS * 2 / 3 >= PATIENCE
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_an_etcd_that_does_not_answer_is_waited_for_as_by_hosts(
+    returns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is being started again: its disk is slow, or another program has taken its port."""
+    record, seconds, said = Record(MemoryStore(), "r"), 0.0, list[str]()
+    record.store.txn([], [Put(record.keys.outcome, b"{}")])
+
+    def later(pause: float) -> None:
+        nonlocal seconds
+        seconds += pause
+
+    def away(_record: Record) -> bool:
+        if returns and seconds > PATIENCE / 2:
+            return False
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(etcd_server.time, "sleep", later)
+    monkeypatch.setattr(etcd_server.time, "monotonic", lambda: seconds)
+    monkeypatch.setattr(etcd_server, "in_use", away)
+    with nullcontext() if returns else pytest.raises(StoreUnavailable):
+        etcd_server._until_alone(record, lambda: None, said.append)
+    assert (seconds < PATIENCE) is returns
+    assert said == [f"no answer. Waiting for it, as hosts do, for up to {PATIENCE:g} s"]
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -80,7 +123,7 @@ def test_an_etcd_waits_for_silent_machines_until_the_run_has_ended(
             record.store.revoke(silent)
 
     monkeypatch.setattr(etcd_server.time, "sleep", later)
-    assert etcd_server._until_alone(record, lambda: None) is ended
+    assert etcd_server._until_alone(record, lambda: None, print) is ended
     waited = looks * etcd_server._POLL
     assert (waited < PATIENCE) is ended
     assert waited >= etcd_server._SILENT

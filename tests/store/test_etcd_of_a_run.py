@@ -108,7 +108,7 @@ def test_a_server_without_the_key_is_not_believed(served: StoreSettings, tmp_pat
 
 @pytest.mark.parametrize(
     ("listen", "reached"),
-    [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("::1", "[::1]")],
+    [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("[::1]", "[::1]")],
 )
 def test_it_listens_at_the_given_address(tmp_path: Path, listen: str, reached: str) -> None:
     try:

@@ -25,6 +25,19 @@ with socket.create_server(("", 5000)) as server:
         server.accept()[0].close()
 """
 
+CEREBRO = [sys.executable, "-m", "cerebro_elastic.cli"]
+RANK = """
+import sys, torch
+from cerebro_elastic.training.parallel import group
+rank, host, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+store = group.connect(host, port) if rank else group.listen(host)
+print(store.port, flush=True)
+with group.formed(store, rank, 2, torch.device("cpu"), patience=120):
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total)
+print(int(total), flush=True)
+"""
+
 
 @pytest.fixture
 def hosts() -> Iterator[Hosts]:
@@ -143,6 +156,30 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+def test_an_etcd_of_ours_serves_hosts_of_ipv6_whatever_proxy_the_network_has(hosts: Hosts) -> None:
+    """Then ranks of two of them form a group, though the hosts' own names lead nowhere: gloo by itself would
+    listen on loopback, as it would where Debian's /etc/hosts leads a name to 127.0.1.1."""
+    first, second, _ = hosts
+    for host in hosts:
+        host.run(["ip", "addr", "del", f"{host.address}/24", "dev", "eth0"])
+    key = {"CEREBRO_RUN_KEY": "ab" * 32}
+    proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", **key}
+    serving = first.popen([*CEREBRO, "etcd", "r", "--listen", "::"], proxy, stdout=subprocess.PIPE)
+    assert serving.stdout is not None
+    assert b"serves on [::]:2379" in serving.stdout.readline()
+    status = [*CEREBRO, "status", "r", "--etcd", f"[{first.address6}]:2379"]
+    asking = second.popen(status, key, stderr=subprocess.PIPE)
+    assert b"knows no run 'r'" in asking.communicate()[1]
+
+    leads = first.popen([sys.executable, "-c", RANK, "0", first.address6, "0"], stdout=subprocess.PIPE)
+    assert leads.stdout is not None
+    port = leads.stdout.readline().decode().strip()
+    assert second.run([sys.executable, "-c", RANK, "1", first.address6, port]).splitlines()[-1] == "2"
+    assert leads.communicate()[0] == b"2\n"
+    first.kill()
+    serving.communicate()
 
 
 def test_nothing_of_them_is_left_after_an_error() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import signal
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -87,12 +90,66 @@ def test_a_run_is_interrupted_where_it_looks_and_by_a_second_signal_at_once() ->
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture
+def sigterm_raises() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm_raises")
+def test_a_signal_that_finds_no_rest_has_its_effect_after_the_grace() -> None:
+    """As where a call to etcd is under way whose packets are lost."""
+    nothing, calls = queue.SimpleQueue[None](), list[str]()
+
+    def take_part() -> None:
+        with interrupts_at_rest(0.1, lambda: calls.append("at once")):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert calls == ["at once"]
+            with suppress(queue.Empty):
+                nothing.get(timeout=60.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        take_part()
+    assert 0 > seconds_to_leave() > -30
+
+
+@pytest.mark.usefixtures("sigterm_raises")
+def test_an_error_that_follows_a_signal_gives_way_to_it() -> None:
+
+    def take_part(number: int) -> None:
+        with interrupts_at_rest(30.0):
+            os.kill(os.getpid(), number)
+            raise StoreUnavailable("not waited for any longer")
+
+    with pytest.raises(KeyboardInterrupt):
+        take_part(signal.SIGTERM)
+    with pytest.raises(StoreUnavailable):
+        take_part(0)
+
+
+@pytest.mark.timeout(60)
+def test_a_name_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``getaddrinfo`` takes tens of seconds then, and no signal interrupts it."""
+    answers = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait())
+    leave_within(0.0)
+    try:
+        with (
+            closing(EtcdStore(replace(NOBODY, endpoints=("name:1",)))) as store,
+            pytest.raises(StoreUnavailable, match=r"the name in name:1 .* \(no name server answers"),
+        ):
+            store.get("key")
+    finally:
+        answers.set()
+
+
 def test_an_hour_of_patience_ends_with_the_deadline() -> None:
     """Both that of etcd's client and that of ranks."""
     request = threading.Timer(0.3, leave_within, [0.0])
     with closing(EtcdStore(NOBODY)) as store:
         request.start()  # while a call waits
-        with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
+        with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.3 s"):
             store.get("key")
         request.join()
         patient = RetryingStore(store, 3600.0, EventLog())

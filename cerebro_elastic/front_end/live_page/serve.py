@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.registry import install_extra
-from cerebro_elastic.system.addresses import LOOPBACK, is_loopback
+from cerebro_elastic.system.addresses import LOOPBACK, is_loopback, with_port
 
 if TYPE_CHECKING:
     import uvicorn
@@ -55,10 +55,9 @@ def open_socket(host: str, port: int | None) -> socket.socket:
 
 def address(listener: socket.socket, host: str, run: str | None, access: Access) -> str:
     """The address to open in a browser."""
-    shown = f"[{host}]" if ":" in host else host
     path = f"run/{quote(run, safe='')}" if run else ""
     token = "" if access.trust_header else f"?token={quote(access.token)}"
-    return f"http://{shown}:{listener.getsockname()[1]}/{path}{token}"
+    return f"http://{with_port(host, listener.getsockname()[1])}/{path}{token}"
 
 
 def check_installed() -> None:

@@ -28,14 +28,16 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.imports import AGENTS
 from cerebro_elastic.system import forkserver
-from cerebro_elastic.system.departure import seconds_to_leave
+from cerebro_elastic.system.departure import within
 from cerebro_elastic.system.files import as_its_folder, make_folder
 from cerebro_elastic.system.process import MARK, PYTHON, SCRATCH, end_marked
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, torchrun leaves a folder among the temporary files each time."""
 _MARGIN = 5.0
-"""Seconds between the end of the grace and SIGKILL: the agent kills its ranks, this process its agents."""
+"""Seconds after the grace in which an agent kills its ranks, if this process has not killed it before."""
+_LONGEST_EXIT, _EXIT_SHARE = 1.0, 0.1
+"""Seconds, and the part of the grace, in which ranks and agents exit when their units are over."""
 _TAIL_LINES = 15
 _TRIES = 3
 """A node that has ended this often in a row without a commit counts as one that cannot work."""
@@ -81,6 +83,8 @@ class _Node:
     """When it is started again, on the monotonic clock."""
     left: bool = False
     """Whether the node was requested to leave."""
+    asked: bool = False
+    """Whether the agent has got SIGTERM. A second one would end it before its ranks."""
 
     @property
     def running(self) -> bool:
@@ -199,20 +203,26 @@ class LocalAgents:
         error = last_error(nodes[-1].log.read_text(errors="replace"))
         return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{error}"
 
+    def ask(self) -> None:
+        """Ask the nodes to leave: they finish their units or save them part-way. A signal handler may call
+        it."""
+        for node in self._nodes.values():
+            if node.agent is not None and not node.asked:
+                node.asked = True
+                node.agent.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
-        """Stop the agents: SIGTERM, on which nodes finish their units or save them part-way, and SIGKILL
-        after the grace."""
+        """Stop the agents: SIGTERM, and SIGKILL after the grace."""
         running = [node.agent for node in self._nodes.values() if node.running and node.agent]
         if not running:
             return
-        for agent in running:
-            agent.send_signal(signal.SIGTERM)
+        self.ask()
         self._say(
             f"stopping the nodes: within {self.grace:g} s they finish their units or save them part-way "
             "(Ctrl-C: at once)"
         )
         try:
-            _wait(running, min(self.grace, max(0.0, seconds_to_leave())) + 2 * _MARGIN)
+            _wait(running, within(self.grace))
         finally:  # also after one more Ctrl-C
             for agent in running:
                 agent.kill()
@@ -231,7 +241,7 @@ class LocalAgents:
             "CEREBRO_PARENT": str(os.getpid()),
             MARK: self._mark,
             "CEREBRO_CACHE": str(self._folder.cache),
-            "CEREBRO_GRACE": f"{self.grace:g}",
+            "CEREBRO_GRACE": f"{self.grace - min(_LONGEST_EXIT, _EXIT_SHARE * self.grace):g}",
             TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
             SCRATCH: str(self._scratch),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self.grace + _MARGIN)),
@@ -247,7 +257,7 @@ class LocalAgents:
                 grace_seconds=self.grace + 2 * _MARGIN,
                 socket=AGENTS if AGENTS in environment else forkserver.SOCKET,
             )
-        node.started, node.restart_at, node.left = time.monotonic(), None, False
+        node.started, node.restart_at, node.left, node.asked = time.monotonic(), None, False, False
 
 
 def last_error(log: str) -> str:

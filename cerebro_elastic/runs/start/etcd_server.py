@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError
+from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError, StoreUnavailable
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_spec
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
@@ -80,7 +80,7 @@ def serve(
         record = Record(store, run)
         with interrupts_at_rest(FAREWELL) as look:
             try:
-                ended = _until_alone(record, look)
+                ended = _until_alone(record, look, watcher.say)
             except KeyboardInterrupt:
                 _wait_for_leaving(record, watcher)
                 raise
@@ -91,24 +91,37 @@ def serve(
     watcher.say(f"run {run!r} has ended")
 
 
-def _until_alone(record: Record, look: Callable[[], None]) -> bool:
+def _until_alone(record: Record, look: Callable[[], None], say: Callable[[str], None]) -> bool:
     """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
     ``look`` is called often. Returns whether the run has ended.
 
     The machines of a run that had ended before may have come and gone before the first look. Hosts may have
-    the record of a run of another etcd, and report its end."""
+    the record of a run of another etcd, and report its end. An etcd that does not answer is being started
+    again: it is waited for as long as hosts wait for it."""
     begun = record.now()
     alone, over, end_reported = 0.0, 0.0, False
+    silent_since: float | None = None
     while True:
         look()
-        end_reported = end_reported or _end_reported(record)
-        # Machines may come and go between two looks.
-        been, ended = record.now() > begun, record.ended() or (end_reported and record.spec() is None)
-        if alone >= (_POLL if been and ended else _LINGER) or over >= _SILENT:
+        try:
+            end_reported = end_reported or _end_reported(record)
+            # Machines may come and go between two looks.
+            been, ended = record.now() > begun, record.ended() or (end_reported and record.spec() is None)
+            used = in_use(record)
+        except StoreUnavailable as error:
+            if silent_since is None:
+                say(f"{error}. Waiting for it, as hosts do, for up to {PATIENCE:g} s")
+                silent_since = time.monotonic()
+            if time.monotonic() - silent_since > PATIENCE:
+                raise
+            time.sleep(_POLL)
+            alone = 0.0
+            continue
+        silent_since = None
+        alone = alone + _POLL if (been or ended) and not used else 0.0
+        if alone > (_POLL if been and ended else _LINGER) or over >= _SILENT:
             return ended
         time.sleep(_POLL)
-        look()
-        alone = alone + _POLL if (been or ended) and not in_use(record) else 0.0
         over = over + _POLL if been and ended else 0.0
 
 
@@ -154,7 +167,8 @@ def store_for_hosts(
             settings = replace(settings, run_key=RunKey.given_or_kept(folder / "key"))
         yield settings
         return
-    listen = here if ip_address(here).is_loopback else "0.0.0.0"
+    everywhere = "::" if ":" in here else "0.0.0.0"
+    listen = here if ip_address(here).is_loopback else everywhere
     port = _port(folder)
     with EmbeddedEtcd(folder / "data", RunKey.given_or_kept(folder / "key"), Listen(listen, port)) as server:
         yield replace(server.settings, endpoints=(str(Listen(here, port)),))

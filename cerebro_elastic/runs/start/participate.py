@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import CerebroError, StoreError
+from cerebro_elastic.errors import CerebroError, StoreError, TxnUnknown
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
@@ -30,7 +30,7 @@ from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.departure import interrupts_at_rest
+from cerebro_elastic.system.departure import interrupts_at_rest, within
 from cerebro_elastic.system.files import write_text
 
 _END_SECONDS = 20.0
@@ -73,7 +73,7 @@ def take_part(
         env=env,
     )
     stop_condition, loggers = stop_condition_of(agents), Loggers(recipe, spec, folder, env)
-    with interrupts_at_rest(grace) as look:
+    with interrupts_at_rest(grace, agents.ask) as look:
 
         def observe(events: list[Event], state: State) -> None:
             agents.observe(events)
@@ -120,7 +120,7 @@ def publish_endpoint(folder: RunFolder, settings: StoreSettings) -> Iterator[Non
 PRESENT_SECONDS = 1.5 * PATIENCE
 """How long a machine counts as present that has fallen silent. One that leaves says so. Presence is renewed
 each third of this: so it outlasts any outage for which machines wait for etcd."""
-_LOOK_SECONDS, _LEAVE_SECONDS = 1.0, 2.0
+_LOOK_SECONDS, _LEAVE_SECONDS, _LEAST_SECONDS = 1.0, 2.0, 0.5
 
 
 @contextmanager
@@ -131,8 +131,10 @@ def present(record: Record, seconds: float = PRESENT_SECONDS) -> Iterator[None]:
 
     def register() -> LeaseKeeper:
         keeper = LeaseKeeper(record.store, seconds)
-        record.store.txn([], [Put(key, host, keeper.lease)])
-        return keeper
+        while True:
+            with suppress(TxnUnknown):  # to write it twice does no harm
+                record.store.txn([], [Put(key, host, keeper.lease)])
+                return keeper
 
     def stay(keeper: LeaseKeeper) -> None:
         while not left.wait(_LOOK_SECONDS):
@@ -148,4 +150,5 @@ def present(record: Record, seconds: float = PRESENT_SECONDS) -> Iterator[None]:
         yield
     finally:
         left.set()
-        thread.join(_LEAVE_SECONDS)  # without etcd it takes longer, and is of no use
+        # Without etcd it takes longer, and is of no use.
+        thread.join(within(_LEAVE_SECONDS, _LEAST_SECONDS))

@@ -15,12 +15,12 @@ from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, open_e
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.client.etcd_program import check_version, login_holds, may_diverge
 from cerebro_elastic.system.clock import Clock
-from cerebro_elastic.system.departure import seconds_to_leave
+from cerebro_elastic.system.departure import seconds_to_leave, within
 
 _T = TypeVar("_T")
 
 _MEMBERS = "cluster/member/list"
-_LEAVING_PATIENCE, _LEAST_PATIENCE = 1.0, 0.5
+_LEAVING_PATIENCE, LEAST_PATIENCE = 1.0, 0.3
 """Seconds, in a process that is to leave: before its deadline, and behind it."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
@@ -98,10 +98,9 @@ class Cluster:
     def patience(self) -> float:
         """Seconds for which an operation is repeated: short ones in a process that is to leave, since nothing
         it still does is worth a longer wait."""
-        left = seconds_to_leave()
-        if left == math.inf:
+        if seconds_to_leave() == math.inf:
             return self.settings.patience
-        return min(self.settings.patience, max(_LEAST_PATIENCE, min(_LEAVING_PATIENCE, left)))
+        return min(self.settings.patience, within(_LEAVING_PATIENCE, LEAST_PATIENCE))
 
     def call(self, path: str, body: Json) -> dict[str, Any]:
         """The answer to a request that may be repeated: retried over the endpoints within patience."""

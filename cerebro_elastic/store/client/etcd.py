@@ -36,6 +36,7 @@ from cerebro_elastic.store.client.endpoint import (
 )
 from cerebro_elastic.store.client.etcd_errors import NOT_FOUND, OUT_OF_RANGE, NoAnswer, NotSent, Refused
 from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.departure import within
 
 _PAGE = 1000
 
@@ -199,7 +200,7 @@ class EtcdWatch(Watch):
             if self._stream is not None:
                 self._stream.cut()
         # Not for long: the thread may be connecting to a host that does not answer.
-        self._thread.join(timeout=1.0)
+        self._thread.join(timeout=within(1.0))
 
     def _run(self) -> None:
         try:

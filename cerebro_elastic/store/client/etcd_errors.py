@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.store.client.names import check_name
 from cerebro_elastic.system.run_key import RunKey
 
 # gRPC's status codes that are distinguished.
@@ -122,6 +123,7 @@ def _shakes_hands(address: str, seconds: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
+        check_name(host_port(address)[0])
         with socket.create_connection(host_port(address), min(CONNECT_SECONDS, seconds)) as connection:
             return _greets(context, connection)
     except OSError as exc:

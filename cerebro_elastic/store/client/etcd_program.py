@@ -67,6 +67,8 @@ def launch(command: list[str], log: int, folder: Path | None = None) -> subproce
     thread that calls this. Its files and sockets are for this user alone."""
     # etcd takes settings from ETCD_* too; only those of the command are meant.
     env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+    # Its gateway is a client of its own server, which no proxy of the network can reach for it.
+    env["NO_PROXY"] = "*"
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
         cwd=folder,

@@ -22,7 +22,7 @@ from textwrap import shorten
 from typing import Any
 
 from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import (
     ClosedPoolError,
     ConnectTimeoutError,
@@ -49,6 +49,7 @@ from cerebro_elastic.store.client.etcd_errors import (
     tls_refused,
     unreachable,
 )
+from cerebro_elastic.store.client.names import check_name
 
 _CONNECTIONS = 10
 """The number of connections that are kept open; more are closed after their request."""
@@ -85,7 +86,7 @@ class GatewayEndpoint(Endpoint):
             return UnixSocketPool(path, maxsize=_CONNECTIONS)
         host, port = host_port(self._address)
         if settings.tls:
-            return HTTPSConnectionPool(
+            return _TlsPool(
                 host,
                 port,
                 maxsize=_CONNECTIONS,
@@ -96,14 +97,12 @@ class GatewayEndpoint(Endpoint):
             )
         key = key_for_tls(self._address, settings, seconds)
         if key is None:
-            return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
+            return _Pool(host, port, maxsize=_CONNECTIONS)
         # Imported here: other servers do not need it.
         from cerebro_elastic.store.client.certificate import client_context
 
         context = client_context(key)
-        return HTTPSConnectionPool(
-            host, port, maxsize=_CONNECTIONS, ssl_context=context, assert_hostname=False
-        )
+        return _TlsPool(host, port, maxsize=_CONNECTIONS, ssl_context=context, assert_hostname=False)
 
     def _send(
         self, path: str, body: Json | None, seconds: float, token: str | None, stream: bool = False
@@ -211,6 +210,33 @@ class GatewayStream:
         self._response.close()
         if self._socket is not None:
             self._socket.close()
+
+
+class _NamedServer:
+    """A connection whose server's name is looked up within a limited time."""
+
+    def connect(self) -> None:
+        try:
+            check_name(self.host)  # type: ignore[attr-defined]
+        except OSError as exc:
+            raise NewConnectionError(self, str(exc)) from exc
+        super().connect()  # type: ignore[misc]
+
+
+class _Connection(_NamedServer, HTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _TlsConnection(_NamedServer, HTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _Pool(HTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _TlsConnection
 
 
 class _UnixSocketConnection(HTTPConnection):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from typing import Self
 from cerebro_elastic.errors import Compacted, LeaseLost, StoreError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import Put, Store, absent
 from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.departure import within
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class LeaseKeeper:
             self._stopped.set()
         for thread in self._threads:
             # Not for long: a renewal may hang.
-            thread.join(timeout=1.0)
+            thread.join(timeout=within(1.0))
         if not self._revoked:
             self._store.revoke(self.lease)
             self._revoked = True

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.errors import StoreError
-from cerebro_elastic.system.addresses import is_loopback
+from cerebro_elastic.system.addresses import is_loopback, with_port, without_brackets
 
-_WHAT = "give an address of this machine, a name that leads to one, or 0.0.0.0 for all"
+_WHAT = "give an address of this machine, a name that leads to one, or for all 0.0.0.0, with IPv6 ::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,11 @@ class Listen:
     """An address of this machine, or a name that leads to one; 0.0.0.0 or :: for all addresses."""
     port: int
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "host", without_brackets(self.host))
+
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
     def urls(self) -> list[str]:
         """What etcd is to listen on. Raises ``StoreError`` if this machine cannot listen there."""

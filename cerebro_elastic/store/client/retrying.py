@@ -17,8 +17,9 @@ from cerebro_elastic.store.client.base import (
     TxnResult,
     Watch,
 )
+from cerebro_elastic.store.client.cluster import LEAST_PATIENCE
 from cerebro_elastic.system.clock import Clock, SystemClock
-from cerebro_elastic.system.departure import seconds_to_leave
+from cerebro_elastic.system.departure import seconds_to_leave, within
 from cerebro_elastic.system.logs import EventLog
 
 PATIENCE = 600.0
@@ -82,19 +83,22 @@ class RetryingStore:
         except StoreUnavailable as error:
             problem = error
         self._begin(problem)
-        deadline, delay = self._clock.now() + self._patience, _FIRST_DELAY
+        begun, delay = self._clock.now(), _FIRST_DELAY
+        deadline = begun + self._patience
         try:
             while not self._closed.wait(delay):
                 try:
                     return operation()
                 except StoreUnavailable as error:
                     problem = error
-                if self._clock.now() >= deadline or seconds_to_leave() <= 0:
+                if self._clock.now() >= deadline or seconds_to_leave() <= LEAST_PATIENCE:
                     break
-                delay = min(2 * delay, _LONGEST_DELAY, max(0.0, seconds_to_leave()))
+                delay = within(min(2 * delay, _LONGEST_DELAY))
+            waited = min(self._patience, self._clock.now() - begun)
+            reason = "as CEREBRO_PATIENCE says" if waited == self._patience else "as this process is to leave"
             raise type(problem)(
-                f"{problem}; waited {self._patience:g} s for it, as CEREBRO_PATIENCE says: what was "
-                "committed is safe, start the node again when etcd is there"
+                f"{problem}; waited {waited:.0f} s for it, {reason}: what was committed is safe, start the "
+                "node again when etcd is there"
             ) from problem
         finally:
             self._end()

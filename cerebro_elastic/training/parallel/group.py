@@ -29,9 +29,8 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from cerebro_elastic.errors import GroupBroken, RankUnreachable
-from cerebro_elastic.system.addresses import is_loopback
-from cerebro_elastic.system.listening import interface_towards, listening_address, loopback_interface
+from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
+from cerebro_elastic.system.listening import interface_towards, listening_address
 from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
     forget_groups_of,
@@ -50,8 +49,7 @@ COLLECTIVE_SECONDS = 600.0
 
 _WAIT_SECONDS = 1.0
 
-_GLOO = "GLOO_SOCKET_IFNAME"
-_INTERFACES = (_GLOO, "NCCL_SOCKET_IFNAME")
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
@@ -78,8 +76,8 @@ def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
             address, listener = _listening(host)
         except OSError as exc:
             raise RankUnreachable(
-                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr an "
-                "address of this machine, or put the name into /etc/hosts"
+                f"this node cannot listen at {host}, its own address: {exc}; give torchrun's --local-addr "
+                "(PET_LOCAL_ADDR) an address of this machine, or put the name into /etc/hosts"
             ) from exc
         port = listener.getsockname()[1]
         # Given no socket, torch would listen on all interfaces.
@@ -113,7 +111,7 @@ def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
     except OSError as exc:
         raise RankUnreachable(
             f"the name {host!r} of the host of rank 0 is not known here ({exc}): put it into /etc/hosts or "
-            "DNS, or give that node an address by torchrun's --local-addr"
+            "DNS, or give that node an address by torchrun's --local-addr (PET_LOCAL_ADDR)"
         ) from exc
     except GroupBroken as exc:
         raise RankUnreachable(str(exc)) from exc
@@ -137,9 +135,17 @@ def formed(
     ``waiting`` is called about once a second until all are there; what it raises ends the wait.
     """
     sweep()
-    with _clear(f"rank {rank} of {size}"), _kept_here(store.host, store.port):
+    with _clear(f"rank {rank} of {size}"), _same_way(store):
         _meet(store, rank, size, patience, waiting)
-        _form(store, rank, size, device, timeout)
+        try:
+            with _clear(f"rank {rank} of {size}"):
+                _form(store, rank, size, device, timeout)
+        except GroupBroken as exc:
+            raise RanksApart(
+                f"the ranks have met at {store.host}, and one of them cannot be reached by the others. Hosts "
+                "whose nodes train a unit together must reach each other on all TCP ports: open them, or "
+                f"leave `gang` out ({exc})"
+            ) from exc
         try:
             yield
         finally:
@@ -224,16 +230,12 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
 
 
 @contextmanager
-def _kept_here(host: str, port: int) -> Iterator[None]:
-    """The groups of ranks listen where the ranks meet: by default gloo would listen at the address of the
-    machine's own name, which others may not reach, and of ranks that meet at a loopback address all would be
-    seen from outside. What the user says about interfaces stands."""
-    if is_loopback(host):
-        ours = dict.fromkeys(_INTERFACES, loopback_interface())
-    else:
-        interface = interface_towards(host, port)
-        ours = {} if interface is None else {_GLOO: interface}
-    ours = {name: value for name, value in ours.items() if name not in os.environ}
+def _same_way(store: TCPStore) -> Iterator[None]:
+    """Groups use the interface by which the ranks have met. By default gloo would listen at the address of
+    the machine's own name, which ``/etc/hosts`` often leads to loopback, where no other machine comes. What
+    the user says about interfaces stands."""
+    interface = interface_towards(store.host, store.port)
+    ours = {} if interface is None else {name: interface for name in _INTERFACES if name not in os.environ}
     os.environ.update(ours)
     try:
         yield

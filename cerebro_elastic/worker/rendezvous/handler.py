@@ -26,11 +26,12 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from cerebro_elastic.config import StoreSettings, host_port, seconds_from
+from cerebro_elastic.config import StoreSettings, host_port, seconds_from, socket_path
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.retrying import PATIENCE
+from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import report_once
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system import logs
@@ -150,9 +151,32 @@ class NodeRendezvous(RendezvousHandler):
             self._registration.renew(self._ranks.take_rank_failure(), self._patience)
             self._ranks.begin()
             return
-        record = Record(
-            EtcdStore(self._settings), self._run, self._settings.run_key, unreadable=report_once(self._log)
+        store = EtcdStore(self._settings)
+        # Registration has patience of its own: it must be possible to close it meanwhile.
+        self._check_run(self._record(RetryingStore(store, self._patience, self._log)))
+        devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
+        hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+        node = replace(self._node, devices=devices, hardware=hardware)
+        self._ranks.begin()
+        self._registration = Registration(
+            self._record(store),
+            node,
+            self._lease,
+            self._log,
+            patience=self._patience,
+            ranks=self._ranks,
+            unable=self._end,
         )
+        # After a signal torchrun does not call ``shutdown``. The lease may end by its own time.
+        atexit.register(self._registration.close)
+        atexit.register(leave_within, 0.0)
+        atexit.register(end_marked, _BOOT, self._node.boot)
+
+    def _record(self, store: Store) -> Record:
+        return Record(store, self._run, self._settings.run_key, unreadable=report_once(self._log))
+
+    def _check_run(self, record: Record) -> None:
+        """Check that a node of this machine may join the run, if it is open yet."""
         record.check_signed(self._settings.trusted)
         if record.ended():
             raise RendezvousClosedError(
@@ -162,17 +186,6 @@ class NodeRendezvous(RendezvousHandler):
         if spec is not None:
             # `cerebro host` and its like have looked at the package.
             check_compatible(spec, package="CEREBRO_PARENT" not in os.environ)
-        devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
-        hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-        node = replace(self._node, devices=devices, hardware=hardware)
-        self._ranks.begin()
-        self._registration = Registration(
-            record, node, self._lease, self._log, ranks=self._ranks, unable=self._end
-        )
-        # After a signal torchrun does not call ``shutdown``. The lease may end by its own time.
-        atexit.register(self._registration.close)
-        atexit.register(leave_within, 0.0)
-        atexit.register(end_marked, _BOOT, self._node.boot)
 
     def _end(self, error: CerebroError) -> None:
         self._log.error("this machine can no longer be a node of the run", error=str(error))
@@ -196,18 +209,21 @@ class NodeRendezvous(RendezvousHandler):
 
 
 def _address(given: str | None, settings: StoreSettings) -> str:
-    """The address at which other nodes find this one: torchrun's ``--local-addr`` if that is ``given``.
-    Raises ``RendezvousConnectionError`` for a name that does not resolve here."""
+    """The address at which other nodes find this one: torchrun's ``--local-addr`` if that is ``given``, else
+    the one from which it reaches etcd. Raises ``RendezvousConnectionError`` for a name that does not resolve
+    here."""
     try:
         if given:
             listening_address(given)
             return given
         if settings.loopback:
             return LOOPBACK
-        return node_address(socket.gethostname(), host_port(settings.endpoints[0]))
+        servers = [host_port(endpoint) for endpoint in settings.endpoints if socket_path(endpoint) is None]
+        return node_address(socket.gethostname(), servers)
     except (OSError, UnicodeError) as exc:
         name = given or socket.gethostname()
         raise RendezvousConnectionError(
             f"other nodes would look for this one at {name!r}, which is no address of this machine ({exc}): "
-            "give torchrun's --local-addr an address of this machine, or put the name into /etc/hosts"
+            "give torchrun's --local-addr (PET_LOCAL_ADDR) an address of this machine, or put the name into "
+            "/etc/hosts"
         ) from exc

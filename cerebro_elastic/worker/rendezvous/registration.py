@@ -9,17 +9,20 @@ from dataclasses import replace
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.nodes import Node, Stall
-from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
+from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.departure import within
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker.rendezvous.heartbeats import RankFailure, RankMonitor
 
 _MARGIN = 3.0
 """Seconds that etcd may take to end a lease whose time is over."""
 _POLL = 0.2
+_PASSING = (StoreUnavailable, LeaseLost, TxnUnknown)
+"""What a registration meets while the store is cut off for a while."""
 
 
 class Registration:
@@ -35,6 +38,7 @@ class Registration:
         record: The run in the store.
         node: The node.
         ttl: Seconds that the lease lasts without renewal.
+        patience: Seconds to wait for a store out of reach before the first registration.
         log: The node's log.
         ranks: Watches the node's ranks.
         clock: Real time by default.
@@ -42,6 +46,7 @@ class Registration:
 
     Raises:
         NameTaken: Another node of the same name stays alive.
+        StoreError: The store is out of reach for longer.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Registration:
         ttl: float,
         log: EventLog,
         *,
+        patience: float = 0.0,
         ranks: RankMonitor | None = None,
         clock: Clock | None = None,
         unable: Callable[[NameTaken], None] = lambda _error: None,
@@ -68,7 +74,7 @@ class Registration:
         self._away = False
         self._lease = 0
         self.node = node
-        self._take_name()
+        self._take_name(patience)
         self._thread = threading.Thread(target=self._keep_registered, name="registration", daemon=True)
         self._thread.start()
 
@@ -88,7 +94,7 @@ class Registration:
                 with self._lock:
                     self._renew(failure)
                 return
-            except (StoreUnavailable, LeaseLost) as error:
+            except _PASSING as error:
                 if self._clock.now() > deadline:
                     raise
                 self._log.warning("cannot register", why=str(error))
@@ -102,11 +108,11 @@ class Registration:
             self._closed.set()
             with suppress(StoreError):  # then it ends by its own time
                 self._record.store.revoke(self._lease)
-        self._thread.join(timeout=1.0)  # a request to a store that is away may take longer
+        self._thread.join(timeout=within(1.0))  # a request to a store that is away may take longer
 
-    def _take_name(self) -> None:
+    def _take_name(self, patience: float) -> None:
         """Register. Wait first for the lease of a dead node of this name to end: this node's own, if it was
-        killed and comes back."""
+        killed and comes back. And for a store out of reach: a cut may last longer than the new lease."""
         began = self._clock.now()
         reported = False
         while True:
@@ -118,6 +124,10 @@ class Registration:
                 if not reported:
                     self._log.info("waiting for the name", why=str(error))
                 reported = True
+            except _PASSING as error:
+                if self._clock.now() - began > patience:
+                    raise
+                self._log.warning("cannot register yet", why=str(error))
             self._clock.sleep(_POLL)
 
     def _renew(self, failure: RankFailure) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import socket
+from ipaddress import ip_address
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
 
-from cerebro_elastic.system.listening import listening_address, node_address
+from cerebro_elastic.system import listening
+from cerebro_elastic.system.listening import interface_towards, node_address
 from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
 UNKNOWN = "no-such-host.invalid"
@@ -39,12 +40,44 @@ def test_a_name_that_is_unknown_here_keeps_the_node_from_joining(endpoint: str) 
         address(endpoint, UNKNOWN)
 
 
-@pytest.mark.parametrize("name", [UNKNOWN, "a..b"])
-def test_where_the_own_name_is_unknown_the_way_to_etcd_gives_the_address(name: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as etcd:
-        assert node_address(name, etcd.getsockname()) == "127.0.0.1"
+@pytest.mark.parametrize(
+    ("ways", "name", "expected"),
+    [
+        ({"10.0.0.7": "10.0.0.1"}, "127.0.1.1", "10.0.0.1"),
+        ({"10.0.0.7": "10.0.0.1"}, "192.0.2.9", "10.0.0.1"),
+        ({"10.0.0.7": OSError("no way"), "fd00::7": "fd00::1"}, UNKNOWN, "fd00::1"),
+        # etcd is on this machine, under a name that /etc/hosts leads to loopback.
+        ({"10.0.0.7": "127.0.0.1", "192.0.2.1": "10.0.0.1"}, "192.0.2.9", "192.0.2.9"),
+        ({"10.0.0.7": "127.0.0.1", "192.0.2.1": "10.0.0.1"}, "127.0.1.1", "10.0.0.1"),
+        ({"10.0.0.7": "::1", "192.0.2.1": OSError(), "2001:db8::1": "fd00::1"}, UNKNOWN, "fd00::1"),
+        ({"10.0.0.7": "127.0.0.1", "192.0.2.1": OSError(), "2001:db8::1": OSError()}, "a..b", "127.0.0.1"),
+    ],
+)
+def test_others_find_a_node_at_the_address_by_which_it_reaches_etcd(
+    ways: dict[str, str | OSError], name: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def source(server: tuple[str, int]) -> str:
+        found = ways[server[0]]
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(listening, "_source", source)
+    assert node_address(name, [("10.0.0.7", 2379), ("fd00::7", 2379)]) == expected
 
 
-def test_a_name_of_one_outer_address_is_the_address() -> None:
-    assert listening_address("192.0.2.9") == "192.0.2.9"
-    assert node_address("192.0.2.9", ("127.0.0.1", 1)) == "192.0.2.9"
+def test_a_machine_without_a_way_to_etcd_has_no_address() -> None:
+    with pytest.raises(OSError, match="not known"):
+        node_address("127.0.1.1", [(UNKNOWN, 1)])
+
+
+def test_the_interface_is_the_one_of_the_way_to_a_host() -> None:
+    """Not the one of the machine's own name."""
+    loopback = interface_towards("127.0.0.9", 1)
+    assert loopback == interface_towards("::1", 1)
+    assert loopback is not None
+    assert loopback.startswith("lo")
+    assert interface_towards(UNKNOWN, 1) is None
+    for name, address in listening._interfaces():
+        if not ip_address(address).is_link_local:
+            assert name.startswith("lo") or interface_towards(address, 1) == name

@@ -34,7 +34,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
         def start(run: str, endpoint: str) -> forkserver.Process:
             log = stack.enter_context((tmp_path / run).open("wb"))
-            env = {"CEREBRO_PARENT": str(os.getpid()), "CEREBRO_ETCD_PATIENCE": "2"}
+            env = {"CEREBRO_PARENT": str(os.getpid()), "CEREBRO_ETCD_PATIENCE": "2", "CEREBRO_PATIENCE": "3"}
             process = forkserver.start(
                 agent_command(run, endpoint, "n", 1),
                 {**os.environ, **env},

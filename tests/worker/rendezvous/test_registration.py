@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.errors import NameTaken, StoreUnavailable
+from cerebro_elastic.errors import LeaseLost, NameTaken, StoreUnavailable
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker.rendezvous.heartbeats import RankFailure
 from cerebro_elastic.worker.rendezvous.registration import Registration
@@ -103,6 +103,32 @@ def test_it_lasts_from_the_start_to_the_close(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.node("n") == registration.node
     assert ledger.node("n") is None
+    registration.close()
+
+
+class Cut(Away):
+    """A store whose first transaction is answered only when the lease that it names has ended."""
+
+    cut = True
+
+    def txn(self, compares, ops):  # type: ignore[no-untyped-def]
+        if self.cut and any(getattr(op, "lease", 0) for op in ops):
+            self.cut = False
+            raise LeaseLost("it has ended during the cut")
+        return super().txn(compares, ops)
+
+
+def test_a_cut_while_a_node_joins_is_waited_for() -> None:
+    store = Cut()
+    ledger = Ledger(store, "r")
+    ledger.open_run(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
+    store.cut, store.away = True, True
+    with pytest.raises(StoreUnavailable):
+        Registration(ledger, Node("n", "host"), 30.0, EventLog(), clock=HandClock())
+    threading.Timer(0.3, setattr, [store, "away", False]).start()
+    registration = Registration(ledger, Node("n", "host"), 30.0, EventLog(), patience=SOON)
+    assert not store.cut
+    assert ledger.node("n") == registration.node
     registration.close()
 
 
