@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from training import PROCESSES, Job, Outcome, Rows, Training, arguments, forked, read_job, report
 
 PUSH, DONE = b"p", b"d"
+_START_SECONDS = 60
+"""Seconds that a worker waits for the server."""
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
@@ -102,10 +104,22 @@ class Remote(Training):
             receive(self._server, self._weights)
 
 
+def reached(address: tuple[str, int]) -> socket.socket:
+    """A connection to the server, which may begin later than its workers."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return socket.create_connection(address)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def work(job: Job, number: int, address: tuple[str, int]) -> list[Outcome]:
     """A worker's work; the server listens at the address."""
     rows, valid = job.part(number, PROCESSES)
-    with socket.create_connection(address) as server:
+    with reached(address) as server:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for config in job.configs:
             training = Remote(job, config, server)
