@@ -143,4 +143,5 @@ def staged(
     if parts is not None:
         return partial(checkpoint.complete, parts, url), 0
     ready = checkpoint.stage(result.state)
-    return partial(ready.save, url, before=result.before), ready.bytes
+    mapped = sum(still.content.bytes for still in result.before.values() if still.base is not None)
+    return partial(ready.save, url, before=result.before), ready.bytes - mapped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -34,7 +34,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     marks: frozenset[str] = frozenset()
     """Names of attributes on the module's parts that are not part of the state."""
-    stays: Container[str] = ()
+    stays: Collection[str] = ()
     """Names of the module's tensors that lie in a base: it takes these as they are, without a copy."""
     by: Parallelism = Single()
     whole = True

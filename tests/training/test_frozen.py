@@ -42,6 +42,7 @@ class Net(nn.Module):
         super().__init__()
         self.backbone = nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
         self.backbone.requires_grad_(False)
+        self.backbone[0].weight.data = self.backbone[0].weight.data.T.contiguous().T
         self.register_buffer("table", torch.arange(WIDTH * 2.0))
         self.norm = nn.BatchNorm1d(WIDTH)
         self.head = nn.Linear(WIDTH, 2)

@@ -6,7 +6,7 @@ a copy: so loading is no pass over the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from cerebro_elastic.checkpoint import Still, as_they_are
-from cerebro_elastic.checkpoint.tree import leaves_in
+from cerebro_elastic.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.system.torch_internals import (
     MODULE_ATTRIBUTES,
@@ -97,38 +97,41 @@ def kept_tensors(model: nn.Module) -> Iterator[Tensor]:
 
 
 def hand_over(
-    model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, only: Container[str] | None = None
+    model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, only: Collection[str] | None = None
 ) -> None:
     """As ``model.load_state_dict(state)``, but ``model`` then trains in the very tensors of ``state``, or in
     ``only`` those, where they lie in memory as its own do. Parameters stay the same objects, so that an
     optimizer keeps them."""
     given = dict(state)
-    # A tensor that a module keeps beside its state may be a view of a parameter.
-    viewed = {_memory(tensor) for tensor in kept_tensors(model)}
-    for name, own in model.state_dict(keep_vars=True).items():
-        value = given.get(name) if only is None or name in only else None
-        if isinstance(own, Tensor) and isinstance(value, Tensor) and not is_lazy(own) and _alike(own, value):
-            if _memory(own) in viewed:
-                continue
-            own.data = value
-            given[name] = own
+    if only is None or only:
+        # A tensor that a module keeps beside its state may be a view of a parameter.
+        viewed = {_memory(tensor) for tensor in kept_tensors(model)}
+        for name, own in model.state_dict(keep_vars=True).items():
+            value = given.get(name) if only is None or name in only else None
+            tensors = isinstance(own, Tensor) and isinstance(value, Tensor) and not is_lazy(own)
+            if tensors and _alike(own, value) and _memory(own) not in viewed:
+                own.data = value
+                given[name] = own
     load_values(model, given, strict=strict)
 
 
 def untrained(model: nn.Module, known: Container[str], prefix: str) -> dict[str, Still]:
     """The tensors of the model that get no gradient, as they are now, by their names behind ``prefix``, but
-    for those that are ``known``; none if they are small."""
-    tensors = ((f"{prefix}/{name}", own) for name, own in model.state_dict(keep_vars=True).items())
+    for those that are ``known``; none if they are small, or if the model makes its state in its own way."""
+    if type(model).state_dict is not nn.Module.state_dict:
+        return {}
+    tensors = model.state_dict(keep_vars=True).items()
     idle = {
-        name: own.detach().cpu().contiguous()
+        name: own.detach()
         for name, own in tensors
-        if isinstance(own, Tensor) and not own.requires_grad and name not in known and _is_dense(own)
+        if isinstance(own, Tensor) and not (own.requires_grad or own.is_quantized) and _is_dense(own)
     }
-    return as_they_are(idle)
+    _, leaves = flatten({prefix: idle})  # as a state has them
+    return as_they_are({name: leaf for name, leaf in leaves.items() if name not in known})
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not is_lazy(tensor) and not hasattr(tensor, "placements")
+    return tensor.layout is torch.strided and not is_lazy(tensor) and type(tensor.detach()) is Tensor
 
 
 def _memory(tensor: Tensor) -> int:
