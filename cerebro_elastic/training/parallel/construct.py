@@ -108,8 +108,9 @@ def hand_over(
         viewed = {_memory(tensor) for tensor in kept_tensors(model)}
         for name, own in model.state_dict(keep_vars=True).items():
             value = given.get(name) if only is None or name in only else None
-            tensors = isinstance(own, Tensor) and isinstance(value, Tensor) and not is_lazy(own)
-            if tensors and _alike(own, value) and _memory(own) not in viewed:
+            if not (isinstance(own, Tensor) and isinstance(value, Tensor)) or is_lazy(own):
+                continue
+            if _alike(own, value) and _memory(own) not in viewed:
                 own.data = value
                 given[name] = own
     load_values(model, given, strict=strict)
