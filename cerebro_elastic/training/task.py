@@ -301,6 +301,10 @@ class Exported:
     """Python code that loads them, with ``MODEL`` and ``CHECKPOINT`` for the names of the files."""
     checkpoint: Mapping[str, Any] | None = None
     """A checkpoint in the format of the task's framework, if it has one."""
+    file: str = "model.safetensors"
+    """The name of the file of ``weights``."""
+    further: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of further files by name, such as a config of the framework."""
     not_carried: Sequence[str] = ()
     """What of the config's state is in neither of them: training that goes on from them goes on without
     it."""
