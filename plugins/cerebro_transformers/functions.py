@@ -1,8 +1,9 @@
-"""The functions of a task of transformers: the model, batches, loss and metrics. Their parameters are what a recipe
-can search."""
+"""The functions of a task of transformers: the model, batches, loss and metrics. Their parameters are what a
+recipe can search."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from torch import Tensor, nn
 from transformers import get_scheduler
 
-from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import Exported
 from cerebro_transformers.base import Base, base_of, check_targets, layers_of
 from cerebro_transformers.sequences import IGNORED, labelled, packed, single
@@ -39,16 +40,17 @@ class Model(nn.Module):
 
 
 def make(
-    model: str,
+    model: str | Mapping[str, Any],
     root: str,
     lr: float,
     steps: int,
     *,
     objective: str = "causal-lm",
     download: bool = False,
+    tokenizer: str | None = None,
     r: int | None = None,
     alpha: float | None = None,
-    dropout: float = 0.0,
+    dropout: float | None = None,
     target_modules: str | Sequence[str] | None = None,
     labels: int | None = None,
     dtype: str = "auto",
@@ -58,9 +60,9 @@ def make(
     warmup: float = 0.0,
 ) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     """``model_fn``: the model, AdamW, and the schedule of the learning rate."""
-    inner = base_of(model, root, download).model(objective, labels, dtype)
+    inner = base_of(model, root, download, tokenizer).model(objective, labels, dtype)
     if r is not None:
-        inner = adapted(inner, objective, r, alpha, dropout, target_modules)
+        inner = adapted(inner, objective, r, alpha, dropout or 0.0, target_modules)
     if gradient_checkpointing:
         inner.gradient_checkpointing_enable({"use_reentrant": False})
     trained = [parameter for parameter in inner.parameters() if parameter.requires_grad]
@@ -97,37 +99,46 @@ def adapted(
 
 def batch(
     columns: Any,
-    model: str,
+    model: str | Mapping[str, Any],
     root: str,
     *,
     objective: str = "causal-lm",
     download: bool = False,
+    tokenizer: str | None = None,
     length: int | None = None,
     pack: bool = True,
     truncate: bool = False,
+    chat: str | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """``input_fn``: what the model takes, and the labels."""
-    base = base_of(model, root, download)
+    base = base_of(model, root, download, tokenizer)
     texts, others = _parts(columns)
     length = base.length(length)
     if objective == "sequence-classification":
         of_batch = labelled(base.tokenizer, texts, others, length, truncate)
     elif len(texts) + len(others) > 1:
         raise TaskError(
-            f"causal-lm learns from one column of text, and the batches have {len(texts) + len(others)} columns: "
-            "choose one by data.columns"
+            f"causal-lm learns from one column of text, and the batches have {len(texts) + len(others)} "
+            "columns: choose one by data.columns"
         )
     else:
-        tokens = base.tokens(texts[0])
+        tokens = base.tokens(texts[0]) if chat is None else base.conversations(texts[0], chat)
         of_batch = packed(tokens, length, base.pad) if pack else single(tokens, length, base.pad, truncate)
     return of_batch, of_batch["labels"]
 
 
+def labels_in(labels: Tensor) -> Tensor:
+    """How many labels a batch has: the loss is the mean over them."""
+    return (labels != IGNORED).sum()
+
+
 def loss(output: Any, labels: Tensor) -> Tensor:
-    """The model's own: the mean over the labels."""
-    del labels
-    value: Tensor = output.loss
+    """The model's own: the mean over the labels; 0 if there are none."""
+    value: Tensor = output.loss if labels_in(labels) else output.logits.sum() * 0
     return value
+
+
+loss.items = labels_in  # type: ignore[attr-defined]
 
 
 def accuracy(output: Any, labels: Tensor) -> Tensor:
@@ -136,15 +147,16 @@ def accuracy(output: Any, labels: Tensor) -> Tensor:
     if labels.dim() > 1:  # the next token's
         logits, labels = logits[:, :-1], labels[:, 1:]
     counted = labels != IGNORED
-    return (logits.argmax(-1) == labels)[counted].double().mean()
+    return (logits.argmax(-1) == labels)[counted].double().sum() / counted.sum().clamp(min=1)
 
 
 def check(
-    model: str,
+    model: str | Mapping[str, Any],
     root: str,
     *,
     objective: str = "causal-lm",
     download: bool = False,
+    tokenizer: str | None = None,
     r: int | None = None,
     alpha: float | None = None,
     dropout: float | None = None,
@@ -152,45 +164,61 @@ def check(
     labels: int | None = None,
     length: int | None = None,
     pack: bool | None = None,
+    chat: str | None = None,
 ) -> None:
-    """Raise ``TaskError`` if these values cannot be used; of the base only the config and the tokenizer are read."""
+    """Raise ``TaskError`` if these values cannot be used; of the base only config and tokenizer are read."""
     if r is None:
         of_adapter = {"alpha": alpha, "dropout": dropout, "target_modules": target_modules}
         if given := sorted(name for name, value in of_adapter.items() if value is not None):
             raise TaskError(
                 f"{', '.join(given)}: of an adapter, which has no rank: give task.lora.r, or search over r"
             )
-    if objective not in OBJECTIVES:
-        raise TaskError(f"objective is {objective!r}; {did_you_mean(objective, OBJECTIVES)}")
     classifies = objective == "sequence-classification"
     if classifies and labels is None:
         raise TaskError("sequence-classification needs the number of classes: give task.labels")
-    for name, given_value, fits in (("labels", labels, classifies), ("pack", pack, not classifies)):
-        if given_value is not None and not fits:
+    foreign = {"pack": pack, "chat": chat} if classifies else {"labels": labels}
+    for name, value in foreign.items():
+        if value is not None:
             raise TaskError(f"{name} does not belong to the objective {objective}: remove it")
-    base = base_of(model, root, download)
+    base = base_of(model, root, download, tokenizer)
     base.length(length)
-    hollow = base.hollow(objective, labels)
-    takes = inspect.signature(hollow.forward).parameters
-    if not classifies and pack is not False and "position_ids" not in takes:
-        raise TaskError(
-            f"pack: {type(hollow).__name__} takes no position_ids, so that packed texts would see one another: set "
-            "task.pack: false"
-        )
-    if r is not None:
-        check_targets(hollow, target_modules)
-        try:
-            adapted(hollow, objective, r, alpha, dropout or 0.0, target_modules)
-        except ValueError as exc:
-            layers = sorted({name.rpartition(".")[2] for name in layers_of(hollow)})
-            raise TaskError(
-                f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(layers)}"
-            ) from exc
+    if chat is not None:
+        base.check_chat(chat)
     if base.tokenizer.pad_token_id is None and classifies:
         raise TaskError(
-            f"task.model: the tokenizer in {base.source} has no padding token, and sequence-classification pads: set "
-            "its `pad_token`, and save it again"
+            f"task.model: the tokenizer {base.tokenizer.name_or_path} has no padding token, and "
+            "sequence-classification pads: set its `pad_token`, and save it again"
         )
+    targets = target_modules if isinstance(target_modules, str | None) else tuple(target_modules)
+    _check_model(base, objective, labels, pack is not False and not classifies, r is not None, targets)
+
+
+@functools.lru_cache(maxsize=256)
+def _check_model(
+    base: Base,
+    objective: str,
+    labels: int | None,
+    packs: bool,
+    adapts: bool,
+    targets: str | tuple[str, ...] | None,
+) -> None:
+    """The same of the model's structure, which is built without values: once for configs that share it."""
+    hollow = base.hollow(objective, labels)
+    if packs and "position_ids" not in inspect.signature(hollow.forward).parameters:
+        raise TaskError(
+            f"pack: {type(hollow).__name__} takes no position_ids, so that packed texts would see one "
+            "another: set task.pack: false"
+        )
+    if not adapts:
+        return
+    check_targets(hollow, targets)
+    ends = sorted({name.rpartition(".")[2] for name in layers_of(hollow)})
+    try:
+        adapted(hollow, objective, 1, None, 0.0, targets)
+    except ValueError as exc:
+        raise TaskError(
+            f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(ends)}"
+        ) from exc
 
 
 def exported(model: Any, base: Base, not_carried: Sequence[str]) -> Exported:
@@ -211,7 +239,9 @@ def exported(model: Any, base: Base, not_carried: Sequence[str]) -> Exported:
     kind = type(model.get_base_model() if isinstance(model, PeftModel) else model).__name__
     labels = f", num_labels={model.config.num_labels}" if kind.endswith("SequenceClassification") else ""
     code = load.format(kind=kind, base=base.source, labels=labels)
-    return Exported(weights, code, not_carried=not_carried, file=file, further=further)
+    of_adapter = {"library_name": "peft", "base_model": base.source}
+    card = of_adapter if isinstance(model, PeftModel) else {"library_name": "transformers"}
+    return Exported(weights, code, not_carried=not_carried, file=file, further=further, card=card)
 
 
 _LOAD_ADAPTER = """\
@@ -236,10 +266,14 @@ def _parts(columns: Any) -> tuple[list[list[str]], list[Any]]:
         values = (values,)  # a single column comes alone
     elif isinstance(values, Tensor):
         values = (values,)
-    texts = [[text.decode() for text in each] for each in values if _is_text(each)]
+    try:
+        texts = [[text.decode() for text in each] for each in values if _is_text(each)]
+    except UnicodeDecodeError as exc:
+        raise TaskError(f"a text is no UTF-8: {exc}; write the texts in UTF-8") from exc
     if not texts:
         raise TaskError(
-            "the batches have no column of text: name it in data.text, such as `data: {columns: [text], text: [text]}`"
+            "the batches have no column of text: name it in data.text, such as `data: {columns: [text], "
+            "text: [text]}`"
         )
     return texts, [each for each in values if not _is_text(each)]
 

@@ -168,6 +168,7 @@ def _write(
         lost=exported.not_carried,
         record=result.head,
         exactness=result.exactness.text,
+        matter=exported.card,
         features=manifest.features if manifest is not None else (),
         vocabulary=manifest.vocabulary if manifest is not None else {},
     )

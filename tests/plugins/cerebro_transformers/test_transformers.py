@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,18 +17,18 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
-from support.tiny_bases import LENGTH, tokenizer_of_bytes, write_base
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
+from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_elastic.training.task import Task, TaskState
 from cerebro_transformers import functions
 from cerebro_transformers.section import TransformersSection
 from cerebro_transformers.task import TransformersTask
+from support.tiny_bases import LENGTH, tokenizer_of_bytes, write_base
 
 pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
 pytestmark = pytest.mark.usefixtures("imports_as_found")
@@ -56,7 +57,7 @@ class Contract(TaskContract):
     """What the tests of both objectives share."""
 
     kind = "gpt2"
-    section: Mapping[str, Any] = {}  # noqa: RUF012
+    section: Mapping[str, Any] = {}
     hparams = {"lr": 0.01, "r": 2, "dropout": 0.1}  # noqa: RUF012
     seed = 3
 
@@ -88,13 +89,17 @@ class Contract(TaskContract):
                 decay.step()
         return {f"inner.{name}": value for name, value in model.state_dict().items()}
 
-    of_batch: Mapping[str, Any] = {}  # noqa: RUF012
+    of_batch: Mapping[str, Any] = {}
 
     def model(self, values: Mapping[str, Any]) -> Any:
         model = AutoModelForCausalLM.from_pretrained(base(self.kind), use_cache=False)
         model.train()
         lora = LoraConfig(
-            r=values["r"], lora_alpha=values["r"], lora_dropout=0.1, task_type="CAUSAL_LM", fan_in_fan_out=True
+            r=values["r"],
+            lora_alpha=values["r"],
+            lora_dropout=0.1,
+            task_type="CAUSAL_LM",
+            fan_in_fan_out=True,
         )
         return get_peft_model(model, lora)
 
@@ -113,7 +118,7 @@ class TestCausalLm(Contract):
     }
 
     def test_a_trainer_of_transformers_does_the_same(self, tmp_path: Path) -> None:
-        """Losses, gradients and weights; a Trainer sums the loss of tokens and divides, so the last bits differ."""
+        """Losses, gradients and weights. A Trainer sums the loss of tokens and divides: last bits differ."""
         task = TransformersTask(TransformersSection(model=str(base("llama")), lr=0.01, lora={"r": 2}), Path())
         results, state = [], None
         for number in range(3):
@@ -168,17 +173,24 @@ class TestCausalLm(Contract):
         task = TransformersTask(TransformersSection(model=str(base(kind))), Path())
         state = task.train(self.job(0, None, hparams=hparams)).state
         exported = task.export(hparams, state, self.seed, 1, 1)
-        save_file({name: value.contiguous() for name, value in exported.weights.items()}, tmp_path / exported.file)
+        save_file(
+            {name: value.contiguous() for name, value in exported.weights.items()}, tmp_path / exported.file
+        )
         for name, content in exported.further.items():
             (tmp_path / name).write_bytes(content)
         if "r" in hparams:
-            assert {path.name for path in tmp_path.iterdir()} == {"adapter_model.safetensors", "adapter_config.json"}
+            assert {path.name for path in tmp_path.iterdir()} == {
+                "adapter_model.safetensors",
+                "adapter_config.json",
+            }
             model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base(kind)), str(tmp_path))
         else:
             model = AutoModelForCausalLM.from_pretrained(tmp_path)
             assert model.config.use_cache
             transformers.AutoTokenizer.from_pretrained(tmp_path)
-        expected, *_ = functions.make(str(base(kind)), "", 0.1, 1, **{n: v for n, v in hparams.items() if n == "r"})
+        expected, *_ = functions.make(
+            str(base(kind)), "", 0.1, 1, **{n: v for n, v in hparams.items() if n == "r"}
+        )
         expected.load_state_dict(state["model"])
         tokens = torch.arange(10)[None]
         with torch.no_grad():
@@ -201,7 +213,9 @@ class TestSequenceClassification(Contract):
         return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
 
     def model(self, values: Mapping[str, Any]) -> Any:
-        model = AutoModelForSequenceClassification.from_pretrained(base(self.kind), num_labels=values["labels"])
+        model = AutoModelForSequenceClassification.from_pretrained(
+            base(self.kind), num_labels=values["labels"]
+        )
         return model.train()
 
 
@@ -244,6 +258,7 @@ class _Gradients(transformers.TrainerCallback):
 
 
 TEXT = {"model": "gpt2", "lr": 0.1}
+NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 16}
 
 
 @pytest.mark.parametrize(
@@ -261,6 +276,13 @@ TEXT = {"model": "gpt2", "lr": 0.1}
         (TEXT, {"labels": 2}, r"labels does not belong to the objective causal-lm"),
         (TEXT, {"objective": "sequence-classification"}, r"give task.labels"),
         (TEXT, {"rank": 2}, r"'rank'"),
+        (TEXT, {"r": 0}, r"r is 0: it should be greater than or equal to 1"),
+        (TEXT, {"schedule": "exponential"}, r"schedule is 'exponential': it should be 'linear', 'cosine'"),
+        (TEXT, {"weight_decay": None}, r"weight_decay is null: leave it out"),
+        (TEXT, {"chat": "all"}, r"has no chat template: set its"),
+        ({"model": {"model_type": "gpt"}, "lr": 0.1}, {}, r"model_type is 'gpt'.*choices: gpt2"),
+        ({"model": {**NEW, "n_layers": 3}, "lr": 0.1}, {}, r"gpt2 has no 'n_layers'; did you mean 'n_layer'"),
+        ({"model": {**NEW, "vocab_size": 300}, "lr": 0.1}, {}, r"tokenizer of bytes has tokens up to 383"),
         (TEXT, {"objective": "translation"}, r"objective is 'translation'.*causal-lm"),
         ({"model": "other_tokenizer", "lr": 0.1}, {}, r"tokens up to 259.*258 rows"),
     ],
@@ -288,11 +310,81 @@ def test_what_cannot_be_trained_is_refused_by_name(
         (torch.zeros(2), {}, r"no column of text: name it in data.text"),
         (([b"a"], torch.zeros(1)), {}, r"one column of text, and the batches have 2"),
         ([b"a"], {"objective": "sequence-classification"}, r"one of classes"),
+        ([b"\xff"], {}, r"a text is no UTF-8"),
     ],
 )
 def test_a_batch_that_does_not_suit_is_refused(columns: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(TaskError, match=words):
         functions.batch(columns, str(base("gpt2")), "", **settings)
+
+
+@pytest.mark.parametrize(
+    ("learned", "template", "labels"),
+    [
+        ("answers", "{% generation %}{{ m.content }}{% endgeneration %}", "yes"),
+        ("all", "{{ m.content }}", "hyes"),
+    ],
+)
+def test_a_conversation_is_learned_by_its_template(
+    learned: str, template: str, labels: str, tmp_path: Path
+) -> None:
+    tokenizer = tokenizer_of_bytes(
+        chat_template="{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        + template
+        + "{% endif %}{% endfor %}"
+    )
+    shutil.copytree(base("gpt2"), tmp_path / "chat")
+    tokenizer.save_pretrained(tmp_path / "chat")
+    text = b'[{"role": "user", "content": "oh"}, {"role": "assistant", "content": "yes"}]'
+    of_chat = {"model": str(tmp_path / "chat"), "root": "", "chat": learned}
+    functions.check(**of_chat)
+    given, found = functions.batch([text], **of_chat)
+    assert tokenizer.decode(given["input_ids"][0]) == "ohyes"
+    assert tokenizer.decode(found[found != -100]) == labels
+    with pytest.raises(TaskError, match=r"'\[1\]' is no conversation"):
+        functions.batch([b"[1]"], **of_chat)
+    if learned == "all":
+        with pytest.raises(TaskError, match="marks the assistant's answers"):
+            functions.check(**{**of_chat, "chat": "answers"})
+
+
+def test_a_base_without_a_head_is_refused_where_it_would_be_random() -> None:
+    with pytest.raises(TaskError, match=r"has no weights of .* would begin at random"):
+        functions.make(str(base("bert")), "", 0.1, 1)
+
+
+def test_the_files_of_a_base_are_those_that_a_run_records() -> None:
+    task = TransformersTask(TransformersSection(model=str(base("gpt2"))), Path())
+    names = {file.name for file in task.files({"lr": 0.1})}
+    assert names >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_a_model_may_begin_at_random_with_a_tokenizer_of_bytes() -> None:
+    task = TransformersTask(TransformersSection(model=NEW), Path())
+    task.check({"lr": 0.1})
+    (given, _), model = functions.batch([b"ab"], NEW, ""), functions.make(NEW, "", 0.1, 1)[0]
+    assert given["input_ids"].tolist() == [[ord("a") + 3, ord("b") + 3, 1]]
+    assert torch.isfinite(model(given).loss)
+    assert not task.files({"lr": 0.1})
+
+
+def test_checkpointing_of_gradients_changes_no_result() -> None:
+    contract = TestCausalLm()
+    states = [
+        contract.task()
+        .train(contract.job(0, None, hparams={**contract.hparams, "gradient_checkpointing": on}))
+        .state
+        for on in (True, False)
+    ]
+    for name, value in states[0]["model"].items():
+        assert torch.equal(states[1]["model"][name], value), name
+
+
+def test_a_base_of_bfloat16_gets_an_adapter_of_float32() -> None:
+    model = functions.make(str(base("llama")), "", 0.1, 1, r=2, dtype="bfloat16")[0]
+    kinds = {(p.requires_grad, p.dtype) for p in model.parameters()}
+    assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
+    model(functions.batch([b"abc"], str(base("llama")), "")[0]).loss.backward()
 
 
 def test_what_is_cut_off_is_as_long_as_the_sequence() -> None:
