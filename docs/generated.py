@@ -31,6 +31,7 @@ from cerebro_jax.section import JaxSection
 from cerebro_keras.section import KerasSection
 from cerebro_lightning.section import LightningSection
 from cerebro_sklearn.section import BoostingSection, SklearnSection
+from cerebro_transformers.section import LoraSection, TransformersSection
 
 SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
@@ -56,6 +57,8 @@ def sections() -> Mapping[str, type[Section]]:
         "The recipe": Recipe,
         "`task` of kind `lightning`": LightningSection,
         "`task` of kind `torch`": TorchSection,
+        "`task` of kind `transformers`": TransformersSection,
+        "`task.lora` of kind `transformers`": LoraSection,
         "`task` of kind `keras`": KerasSection,
         "`task` of kind `jax`": JaxSection,
         "`task` of kind `sklearn`": SklearnSection,
@@ -149,7 +152,7 @@ def _kind(annotation: Any) -> str:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(map(_kind, arguments)))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, tuple):
+    if origin is not None and isinstance(origin, type) and issubclass(origin, tuple | list):
         return "list"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return "mapping"
@@ -367,6 +370,7 @@ EXTRAS: Mapping[str, str] = {
     "sklearn": "scikit-learn's estimators",
     "tensorboard": "TensorBoard files",
     "torchx": "`torchx run cerebro.mop`",
+    "transformers": "[transformers and PEFT](transformers.md)",
     "ui": "[the live page](live-page.md)",
     "wandb": "the tracker [W&B](trackers.md)",
 }

@@ -13,7 +13,7 @@ import pytest
 REPO = Path(__file__).parents[1]
 LIBRARIES = {
     *("torch", "lightning", "torchmetrics", "deepspeed", "optuna", "torchx", "urllib3", "etcd3"),
-    *("keras", "jax", "flax", "sklearn", "lightgbm", "ray", "xgboost"),
+    *("keras", "jax", "flax", "sklearn", "lightgbm", "ray", "xgboost", "transformers", "peft"),
 }
 OURS_OR_STANDARD = {
     *("_replace", "_make"),  # of named tuples

@@ -25,6 +25,7 @@ from cerebro_elastic.runs.start.datasets import prepare_recipe
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 with patch.dict(os.environ, KERAS_BACKEND="jax"):
+    pytest.importorskip("peft")
     pytest.importorskip("keras")  # here, for it sets environment variables when first imported
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -35,6 +36,8 @@ SMALLER = {
     "digits_sklearn": {},
     "criteo_shaped": {"40_000, 280": "900, 12"},
     "imagenet_shaped": {},
+    "lora_sweep": {"argparse, statistics)": "statistics,)"},
+    "pretrain_bytes": {"range(0, len(text), 1000)": "range(0, 20_000, 1000)"},
     "text_ragged": {"[:200]": "[:40]"},
     "tabular": {'.zip")': '.zip", nrows=3000)'},
 }
@@ -71,6 +74,10 @@ def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.Mo
         module.write_text(module.read_text().replace(former, smaller))
     recipe_file.write_text(recipe_file.read_text().replace("workers: 1", "workers: 0"))
 
+    if name == "lora_sweep":
+        from support.tiny_bases import write_base
+
+        write_base(folder / "bytes_gpt", "gpt2")
     recipe = load_recipe(recipe_file)
     url = str(folder / "data")
     prepare_recipe(recipe, url)

@@ -21,8 +21,13 @@ from cerebro_elastic.training.unit_runner import make_task
 pytest.importorskip("sklearn.datasets")  # here, for they set environment variables when first imported
 with patch.dict(os.environ, KERAS_BACKEND="jax"):
     pytest.importorskip("keras")
+pytest.importorskip("peft")
+from support.tiny_bases import write_base
+
 COLUMNS = {
     "tiny_gpt:load": {"text"},
+    "lora_sweep:load": {"text"},
+    "pretrain_bytes:load": {"text"},
     "my_lightning:load": {"x", "y"},
     "my_torch:load": {"x", "y"},
     "text_ragged:load": {"text", "label"},
@@ -30,7 +35,7 @@ COLUMNS = {
     "criteo_shaped:load": {"numbers", "categories", "clicked"},
     "tabular:load": {"month", "hour", "carrier", "origin", "dest", "tailnum", "late"},
 }
-ROWS = {"text_ragged": 900, "coco_shaped": 1500}
+ROWS = {"text_ragged": 900, "coco_shaped": 1500, "lora_sweep": 150, "pretrain_bytes": 400}
 """At least so many, where they are fewer."""
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 
@@ -64,7 +69,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_shipped_recipe_is_valid(path: Path) -> None:
+def test_a_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# "), "a comment says what it shows"
     assert len(text.splitlines()) < 40
@@ -72,7 +77,10 @@ def test_a_shipped_recipe_is_valid(path: Path) -> None:
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
     configs = [proposal.hparams for proposal in search.propose(_start(recipe))]
     assert configs
-    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
+    root = recipe.root
+    if path.stem == "lora_sweep":
+        root = write_base(tmp_path / "bytes_gpt", "gpt2").parent
+    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, root)
     for hparams in configs:
         task.check(task_hparams(task, dataset_factory(recipe), hparams))
     if (dataset := checked_dataset(recipe, configs)) is not None:

@@ -1,5 +1,6 @@
-"""What tasks of torch share. The state that hops: optimizers by names, a model's values and structure, the
-graph of objects; generators, optimizers' options, and a check that parameters are finite."""
+"""What tasks of torch share. The task of functions, from which others derive. The state that hops: optimizers
+by names, a model's values and structure, the graph of objects; generators, optimizers' options, and a check
+that parameters are finite."""
 
 from cerebro_elastic.checkpoint.tree import flatten as flatten
 from cerebro_elastic.checkpoint.tree import unflatten as unflatten
@@ -11,6 +12,8 @@ from cerebro_elastic.system.torch_internals import modules_of as modules_of
 from cerebro_elastic.system.torch_internals import non_persistent_buffers_of as non_persistent_buffers_of
 from cerebro_elastic.system.torch_internals import parameters_of as parameters_of
 from cerebro_elastic.training.equality import values_equal as values_equal
+from cerebro_elastic.training.functions import FunctionTask as FunctionTask
+from cerebro_elastic.training.functions import not_carried as not_carried
 from cerebro_elastic.training.generators import rng as rng
 from cerebro_elastic.training.metrics import not_finite as not_finite
 from cerebro_elastic.training.objects.decoder import Decoder as Decoder

@@ -30,6 +30,7 @@ from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit
+from cerebro_elastic.training.task import ReadsFiles as ReadsFiles
 from cerebro_elastic.training.task import ReadsLength as ReadsLength
 from cerebro_elastic.training.task import SetsThreads as SetsThreads
 from cerebro_elastic.training.task import Stopped as Stopped

@@ -18,6 +18,8 @@ from cerebro_elastic.reporting.tables import number
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
+    "adapter_model.safetensors": "the adapter's weights by name",
+    "adapter_config.json": "what PEFT knows of the adapter",
     "model.ckpt": "a Lightning checkpoint: weights, hyper-parameters, optimizers, schedulers, counters",
     "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
 }
@@ -57,6 +59,8 @@ class Card:
     """Where the run's record ended."""
     exactness: str
     """What is known of the run's exactness, in a line."""
+    matter: Mapping[str, str]
+    """What the card begins with for programs, besides the licence and the tags."""
     features: Sequence[str]
     """The columns of the matrix ``features``, if there is one."""
     vocabulary: Mapping[str, Sequence[str | int | bool]]

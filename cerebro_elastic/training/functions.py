@@ -182,10 +182,10 @@ class FunctionTask:
         taken = self._user.model_arguments(hparams, {"epochs": epochs, "steps": epochs * batches})
         module, _, name = self._section.model_fn.partition(":")
         load = _LOAD.format(module=module, name=name, arguments=taken)
-        return Exported(state["model"], load, not_carried=list(_not_carried(state)))
+        return Exported(state["model"], load, not_carried=list(not_carried(state)))
 
 
-def _not_carried(state: TaskState) -> Iterator[str]:
+def not_carried(state: TaskState) -> Iterator[str]:
     """The export has the weights alone."""
     yield "the optimizer's state"
     if state["scheduler"] is not None:

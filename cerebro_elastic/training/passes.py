@@ -1,7 +1,9 @@
 """Losses and metrics of the ready-made training and evaluation passes over batches of ``(x, y)``.
 
 A loss or a metric is a function ``(model(x), y) -> mean over the batch``. A mean over several batches weighs
-every row alike, as Lightning's epoch means do.
+every row alike, as Lightning's epoch means do. On several ranks each weighs its part by its share of the
+rows. A loss that is a mean over something else, such as tokens, has an attribute ``items``: a function of
+``y`` that counts them.
 
 With weights of rows the loss of a batch is ``sum(w * l) / sum(w)`` over its rows; a row's ``w`` is the
 product of its weights. On several ranks it is that of the whole batch: each rank weighs its part by its share
@@ -46,7 +48,9 @@ LossOfBatch: TypeAlias = Callable[[Any, float], BatchLoss]
 
 
 def unweighted(loss: BatchMean) -> LossOfBatch:
-    """The mean of ``loss`` over the rows of batches ``(x, y)``."""
+    """The mean of ``loss`` over the rows of batches ``(x, y)``, or over the items that its attribute
+    ``items`` counts in ``y``."""
+    items: Callable[[Any], Any] | None = getattr(loss, "items", None)
 
     def checked(output: Any, target: Any) -> Tensor:
         value = loss(output, target)
@@ -55,7 +59,11 @@ def unweighted(loss: BatchMean) -> LossOfBatch:
         name, kind = getattr(loss, "__name__", loss), type(value).__name__
         raise TaskError(f"the loss {name} returned a {kind}: it must return a tensor, the mean over the rows")
 
-    return lambda batch, share: BatchLoss(*_parts(batch, samples=False)[:2], checked, share)
+    def of_batch(batch: Any, share: float) -> BatchLoss:
+        x, y, _ = _parts(batch, samples=False)
+        return BatchLoss(x, y, checked, share if items is None else _share(torch.as_tensor(items(y)), share))
+
+    return of_batch
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:

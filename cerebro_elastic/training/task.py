@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.checkpoint import Still
@@ -220,6 +221,15 @@ class SupportsPrecheck(Protocol):
 
 
 @runtime_checkable
+class ReadsFiles(Protocol):
+    """A task whose results depend on files besides code, such as those of a model that it begins with. A run
+    records their digests, and machines with other files are refused."""
+
+    def files(self, hparams: HParams) -> Sequence[Path]:
+        """The files of a config on this machine."""
+
+
+@runtime_checkable
 class TakesByName(Protocol):
     """A task that says which hyper-parameters it takes. One that does not gets none of those that the
     recipe's ``data.dataset`` takes."""
@@ -301,6 +311,12 @@ class Exported:
     """Python code that loads them, with ``MODEL`` and ``CHECKPOINT`` for the names of the files."""
     checkpoint: Mapping[str, Any] | None = None
     """A checkpoint in the format of the task's framework, if it has one."""
+    file: str = "model.safetensors"
+    """The name of the file of ``weights``."""
+    further: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of further files by name, such as a config of the framework."""
+    card: Mapping[str, str] = field(default_factory=lambda: {"library_name": "pytorch"})
+    """What programs shall find in the model card, such as the library that loads the model."""
     not_carried: Sequence[str] = ()
     """What of the config's state is in neither of them: training that goes on from them goes on without
     it."""

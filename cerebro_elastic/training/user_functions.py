@@ -49,7 +49,8 @@ class UserFunctions:
             "optimizer", section.optimizer, _optimizers(), "let model_fn return (model, optimizer)"
         )
         self.loss = self._chosen("loss", section.loss, _losses()) if section.loss is not None else None
-        self.takers = Takers(self._functions(), section.args, BUDGET | FOR_PASS)
+        of_passes = FOR_PASS if self.train_fn or self.eval_fn else frozenset()
+        self.takers = Takers(self._functions(), section.args, BUDGET | of_passes)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
         self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
         self.measures = {

@@ -200,7 +200,9 @@ class LightningTask:
             trainer = self._new_trainer(RowLogger(0), epochs, NamedStateStrategy(_CPU))
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
             checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
-        return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint, lost)
+        load = how_to_load(self._section.module)
+        card = {"library_name": "lightning"}
+        return Exported(checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card)
 
     def _state(self, job: UnitJob, module: pl.LightningModule) -> TaskState | None:
         if job.state is None or job.inherits is None:

@@ -27,6 +27,8 @@ NAMES = [
     "fashion_mnist",
     "imagenet_shaped",
     "lightning",
+    "lora_sweep",
+    "pretrain_bytes",
     "tabular",
     "text_ragged",
     "tiny_gpt",

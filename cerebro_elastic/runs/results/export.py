@@ -33,7 +33,7 @@ from cerebro_elastic.training.hparams import dataset_factory, task_hparams
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
 
-MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.json", "README.md"
+CHECKPOINT, RECORD, CARD = "model.ckpt", "record.json", "README.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,10 @@ def _write(
 ) -> None:
     record = _record(result, picked, exported.not_carried, manifest)
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    parameters = _save_weights(exported.weights, folder / MODEL)
-    shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
+    parameters = _save_weights(exported.weights, folder / exported.file)
+    shutil.copymode(folder / RECORD, folder / exported.file)  # the library would keep it from others
+    for name, content in exported.further.items():
+        (folder / name).write_bytes(content)
     if exported.checkpoint is not None:
         import torch
 
@@ -161,11 +163,12 @@ def _write(
         ref=picked.ref,
         visits=picked.visits,
         parameters=parameters,
-        load=exported.load.replace("MODEL", MODEL).replace("CHECKPOINT", CHECKPOINT),
+        load=exported.load.replace("MODEL", exported.file).replace("CHECKPOINT", CHECKPOINT),
         files=sorted(path.name for path in folder.iterdir()),
         lost=exported.not_carried,
         record=result.head,
         exactness=result.exactness.text,
+        matter=exported.card,
         features=manifest.features if manifest is not None else (),
         vocabulary=manifest.vocabulary if manifest is not None else {},
     )

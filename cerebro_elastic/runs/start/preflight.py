@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,8 @@ class PreflightResult:
     validations: int
     """Number of validation partitions."""
     code: Mapping[str, str]
-    """The digest of each of the user's files, by its path below the recipe's folder."""
+    """The digest of each of the user's files, and of those that the task reads, by its path below the
+    recipe's folder or, elsewhere, by its path."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
 
@@ -135,7 +136,7 @@ def check(
 ) -> PreflightResult:
     """``preflight``, in this process."""
     from cerebro_elastic.training.hparams import check_hparams, checked_dataset, task_hparams
-    from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
+    from cerebro_elastic.training.task import ReadsFiles, SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task
 
     task, allowed = make_task(recipe), strategies(recipe)
@@ -147,13 +148,16 @@ def check(
     _check_loggers(recipe)
     for point in hparams:
         check_hparams(task, loader.dataset, point)
+    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
+    files = (
+        {file for point in of_task for file in task.files(point)} if isinstance(task, ReadsFiles) else set()
+    )
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
         from cerebro_elastic.data.reading.datasets import check_divisible
 
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
-        of_task = [task_hparams(task, loader.dataset, point) for point in hparams[:1]]
         _check_strategy(task, allowed[0], of_task)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
@@ -177,7 +181,7 @@ def check(
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=len(manifest.valid),
-        code=_code(recipe.root),
+        code=_code(recipe.root) | _digests(recipe.root, files),
     )
 
 
@@ -287,6 +291,11 @@ def _code(root: Path) -> dict[str, str]:
     files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
     names = sorted({name for file in files if (name := users_name(file, root))})
     return {name: content_digest(file) for name in names if (file := users_file(name, root))}
+
+
+def _digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
+    """The digests of files that the task reads, by their names below ``root``, or else by their paths."""
+    return {users_name(file, root) or str(file.absolute()): content_digest(file) for file in files}
 
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
 
 def content_digest(file: Path) -> str:
     """SHA-256 of a file's content."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @functools.cache

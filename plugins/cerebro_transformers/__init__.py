@@ -1,0 +1,1 @@
+"""Models of Hugging Face transformers, trained whole or by adapters of PEFT, as a task."""

@@ -1,0 +1,258 @@
+"""A base model: a folder with a model of transformers and its tokenizer, or the config of a new one."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    ByT5Tokenizer,
+)
+from transformers.utils import logging
+
+from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_transformers.sequences import Text
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+
+_SHOWN, _NAMED = 60, 5
+"""How many letters, and names, an error shows."""
+_LONGEST = 1024
+"""The most tokens of a sequence, if the recipe gives none."""
+_CLASSES: dict[str, Any] = {
+    "causal-lm": AutoModelForCausalLM,
+    "sequence-classification": AutoModelForSequenceClassification,
+}
+
+
+def base_of(
+    model: str | Mapping[str, Any], root: str, download: bool = False, tokenizer: str | None = None
+) -> Base:
+    """The base ``model``: a folder, seen from ``root``, a name of the hub if ``download``, or the config of a
+    model that begins at random.
+
+    Raises ``TaskError`` if it is not there or is none that transformers know.
+    """
+    return _base_of(json.dumps(model), root, download, tokenizer)
+
+
+@functools.lru_cache(maxsize=8)
+def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Base:
+    def found(name: str, key: str, has: str) -> str:
+        folder = Path(root, Path(name).expanduser())
+        if not folder.is_dir() and not download:
+            raise TaskError(
+                f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
+                "`save_pretrained` writes), on every machine; or set task.download: true to take this name "
+                "from the Hugging Face hub"
+            )
+        return str(folder) if folder.is_dir() else name
+
+    named = json.loads(model)
+    of_tokenizer = tokenizer and found(tokenizer, "tokenizer", "a tokenizer")
+    if isinstance(named, str):
+        source = found(named, "model", "a model and its tokenizer")
+        return Base(source, of_tokenizer or source, download)
+    return Base(named, of_tokenizer, download)
+
+
+class Base:
+    """A base. Its weights are read for each model that is made.
+
+    Args:
+        source: Where it is, or its config.
+        of_tokenizer: Where its tokenizer is; ``None`` for one of bytes.
+        download: Whether the hub may be asked.
+    """
+
+    def __init__(self, source: str | Mapping[str, Any], of_tokenizer: str | None, download: bool) -> None:
+        self.source = source
+        self._of_tokenizer = of_tokenizer
+        self._how: dict[str, Any] = {"local_files_only": not download, "trust_remote_code": False}
+        if isinstance(source, str):
+            self.config = self._read(AutoConfig, source, "config.json")
+            return
+        kind = str(source.get("model_type"))
+        if kind not in CONFIG_MAPPING:
+            near = did_you_mean(kind, get_close_matches(kind, CONFIG_MAPPING.keys(), _NAMED, 0.0))
+            raise TaskError(f"task.model: model_type is {kind!r}, which transformers do not know; {near}")
+        default = CONFIG_MAPPING[kind]()
+        if unknown := [key for key in source if not hasattr(default, key)]:
+            near = did_you_mean(unknown[0], get_close_matches(unknown[0], default.to_dict(), _NAMED, 0.0))
+            raise TaskError(f"task.model: a config of {kind} has no {unknown[0]!r}; {near}")
+        self.config = AutoConfig.for_model(**source)
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """Its tokenizer. Raises ``TaskError`` if it does not fit."""
+        source = self._of_tokenizer
+        tokenizer = (
+            ByT5Tokenizer()
+            if source is None
+            else self._read(AutoTokenizer, source, "tokenizer.json and tokenizer_config.json")
+        )
+        rows = self.config.get_text_config().vocab_size
+        if (last := max(tokenizer.get_vocab().values(), default=-1)) >= rows:
+            raise TaskError(
+                f"task.model: the tokenizer {source or 'of bytes'} has tokens up to {last}, and the model's "
+                f"embeddings have {rows} rows: take the tokenizer that the model was trained with, or give "
+                "the model more rows (`vocab_size` of a config, `resize_token_embeddings` of a model that is "
+                "saved again)"
+            )
+        return tokenizer
+
+    @property
+    def pad(self) -> int:
+        """The token that fills sequences up. It is no label, and no other token sees it."""
+        token: int | None = self.tokenizer.pad_token_id
+        return token or 0
+
+    def length(self, wanted: int | None) -> int:
+        """The most tokens of a sequence. Raises ``TaskError`` if the model does not take the ``wanted``
+        number."""
+        most: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        if wanted is not None and most is not None and wanted > most:
+            raise TaskError(
+                f"task.length is {wanted}, and the model takes {most} tokens at most: give at most {most}"
+            )
+        return wanted or min(most or _LONGEST, _LONGEST)
+
+    def tokens(self, texts: Sequence[str]) -> list[Text]:
+        """The tokens of texts, each with the token that ends a text, if there is one."""
+        end = self.tokenizer.eos_token_id
+        rows: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False)["input_ids"]
+        ended = (row if end is None or row[-1:] == [end] else [*row, end] for row in rows)
+        return [[(token, True) for token in row] for row in ended]
+
+    def conversations(self, texts: Sequence[str], learned: str) -> list[Text]:
+        """The tokens of conversations, each a list of messages in JSON, by the tokenizer's template. Learned
+        are ``all``, or the ``answers`` of the assistant."""
+        return [self._conversation(text, learned) for text in texts]
+
+    def _conversation(self, text: str, learned: str) -> Text:
+        try:
+            messages = json.loads(text)
+            if not isinstance(messages, list) or not all(
+                isinstance(m, dict) and "role" in m for m in messages
+            ):
+                raise ValueError("it is no list of messages that have a role")
+            encoded = self.tokenizer.apply_chat_template(
+                messages, return_dict=True, return_assistant_tokens_mask=learned == "answers"
+            )
+        except Exception as exc:  # of the template's own code
+            raise TaskError(
+                f"{text[:_SHOWN]!r} is no conversation for the tokenizer's chat template: "
+                f"{type(exc).__name__}: {exc}; give each as JSON, such as "
+                '[{"role": "user", "content": "..."}, ...]'
+            ) from exc
+        tokens = encoded["input_ids"]
+        counts = encoded["assistant_masks"] if learned == "answers" else [1] * len(tokens)
+        return [(token, bool(each)) for token, each in zip(tokens, counts, strict=True)]
+
+    def check_chat(self, learned: str) -> None:
+        """Raise ``TaskError`` if the tokenizer has no chat template, or none that marks answers."""
+        template = self.tokenizer.chat_template
+        if not template:
+            raise TaskError(
+                f"task.chat: the tokenizer {self._of_tokenizer or 'of bytes'} has no chat template: set its "
+                "`chat_template` and save it again, take the tokenizer of a model for chats, or leave "
+                "task.chat out"
+            )
+        if learned == "answers" and "generation" not in str(template):
+            raise TaskError(
+                "task.chat: answers needs a chat template that marks the assistant's answers by "
+                "`{% generation %}`, and that of the tokenizer does not: give it one, or set task.chat: all"
+            )
+
+    @property
+    def files(self) -> list[Path]:
+        """The files on this machine that a result depends on."""
+        folders = {each for each in (self.source, self._of_tokenizer) if isinstance(each, str)}
+        found = (path for folder in sorted(folders) for path in sorted(Path(folder).glob("*")))
+        return [path for path in found if _is_read(path)]
+
+    def model(self, objective: str, labels: int | None, dtype: str) -> Any:
+        """The model with the base's weights. Layers that these lack are drawn at random."""
+        kind, config = _CLASSES[objective], self._config(objective, labels)
+        if not isinstance(self.source, str):
+            return kind.from_config(config, **({} if dtype == "auto" else {"dtype": dtype}))
+        model, loaded = self._read(
+            kind,
+            self.source,
+            "model.safetensors",
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        if objective == "causal-lm" and (missing := sorted(loaded["missing_keys"])):
+            raise TaskError(
+                f"task.model: {self.source} has no weights of {', '.join(missing[:_NAMED])}, without which "
+                f"{type(model).__name__} would begin at random: give a model that was trained for causal-lm"
+            )
+        return model.train()
+
+    def hollow(self, objective: str, labels: int | None) -> Any:
+        """The same without values: it takes no memory."""
+        with torch.device("meta"):
+            return _CLASSES[objective].from_config(self._config(objective, labels))
+
+    def _config(self, objective: str, labels: int | None) -> Any:
+        config = type(self.config).from_dict(self.config.to_dict())
+        if objective == "causal-lm":
+            config.use_cache = False
+        else:
+            config.num_labels = labels
+            if config.pad_token_id is None:
+                config.pad_token_id = self.pad
+        return config
+
+    def _read(self, kind: Any, source: str, needs: str, **arguments: Any) -> Any:
+        try:
+            return kind.from_pretrained(source, **self._how, **arguments)
+        except Exception as exc:  # of several libraries
+            reason = " ".join(str(exc).split())
+            raise TaskError(
+                f"task.model: {source} cannot be read as a model of transformers {transformers.__version__}: "
+                f"{reason}; it needs {needs}, as `save_pretrained` writes them"
+            ) from exc
+
+
+def _is_read(path: Path) -> bool:
+    """Whether a file of a base is one that transformers read."""
+    return path.is_file() and path.suffix in (".json", ".jinja", ".model", ".safetensors", ".txt")
+
+
+_LAYERS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d)
+
+
+def layers_of(model: nn.Module) -> list[str]:
+    """The names of the layers that may get an adapter."""
+    known = ((name, type(module)) for name, module in model.named_modules())
+    return [name for name, kind in known if issubclass(kind, _LAYERS) or kind.__name__ == "Conv1D"]
+
+
+def check_targets(model: nn.Module, targets: str | Iterable[str] | None) -> None:
+    """Raise ``TaskError`` unless each of the ``target_modules`` is a layer of the model."""
+    if targets is None or isinstance(targets, str):
+        return
+    layers = layers_of(model)
+    ends = sorted({name.rpartition(".")[2] for name in layers})
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in layers):
+            raise TaskError(
+                f"target_modules: no layer of the model is named {target!r}; {did_you_mean(target, ends)}"
+            )

@@ -1,0 +1,392 @@
+"""The task ``transformers`` keeps the contract, and trains as transformers' own Trainer does."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+from cerebro_elastic.checkpoint import bases
+from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
+from cerebro_elastic.training.task import Task, TaskState
+from cerebro_transformers import functions
+from cerebro_transformers.section import TransformersSection
+from cerebro_transformers.task import TransformersTask
+from support.tiny_bases import LENGTH, tokenizer_of_bytes, write_base
+
+pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
+pytestmark = pytest.mark.usefixtures("imports_as_found")
+
+
+@functools.cache
+def base(kind: str) -> Path:
+    folder = Path(_FOLDER.name) / kind
+    return write_base(folder, kind)
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+
+
+def texts(index: int, rows: int) -> list[bytes]:
+    rng = np.random.default_rng(index)
+    return [bytes(rng.integers(97, 105, rng.integers(1, 30)).astype(np.uint8)) for _ in range(rows)]
+
+
+def column(values: Sequence[bytes]) -> Ragged:
+    joined = np.frombuffer(b"".join(values), np.uint8)
+    return Ragged(joined, offsets_of(np.array([len(value) for value in values])), "bytes")
+
+
+class Contract(TaskContract):
+    """What the tests of both objectives share."""
+
+    kind = "gpt2"
+    section: Mapping[str, Any] = {}
+    hparams = {"lr": 0.01, "r": 2, "dropout": 0.1}  # noqa: RUF012
+    seed = 3
+
+    def make(self) -> Task:
+        return TransformersTask(TransformersSection(model=str(base(self.kind)), **self.section), Path())
+
+    def partition(self, index: int, rows: int) -> Partition:
+        return Partition(index, rows, {"text": column(texts(index, rows))})
+
+    def trained(self, state: TaskState) -> Mapping[str, Any]:
+        return dict(state["model"])
+
+    def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
+        """As somebody would write it with transformers and peft."""
+        torch.manual_seed(self.seed)
+        values = {**TransformersSection(**self.section).given, **self.hparams}
+        steps = sum(len(epoch.batches) for epoch in epochs)
+        model = self.model(values)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=values["lr"], weight_decay=0.0)
+        decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (steps - step) / steps)
+        for epoch in epochs:
+            for batch in epoch.batches:
+                given, _ = functions.batch(batch, str(base(self.kind)), "", **self.of_batch)
+                optimizer.zero_grad()
+                model(**given).loss.backward()
+                torch.nn.utils.clip_grad_norm_(trained, 1.0)
+                optimizer.step()
+                decay.step()
+        return {f"inner.{name}": value for name, value in model.state_dict().items()}
+
+    of_batch: Mapping[str, Any] = {}
+
+    def model(self, values: Mapping[str, Any]) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(base(self.kind), use_cache=False)
+        model.train()
+        lora = LoraConfig(
+            r=values["r"],
+            lora_alpha=values["r"],
+            lora_dropout=0.1,
+            task_type="CAUSAL_LM",
+            fan_in_fan_out=True,
+        )
+        return get_peft_model(model, lora)
+
+
+class TestCausalLm(Contract):
+    variants = {  # noqa: RUF012
+        "a float of the optimizer": {"lr": 0.0},
+        "a float of the architecture": {"alpha": 8.0},
+        "a float in a layer": {"dropout": 0.5},
+        "an int": {"r": 3},
+        "a text": {"schedule": "constant"},
+        "a bool": {"pack": False},
+        "a list": {"target_modules": ["c_fc"]},
+        "batch_size": {"batch_size": 2},
+        "no adapter": {"r": None, "dropout": 0.0},
+    }
+
+    def test_a_trainer_of_transformers_does_the_same(self, tmp_path: Path) -> None:
+        """Losses, gradients and weights. A Trainer sums the loss of tokens and divides: last bits differ."""
+        task = TransformersTask(TransformersSection(model=str(base("llama")), lr=0.01, lora={"r": 2}), Path())
+        results, state = [], None
+        for number in range(3):
+            results.append(task.train(self.job(number, state, hparams={}, epochs=1)))
+            state = results[-1].state
+        given = [functions.batch(batch, str(base("llama")), "")[0] for batch in self.epochs()[0].batches]
+        torch.manual_seed(self.seed)
+        model, optimizer, _ = functions.make(str(base("llama")), "", 0.01, len(given), r=2)
+        model(given[0]).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        gradients = {name: p.grad.clone() for name, p in model.inner.named_parameters() if p.grad is not None}
+        optimizer.zero_grad()
+        with patch.dict(os.environ):
+            trainer = _InOrder(tmp_path, model.inner, given, learning_rate=0.01, seed=self.seed)
+            trainer.train()
+        assert gradients
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(trainer.first_gradients[name], gradient, rtol=1e-4, atol=1e-7)
+        losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+        rows = [len(batch) for batch in self.epochs()[0].batches]
+        mean = sum(loss * count for loss, count in zip(losses, rows, strict=True)) / sum(rows)
+        assert results[-1].metrics["train_loss"] == pytest.approx(mean, rel=1e-4)
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(results[-1].state["model"][name], value, rtol=1e-3, atol=1e-5)
+
+    def test_texts_in_one_sequence_do_not_see_one_another(self) -> None:
+        for kind in ("gpt2", "llama"):
+            model, *_ = functions.make(str(base(kind)), "", 0.1, 1)
+            model.eval()
+            of_batch = [b"abc", b"hgfedc", b"ab" * 20]
+            alone = [functions.batch([text], str(base(kind)), "")[0] for text in of_batch[:2]]
+            together, _ = functions.batch(of_batch, str(base(kind)), "")
+            assert together["input_ids"].shape == (2, LENGTH)
+            logits = model(together).logits
+            starts = (0, 4)
+            for start, one, text in zip(starts, alone, of_batch, strict=False):
+                expected = model(one).logits[0, : len(text) + 1]
+                torch.testing.assert_close(logits[0, start : start + len(text) + 1], expected)
+
+    def test_the_base_stays_and_the_adapter_hops(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bases, "_LEAST", 0)
+        result = self.task().train(self.job(0, None))
+        hops = {f"model/{name}" for name in result.state["model"]} - result.before.keys()
+        assert hops
+        assert all("lora_" in name for name in hops)
+
+    @pytest.mark.parametrize("hparams", [{"lr": 0.01, "r": 2}, {"lr": 0.01}])
+    @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+    def test_an_export_is_loaded_by_peft_or_transformers(
+        self, kind: str, hparams: dict[str, Any], tmp_path: Path
+    ) -> None:
+        task = TransformersTask(TransformersSection(model=str(base(kind))), Path())
+        state = task.train(self.job(0, None, hparams=hparams)).state
+        exported = task.export(hparams, state, self.seed, 1, 1)
+        save_file(
+            {name: value.contiguous() for name, value in exported.weights.items()}, tmp_path / exported.file
+        )
+        for name, content in exported.further.items():
+            (tmp_path / name).write_bytes(content)
+        if "r" in hparams:
+            assert {path.name for path in tmp_path.iterdir()} == {
+                "adapter_model.safetensors",
+                "adapter_config.json",
+            }
+            model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base(kind)), str(tmp_path))
+        else:
+            model = AutoModelForCausalLM.from_pretrained(tmp_path)
+            assert model.config.use_cache
+            transformers.AutoTokenizer.from_pretrained(tmp_path)
+        expected, *_ = functions.make(
+            str(base(kind)), "", 0.1, 1, **{n: v for n, v in hparams.items() if n == "r"}
+        )
+        expected.load_state_dict(state["model"])
+        tokens = torch.arange(10)[None]
+        with torch.no_grad():
+            assert torch.equal(model.eval()(tokens).logits, expected.eval().inner(tokens).logits)
+
+
+class TestSequenceClassification(Contract):
+    kind = "bert"
+    section = {"objective": "sequence-classification", "labels": 3}  # noqa: RUF012
+    of_batch = {"objective": "sequence-classification"}  # noqa: RUF012
+    hparams = {"lr": 0.01}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "an adapter": {"r": 2},
+        "a float": {"lr": 0.001},
+        "batch_size": {"batch_size": 2},
+    }
+
+    def partition(self, index: int, rows: int) -> Partition:
+        classes = np.array([len(text) % 3 for text in texts(index, rows)])
+        return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
+
+    def model(self, values: Mapping[str, Any]) -> Any:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            base(self.kind), num_labels=values["labels"]
+        )
+        return model.train()
+
+
+class _InOrder(Trainer):
+    """Trains batches as they are."""
+
+    def __init__(self, folder: Path, model: Any, batches: Sequence[Any], **settings: Any) -> None:
+        arguments = TrainingArguments(
+            str(folder),
+            num_train_epochs=1,
+            per_device_train_batch_size=1,
+            logging_steps=1,
+            report_to="none",
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+            optim="adamw_torch",
+            **settings,
+        )
+        super().__init__(model, arguments, data_collator=lambda rows: rows[0], train_dataset=list(batches))
+        self.first_gradients: dict[str, torch.Tensor] = {}
+        self.add_callback(_Gradients(self.first_gradients))
+
+    def _get_train_sampler(self, *_: Any) -> Any:
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+class _Gradients(transformers.TrainerCallback):
+    """Keeps those of the first step."""
+
+    def __init__(self, kept: dict[str, torch.Tensor]) -> None:
+        self.kept = kept
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        del args, control
+        if state.global_step == 0:
+            for name, parameter in given["model"].named_parameters():
+                if parameter.grad is not None:
+                    self.kept[name] = parameter.grad.clone()
+
+
+TEXT = {"model": "gpt2", "lr": 0.1}
+NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 16}
+
+
+@pytest.mark.parametrize(
+    ("section", "hparams", "words"),
+    [
+        ({"model": "openai/gpt2"}, {"lr": 0.1}, r"'openai/gpt2'.*no folder.*download: true"),
+        ({}, {"lr": 0.1}, r"needs model: give it in the task, or search over it"),
+        ({"model": "gpt2"}, {}, r"needs lr"),
+        ({"model": "gpt2", "lr": 0.1}, {"lr": 0.1}, r"lr: both in the task and searched"),
+        ({"model": "empty", "lr": 0.1}, {}, r"empty cannot be read.*config.json"),
+        (TEXT, {"r": 2, "target_modules": ["c_attn", "q_proj"]}, r"no layer.*'q_proj'.*c_attn, c_fc, c_proj"),
+        (TEXT, {"r": 2, "target_modules": "q_.*"}, r"no adapter.*c_attn, c_fc, c_proj"),
+        (TEXT, {"alpha": 2.0}, r"alpha: of an adapter, which has no rank"),
+        (TEXT, {"length": LENGTH + 1}, rf"length is {LENGTH + 1}.*takes {LENGTH} tokens"),
+        (TEXT, {"labels": 2}, r"labels does not belong to the objective causal-lm"),
+        (TEXT, {"objective": "sequence-classification"}, r"give task.labels"),
+        (TEXT, {"rank": 2}, r"'rank'"),
+        (TEXT, {"r": 0}, r"r is 0: it should be greater than or equal to 1"),
+        (TEXT, {"schedule": "exponential"}, r"schedule is 'exponential': it should be 'linear', 'cosine'"),
+        (TEXT, {"weight_decay": None}, r"weight_decay is null: leave it out"),
+        (TEXT, {"chat": "all"}, r"has no chat template: set its"),
+        ({"model": {"model_type": "gpt"}, "lr": 0.1}, {}, r"model_type is 'gpt'.*choices: gpt2"),
+        ({"model": {**NEW, "n_layers": 3}, "lr": 0.1}, {}, r"gpt2 has no 'n_layers'; did you mean 'n_layer'"),
+        ({"model": {**NEW, "vocab_size": 300}, "lr": 0.1}, {}, r"tokenizer of bytes has tokens up to 383"),
+        (TEXT, {"objective": "translation"}, r"objective is 'translation'.*causal-lm"),
+        ({"model": "other_tokenizer", "lr": 0.1}, {}, r"tokens up to 259.*258 rows"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(
+    section: dict[str, Any], hparams: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gpt2").symlink_to(base("gpt2"))
+    (tmp_path / "empty").mkdir()
+    tokenizer = tokenizer_of_bytes()
+    tokenizer.add_tokens(["<a>", "<b>"])
+    (tmp_path / "other_tokenizer").mkdir()
+    for file in base("gpt2").iterdir():
+        (tmp_path / "other_tokenizer" / file.name).write_bytes(file.read_bytes())
+    tokenizer.save_pretrained(tmp_path / "other_tokenizer")
+    task = TransformersTask(TransformersSection(**section), tmp_path)
+    with pytest.raises(TaskError, match=words):
+        task.check(hparams)
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "words"),
+    [
+        ([b"a" * 40], {"pack": False}, r"41 tokens, more than length 32: set task.truncate"),
+        (torch.zeros(2), {}, r"no column of text: name it in data.text"),
+        (([b"a"], torch.zeros(1)), {}, r"one column of text, and the batches have 2"),
+        ([b"a"], {"objective": "sequence-classification"}, r"one of classes"),
+        ([b"\xff"], {}, r"a text is no UTF-8"),
+    ],
+)
+def test_a_batch_that_does_not_suit_is_refused(columns: Any, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        functions.batch(columns, str(base("gpt2")), "", **settings)
+
+
+@pytest.mark.parametrize(
+    ("learned", "template", "labels"),
+    [
+        ("answers", "{% generation %}{{ m.content }}{% endgeneration %}", "yes"),
+        ("all", "{{ m.content }}", "hyes"),
+    ],
+)
+def test_a_conversation_is_learned_by_its_template(
+    learned: str, template: str, labels: str, tmp_path: Path
+) -> None:
+    tokenizer = tokenizer_of_bytes(
+        chat_template="{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        + template
+        + "{% endif %}{% endfor %}"
+    )
+    shutil.copytree(base("gpt2"), tmp_path / "chat")
+    tokenizer.save_pretrained(tmp_path / "chat")
+    text = b'[{"role": "user", "content": "oh"}, {"role": "assistant", "content": "yes"}]'
+    of_chat = {"model": str(tmp_path / "chat"), "root": "", "chat": learned}
+    functions.check(**of_chat)
+    given, found = functions.batch([text], **of_chat)
+    assert tokenizer.decode(given["input_ids"][0]) == "ohyes"
+    assert tokenizer.decode(found[found != -100]) == labels
+    with pytest.raises(TaskError, match=r"'\[1\]' is no conversation"):
+        functions.batch([b"[1]"], **of_chat)
+    if learned == "all":
+        with pytest.raises(TaskError, match="marks the assistant's answers"):
+            functions.check(**{**of_chat, "chat": "answers"})
+
+
+def test_a_base_without_a_head_is_refused_where_it_would_be_random() -> None:
+    with pytest.raises(TaskError, match=r"has no weights of .* would begin at random"):
+        functions.make(str(base("bert")), "", 0.1, 1)
+
+
+def test_the_files_of_a_base_are_those_that_a_run_records() -> None:
+    task = TransformersTask(TransformersSection(model=str(base("gpt2"))), Path())
+    names = {file.name for file in task.files({"lr": 0.1})}
+    assert names >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_a_model_may_begin_at_random_with_a_tokenizer_of_bytes() -> None:
+    task = TransformersTask(TransformersSection(model=NEW), Path())
+    task.check({"lr": 0.1})
+    (given, _), model = functions.batch([b"ab"], NEW, ""), functions.make(NEW, "", 0.1, 1)[0]
+    assert given["input_ids"].tolist() == [[ord("a") + 3, ord("b") + 3, 1]]
+    assert torch.isfinite(model(given).loss)
+    assert not task.files({"lr": 0.1})
+
+
+def test_checkpointing_of_gradients_changes_no_result() -> None:
+    contract = TestCausalLm()
+    states = [
+        contract.task()
+        .train(contract.job(0, None, hparams={**contract.hparams, "gradient_checkpointing": on}))
+        .state
+        for on in (True, False)
+    ]
+    for name, value in states[0]["model"].items():
+        assert torch.equal(states[1]["model"][name], value), name
+
+
+def test_a_base_of_bfloat16_gets_an_adapter_of_float32() -> None:
+    model = functions.make(str(base("llama")), "", 0.1, 1, r=2, dtype="bfloat16")[0]
+    kinds = {(p.requires_grad, p.dtype) for p in model.parameters()}
+    assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
+    model(functions.batch([b"abc"], str(base("llama")), "")[0]).loss.backward()
+
+
+def test_what_is_cut_off_is_as_long_as_the_sequence() -> None:
+    given, _ = functions.batch([b"a" * 40, b"b"], str(base("gpt2")), "", pack=False, truncate=True, length=8)
+    assert given["input_ids"].shape == (2, 8)
