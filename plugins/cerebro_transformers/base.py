@@ -25,8 +25,8 @@ from transformers.utils import logging
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_transformers.sequences import Text
 
-logging.set_verbosity_error()
-logging.disable_progress_bar()
+logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 _SHOWN, _NAMED = 60, 5
 """How many letters, and names, an error shows."""

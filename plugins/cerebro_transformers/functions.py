@@ -88,7 +88,7 @@ def adapted(
     """The base with an adapter: all that is trained."""
     config = LoraConfig(
         r=r,
-        lora_alpha=r if alpha is None else alpha,
+        lora_alpha=r if alpha is None else alpha,  # type: ignore[arg-type]  # its scale is a float
         lora_dropout=dropout,
         target_modules=target_modules if isinstance(target_modules, str | None) else list(target_modules),
         task_type=OBJECTIVES[objective],
@@ -239,7 +239,7 @@ def exported(model: Any, base: Base, not_carried: Sequence[str]) -> Exported:
     kind = type(model.get_base_model() if isinstance(model, PeftModel) else model).__name__
     labels = f", num_labels={model.config.num_labels}" if kind.endswith("SequenceClassification") else ""
     code = load.format(kind=kind, base=base.source, labels=labels)
-    of_adapter = {"library_name": "peft", "base_model": base.source}
+    of_adapter = {"library_name": "peft", "base_model": str(base.source)}
     card = of_adapter if isinstance(model, PeftModel) else {"library_name": "transformers"}
     return Exported(weights, code, not_carried=not_carried, file=file, further=further, card=card)
 

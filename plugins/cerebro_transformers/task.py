@@ -18,6 +18,7 @@ from cerebro_elastic.extending.recipes import TorchSection
 from cerebro_elastic.extending.state import FunctionTask, not_carried
 from cerebro_elastic.extending.tasks import Exported, HParams, TaskState, select_arguments
 from cerebro_transformers import functions
+from cerebro_transformers.base import base_of
 from cerebro_transformers.section import LoraSection, TransformersSection
 
 
@@ -50,13 +51,13 @@ class TransformersTask(FunctionTask):
         functions.check(**select_arguments(functions.check, given))
 
     def files(self, hparams: HParams) -> Sequence[Path]:
-        return functions.base_of(**self._arguments(functions.base_of, hparams)).files
+        return base_of(**self._arguments(base_of, hparams)).files
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         del seed
         model, *_ = functions.make(**self._arguments(functions.make, {**hparams, "steps": epochs * batches}))
         model.load_state_dict(state["model"])
-        base = functions.base_of(**self._arguments(functions.base_of, hparams))
+        base = base_of(**self._arguments(base_of, hparams))
         return functions.exported(model.inner, base, list(not_carried(state)))
 
     def _arguments(self, function: Any, values: HParams) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from transformers import (
     LlamaConfig,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import logging
 
+logging.disable_progress_bar()  # it leaves a thread behind
 LENGTH = 32
 CONFIGS: dict[str, Any] = {
     "gpt2": GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=LENGTH),
