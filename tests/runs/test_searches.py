@@ -32,7 +32,7 @@ from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from support.chaos import recipe as storm_recipe
 from support.cluster import Cluster
-from support.faults import Kind, What, Whom, random_plan
+from support.faults import KINDS, Kind, What, Whom, random_plan
 from support.lead import record_of
 from support.recorded_search import unexplained
 from support.storm import Storm
@@ -190,7 +190,8 @@ def test_a_killed_leader_changes_no_later_proposal(tmp_path: Path) -> None:
     space = {"lr": {"loguniform": [0.001, 1]}}
     made["search"] = {"method": "asha", "sampler": "tpe", "num": 8, "space": space, "concurrency": 2}
     made["search"]["options"] = {"n_startup_trials": 2}
-    kills = random_plan(11, 1, nodes=1, commits=8, kinds=[Kind(What.KILL, Whom.CONTROLLER)])
+    kill = Kind(What.KILL, Whom.CONTROLLER)
+    kills = random_plan(11, 1, nodes=1, commits=8, kinds={kill: KINDS[kill]})
     with Cluster(made, RunFolder(tmp_path / "led"), nodes=1, candidates=2) as cluster:
         storm = Storm(cluster, kills)
         assert storm.rage(100)
