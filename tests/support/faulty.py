@@ -104,9 +104,9 @@ def _never(*_: Any) -> bool:
     return False
 
 
-def _half_written(write: Around, place: Any, data: Iterable[Any]) -> Any:
+def _half_written(write: Around, place: Any, data: Iterable[Any], *hashing: Any) -> Any:
     """A file of more than one piece is begun, and then perhaps not ended."""
-    return write(place, _interrupted(data))
+    return write(place, _interrupted(data), *hashing)
 
 
 def _interrupted(data: Iterable[Any]) -> Iterator[Any]:
