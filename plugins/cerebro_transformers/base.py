@@ -65,7 +65,7 @@ def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Ba
     of_tokenizer = tokenizer and found(tokenizer, "tokenizer", "a tokenizer")
     if isinstance(named, str):
         source = found(named, "model", "a model and its tokenizer")
-        return Base(source, of_tokenizer or source, download)
+        return Base(source, of_tokenizer or source, download, named)
     return Base(named, of_tokenizer, download)
 
 
@@ -76,10 +76,14 @@ class Base:
         source: Where it is, or its config.
         of_tokenizer: Where its tokenizer is; ``None`` for one of bytes.
         download: Whether the hub may be asked.
+        name: What the recipe calls it.
     """
 
-    def __init__(self, source: str | Mapping[str, Any], of_tokenizer: str | None, download: bool) -> None:
+    def __init__(
+        self, source: str | Mapping[str, Any], of_tokenizer: str | None, download: bool, name: str = ""
+    ) -> None:
         self.source = source
+        self._name = name
         self._of_tokenizer = of_tokenizer
         self._how: dict[str, Any] = {"local_files_only": not download, "trust_remote_code": False}
         if isinstance(source, str):
@@ -203,6 +207,10 @@ class Base:
                 f"task.model: {self.source} has no weights of {', '.join(missing[:_NAMED])}, without which "
                 f"{type(model).__name__} would begin at random: give a model that was trained for causal-lm"
             )
+        # A state is the same on hosts that have the base elsewhere.
+        for named in (model.config, *model.modules()):
+            if hasattr(named, "name_or_path"):
+                named.name_or_path = self._name
         return model.train()
 
     def hollow(self, objective: str, labels: int | None) -> Any:

@@ -226,7 +226,9 @@ def exported(model: Any, base: Base, not_carried: Sequence[str]) -> Exported:
     with TemporaryDirectory() as folder:
         if isinstance(model, PeftModel):
             weights = get_peft_model_state_dict(model, save_embedding_layers=False)
-            model.peft_config["default"].save_pretrained(folder)
+            adapter = model.peft_config["default"]
+            adapter.base_model_name_or_path = str(base.source)
+            adapter.save_pretrained(folder)
             file, load = "adapter_model.safetensors", _LOAD_ADAPTER
         else:
             own = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}  # ties once

@@ -81,9 +81,14 @@ def slots_of(kind: type) -> list[str]:
     return names
 
 
+_OF_PROCESS = frozenset({"_original_object_hash"})
+"""Attributes that a library makes by ``hash``, which differs from process to process: that of a
+``GenerationConfig`` of transformers."""
+
+
 def attributes_of(value: object) -> dict[str, Any]:
-    """The attributes of an instance, by name."""
-    kept = dict(getattr(value, "__dict__", {}))
+    """The attributes of an instance, by name; not those that hold in this process only."""
+    kept = {n: item for n, item in getattr(value, "__dict__", {}).items() if n not in _OF_PROCESS}
     for name in slots_of(type(value)):
         try:
             kept[name] = object.__getattribute__(value, name)

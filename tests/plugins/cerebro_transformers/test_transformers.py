@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +26,7 @@ from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.testing.task_contract import Epoch, TaskContract
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest
 from cerebro_elastic.training.task import Task, TaskState
 from cerebro_transformers import functions
 from cerebro_transformers.section import TransformersSection
@@ -52,6 +54,20 @@ def texts(index: int, rows: int) -> list[bytes]:
 def column(values: Sequence[bytes]) -> Ragged:
     joined = np.frombuffer(b"".join(values), np.uint8)
     return Ragged(joined, offsets_of(np.array([len(value) for value in values])), "bytes")
+
+
+ELSEWHERE = """
+import sys; sys.path.insert(0, {tests!r})
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+spec = spec_from_file_location("these_tests", {file!r})
+tests = module_from_spec(spec)
+sys.modules["these_tests"] = tests
+spec.loader.exec_module(tests)
+section = tests.TransformersSection(model="model", lora={{"r": 2}}, lr=0.01)
+task = tests.TransformersTask(section, Path({root!r}))
+print(tests.digest(task.train(tests.TestCausalLm().job(0, None, hparams={{}})).state))
+"""
 
 
 class Contract(TaskContract):
@@ -160,6 +176,17 @@ class TestCausalLm(Contract):
             for start, one, text in zip(starts, alone, of_batch, strict=False):
                 expected = model(one).logits[0, : len(text) + 1]
                 torch.testing.assert_close(logits[0, start : start + len(text) + 1], expected)
+
+    def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(self, tmp_path: Path) -> None:
+        shutil.copytree(base(self.kind), tmp_path / "model")
+        section = TransformersSection(model="model", lora={"r": 2}, lr=0.01)
+        result = TransformersTask(section, tmp_path).train(self.job(0, None, hparams={}))
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(tmp_path / "model", elsewhere / "model")
+        script = ELSEWHERE.format(tests=str(Path(__file__).parents[2]), file=__file__, root=str(elsewhere))
+        environment = {**os.environ, "PYTHONHASHSEED": "7"}
+        printed = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+        assert printed.split()[-1] == digest(result.state)
 
     def test_the_base_stays_and_the_adapter_hops(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bases, "_LEAST", 0)
