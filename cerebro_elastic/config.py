@@ -30,6 +30,11 @@ DRIVERS = ("gateway", "grpc")
 """The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
 
+def cache_folder(env: Mapping[str, str]) -> Path:
+    """The folder for what this host keeps of what lies elsewhere."""
+    return Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
     """Where etcd is and how to log in. Raises ``StoreError`` for wrong settings.

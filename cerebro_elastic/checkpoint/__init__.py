@@ -1,7 +1,7 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
-from cerebro_elastic.checkpoint.bases import Still, as_they_are
-from cerebro_elastic.checkpoint.manifest import Manifest
+from cerebro_elastic.checkpoint.bases import as_they_are
+from cerebro_elastic.checkpoint.manifest import Manifest, Still
 from cerebro_elastic.checkpoint.storage import (
     Staged,
     complete,

@@ -14,30 +14,33 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.checkpoint.manifest import ADVICE, Still
 from cerebro_elastic.checkpoint.tensors import Leaf, TensorSpec, memory
+from cerebro_elastic.config import cache_folder
 from cerebro_elastic.errors import DamagedCheckpoint
 from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
     Content,
     Place,
+    as_its_folder,
     chunks,
     content,
     digest,
+    disk_full_raised,
     exists,
+    make_folder,
     pour,
     replacing,
     settle,
     write,
 )
 
-ADVICE = "restore it from a copy, or start another run"
 _BASES = "bases"
 _LEAST = 1 << 20
 """Bytes from which on tensors become a base."""
@@ -45,18 +48,6 @@ _ALIGNED = 64
 """Each tensor of a base begins at a multiple of this, as torch's own do."""
 _OF_FILE, _SWAPPED, _PRESENT = (np.uint64(1 << bit) for bit in (61, 62, 63))
 """Bits of a page in Linux' pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Still:
-    """A tensor as it was when a unit began: it stays if it still is so at the unit's end."""
-
-    content: Content
-    """Its bytes."""
-    base: Content | None = None
-    """The base that has it, if one has."""
-    offset: int = 0
-    """Where it lies there."""
 
 
 class _Mapped(mmap.mmap):
@@ -134,7 +125,7 @@ def _written(
     base = digest(data)
     if not exists(folder / base.sha256):
         write(folder / base.sha256, data)
-        settle(folder)
+    settle(folder)  # also the name that another process has just given
     return {name: Still(still.content, base, offsets[name]) for name, still in tensors.items()}
 
 
@@ -178,9 +169,8 @@ def _memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryvie
         base = bases[stay.base]
         memory = memoryview(base)[stay.offset : stay.offset + stay.content.bytes]
         base.check(memory, stay)
-        if (
-            base.stays.setdefault(_address(memory), stay) is not stay
-        ):  # writing into one would change the other
+        if base.stays.setdefault(_address(memory), stay) is not stay:
+            # Training one would change the other.
             raise DamagedCheckpoint(f"a checkpoint has two tensors in one place of {base.place}; {ADVICE}")
         _held[_address(memory)] = base
         found[name] = memory
@@ -244,24 +234,27 @@ def _map(folder: Place, expected: Content) -> _Mapped:
 def _fetched(place: Place, expected: Content) -> str:
     """The path of this host's copy. Of several processes one fetches it."""
     path = _copies() / expected.sha256
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(path.with_suffix(".lock")):
-        if not path.exists():
-            with replacing(str(path)) as temporary:
-                with open(temporary, "xb") as file:
-                    found = pour(chunks(place), file)
-                _compare(found, place, expected)
+    with disk_full_raised(path):
+        make_folder(path.parent)
+        with _alone(path.with_suffix(".lock")):
+            for leftover in path.parent.glob(f"{path.name}.*.tmp"):  # of a process that was killed
+                leftover.unlink()
+            if not path.exists():
+                with replacing(str(path)) as temporary:
+                    with open(temporary, "xb", opener=as_its_folder) as file:
+                        found = pour(chunks(place), file)
+                    _compare(found, place, expected)
     return str(path)
 
 
 def _copies() -> Path:
     """The folder of this host's copies."""
-    return Path(os.environ.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro") / _BASES
+    return cache_folder(os.environ) / _BASES
 
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    with open(lock, "w", encoding="utf-8") as file:
+    with open(lock, "w", encoding="utf-8", opener=as_its_folder) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cerebro_elastic.checkpoint.bases import ADVICE, Still
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -20,7 +19,20 @@ from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.system.files import Content, Place
 
 VERSION = 2
+ADVICE = "restore it from a copy, or start another run"
 _ORIGIN, _BASES, _STAYS = "origin", "bases", "stays"
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A tensor as it was when a unit began: it stays if it still is so at the unit's end."""
+
+    content: Content
+    """Its bytes."""
+    base: Content | None = None
+    """The base that has it, if one has."""
+    offset: int = 0
+    """Where it lies there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +48,13 @@ class Manifest:
 
 def text(contents: Mapping[str, Content], origin: Origin | None, stays: Mapping[str, Still]) -> bytes:
     """The manifest of files with these ``contents``; the tensors of ``stays`` lie in bases."""
-    bases = list(dict.fromkeys(still.base for still in stays.values()))
+    bases = list(dict.fromkeys(still.base for still in stays.values() if still.base is not None))
     places = {
         name: [still.content.bytes, still.content.sha256, bases.index(still.base), still.offset]
         for name, still in stays.items()
+        if still.base is not None
     }
-    listed = {_BASES: [base and asdict(base) for base in bases], _STAYS: places} if stays else {}
+    listed = {_BASES: [asdict(base) for base in bases], _STAYS: places} if places else {}
     stated = {} if origin is None else {_ORIGIN: json.loads(encode(origin))}
     return compact(_of(contents) | listed | stated)
 
@@ -67,17 +80,7 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> tuple[dict[str
             f"{place} has version {manifest['version']}, this program reads version {VERSION}: "
             "use the cerebro-elastic that wrote it"
         )
-    try:
-        bases = [Content(**base) for base in beside.get(_BASES, ())]
-        stays = {
-            name: Still(Content(size, sha256), bases[number], offset)
-            for name, (size, sha256, number, offset) in beside.get(_STAYS, {}).items()
-        }
-    except (TypeError, ValueError, AttributeError, LookupError) as exc:
-        raise DamagedCheckpoint(
-            f"{place} is damaged: its bases are not as they were written; {ADVICE}"
-        ) from exc
-    return {name: Content(**what) for name, what in manifest["files"].items()}, stays
+    return {name: Content(**what) for name, what in manifest["files"].items()}, _stays(beside, place)
 
 
 def read(written: bytes, place: Place) -> Manifest:
@@ -87,7 +90,7 @@ def read(written: bytes, place: Place) -> Manifest:
     if not document:
         raise DamagedCheckpoint(f"{place} is no manifest as this program writes it; {ADVICE}")
     stated = beside.get(_ORIGIN)
-    bases = frozenset(base["sha256"] for base in beside.get(_BASES, ()))
+    bases = frozenset(still.base.sha256 for still in _stays(beside, place).values() if still.base is not None)
     if stated is None:
         return Manifest(digest, None, bases)
     try:
@@ -102,6 +105,18 @@ def read(written: bytes, place: Place) -> Manifest:
 def compact(value: Any) -> bytes:
     """``value`` as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _stays(beside: Mapping[str, Any], place: Place) -> dict[str, Still]:
+    """The tensors in bases by name, of what stands beside the part that the digest covers."""
+    try:
+        bases = [Content(**base) for base in beside.get(_BASES, ())]
+        return {
+            name: Still(Content(size, sha256), bases[number], offset)
+            for name, (size, sha256, number, offset) in beside.get(_STAYS, {}).items()
+        }
+    except (TypeError, ValueError, AttributeError, LookupError) as exc:
+        raise DamagedCheckpoint(f"{place} is damaged: its bases are not as written; {ADVICE}") from exc
 
 
 def _of(contents: Mapping[str, Content]) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.checkpoint import bases, manifest, tensors, tree
-from cerebro_elastic.checkpoint.bases import ADVICE, Still
-from cerebro_elastic.checkpoint.manifest import Manifest
+from cerebro_elastic.checkpoint.manifest import ADVICE, Manifest, Still
 from cerebro_elastic.checkpoint.tensors import Json, Leaf, Part, TensorSpec
 from cerebro_elastic.checkpoint.tensors_digest import TensorsDigest
 from cerebro_elastic.core.model.origin import Origin
@@ -59,6 +58,7 @@ PRUNED = "pruned.txt"
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
 NOTHING: Mapping[str, Still] = MappingProxyType({})
+"""No tensor lies in a base."""
 
 
 def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> CheckpointRef:

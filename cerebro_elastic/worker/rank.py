@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cerebro_elastic.config import StoreSettings, seconds_from
+from cerebro_elastic.config import StoreSettings, cache_folder, seconds_from
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError, StoreUnavailable, TxnUnknown
@@ -128,7 +128,7 @@ def _serve(
 
 def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int) -> UnitRunner:
     """The run's task and data on this rank's device; what the first units would import is imported."""
-    cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    cache = cache_folder(env)
     private_folder(cache)
     uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
     device = _device(local_rank) if uses_torch else "cpu"

@@ -14,9 +14,10 @@ import torch
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import DamagedCheckpoint
+from cerebro_elastic.errors import DamagedCheckpoint, DiskFull
 from cerebro_elastic.system.files import Place, locate, sizes
 from cerebro_elastic.training.equality import values_equal
+from support.full_disk import room_in_files
 
 FROZEN = ("a.weight", "a.bias", "b.bias")
 
@@ -134,9 +135,22 @@ def test_a_hosts_damaged_copy_is_fetched_again(storage: str, tmp_path: Path) -> 
     state = make_state()
     ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
     checkpoint.load(ref)
-    for copy in (tmp_path / "cache" / "bases").glob("[0-9a-f]*[0-9a-f]"):
+    copies = tmp_path / "cache" / "bases"
+    for copy in copies.glob("[0-9a-f]*[0-9a-f]"):
         os.truncate(copy, 1000)
+        copy.with_name(f"{copy.name}.of-a-killed-process.tmp").touch()
     assert values_equal(checkpoint.load(ref), state)
+    assert not list(copies.glob("*.tmp"))
+
+
+def test_a_host_whose_disk_is_full_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
+    state = make_state()
+    ref = saved(state, untrained(state), "memory://full/checkpoints/c0/v0")
+    with room_in_files(1 << 20), pytest.raises(DiskFull, match=r"cache/bases/\w+"):
+        checkpoint.load(ref)
+    assert values_equal(checkpoint.load(ref), state)
+    fsspec.filesystem("memory").store.clear()
 
 
 def test_bases_that_nobody_needs_are_swept(storage: str) -> None:
@@ -170,6 +184,10 @@ def test_a_manifest_that_names_other_places_is_refused(tmp_path: Path) -> None:
         manifest.write_text(json.dumps(changed, separators=(",", ":")))
         with pytest.raises(DamagedCheckpoint):
             checkpoint.load(ref)
+    for foreign in ({"bases": [1]}, {"bases": {"a": 1}}, {"stays": [1]}):
+        manifest.write_text(json.dumps({**json.loads(text), **foreign}, separators=(",", ":")))
+        with pytest.raises(DamagedCheckpoint, match="bases are not as written"):
+            checkpoint.origin(ref)
 
 
 def test_small_tensors_are_not_worth_a_base() -> None:

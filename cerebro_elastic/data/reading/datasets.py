@@ -36,6 +36,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from cerebro_elastic.config import cache_folder
 from cerebro_elastic.data.manifest import ROW, SPLITS, Split
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError, TaskError
@@ -371,4 +372,4 @@ def _is_prepared(lock: IO[str]) -> bool:
 
 
 def _folder(env: Mapping[str, str]) -> Path:
-    return Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro") / "prepared"
+    return cache_folder(env) / "prepared"
