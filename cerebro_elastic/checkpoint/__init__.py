@@ -1,11 +1,13 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
-from cerebro_elastic.checkpoint.bases import as_they_are
+from cerebro_elastic.checkpoint.bases import as_they_are, has_its_rows, keep_copies
 from cerebro_elastic.checkpoint.manifest import Manifest, Still
 from cerebro_elastic.checkpoint.storage import (
     Staged,
+    Written,
     complete,
     is_divided,
+    is_mapped,
     load,
     manifests,
     origin,
@@ -27,9 +29,13 @@ __all__ = [
     "Part",
     "Staged",
     "Still",
+    "Written",
     "as_they_are",
     "complete",
+    "has_its_rows",
     "is_divided",
+    "is_mapped",
+    "keep_copies",
     "load",
     "manifests",
     "origin",
