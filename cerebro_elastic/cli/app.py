@@ -39,6 +39,7 @@ _MODULES = {
     "rm": "runs",
     "join": "start",
     "drain": "control",
+    "mcp": "agents",
     "host": "start",
     "etcd": "start",
     "ray": "start",
