@@ -132,7 +132,7 @@ NONSENSE = [
     (add(float("nan")), "lr has to be a number"),
     (add(None), "lr has to be a number"),
     (add(0.02, act=3), "act has to be one of 'relu'"),
-    (add(0.02, act="x" * 10**5), "take 100024 bytes: at most 4000"),
+    (add(0.02, act="x" * 10**5), "take 100023 bytes: at most 4000"),
     (add(0.02, act="\ud800"), "no JSON that can be stored"),
     (add(0.1), "c0000 is this config already (live)"),
     (("add", {"reason": "r", "hparams": {"act": "relu", "lr": 0.1}}), "live, best val_acc 0.9 in epoch 2"),
