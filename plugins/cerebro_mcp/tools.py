@@ -233,7 +233,7 @@ def _head(desk: Desk, result: RunResult) -> list[str]:
     recipe, status = result.recipe, desk.run.status()
     metric, mode = recipe.objective.metric, recipe.objective.mode
     spread = noise([value for _, value in row.values(metric)] for row in result.leaderboard)
-    told = (
+    spread_text = (
         "too few epochs to say"
         if spread is None
         else (
@@ -248,7 +248,7 @@ def _head(desk: Desk, result: RunResult) -> list[str]:
         *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
         *(f"constraint: {text}" for text in recipe.search.constraints),
         f"each config has {plan.epochs} epochs of {plan.partitions} units",
-        f"noise of {metric}: {told}",
+        f"noise of {metric}: {spread_text}",
         _left(desk),
     ]
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import typer
 
 pytest.importorskip("mcp")
 
 from mcp import Client
 
 from cerebro_elastic import Run
+from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
 from cerebro_elastic.extending.running import Allowance
@@ -22,7 +26,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_mcp.server import server_of
 from cerebro_mcp.text import MOST_TOKENS, noise, tokens, within
 from cerebro_mcp.tools import Desk
-from support.ledger import Ledger
+from support.ledger import Leader, Ledger
 from support.live_record import live_record
 
 
@@ -190,8 +194,6 @@ def test_two_agents_at_once_add_each_config_once_and_within_their_budget(run: Ru
 def test_a_run_that_has_ended_is_read_and_not_changed(run: Run, record: Ledger) -> None:
     fence = record.store.get(record.keys.leader)
     assert fence is not None
-    from support.ledger import Leader
-
     for name in ("c0000", "c0001"):
         run.stop(name)
     leader = Leader(record, fence.create_revision)
@@ -199,6 +201,20 @@ def test_a_run_that_has_ended_is_read_and_not_changed(run: Run, record: Ledger) 
     board, *refused = agent(run, ("leaderboard", {}), add(0.02), ("stop", {"config": "c0000", "reason": "r"}))
     assert "is ended; objective val_acc (max)" in board
     assert all("has ended: nothing can be asked of it" in said for said in refused)
+
+
+def test_the_settings_that_the_page_shows_start_the_command() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "agents.md").read_text()
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    servers = [server for block in blocks for settings in block.values() for server in settings.values()]
+    assert len(servers) == 2
+    for server in servers:
+        assert server["command"].endswith("/bin/cerebro")
+        name, *words = server["args"]
+        command = typer.main.get_command(app).commands[name]
+        given = command.make_context(name, words).params
+        assert given["run"] == "digits"
+        assert str(given["home"]).endswith("/runs")
 
 
 def test_texts_keep_to_their_tokens_and_say_what_is_left_out() -> None:
