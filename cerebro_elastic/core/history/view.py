@@ -35,6 +35,7 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
     UnitTrained,
     UnitWithdrawn,
 )
@@ -208,8 +209,8 @@ class Spans:
             case StateRead(visits=visits):
                 self._follow(self.presences, dict.fromkeys(state.nodes, ""))
                 self._follow(self.quarantines, state.quarantined)
-                if visits:
-                    self._visits_end(max(visit.ended for visit in visits))
+                if ends := [visit.ended for visit in visits if not visit.reused]:
+                    self._visits_end(max(ends))
                 if self.count and state.plan is not None:
                     self._mark("the history has a gap: the state was read afresh")
         self.count += 1
@@ -266,6 +267,11 @@ class RunView:
         for event in events:
             self.take(event)
 
+    @property
+    def trained(self) -> list[Visit]:
+        """The visits of ``log`` that the run has made itself; earlier runs have made the others."""
+        return [visit for visit in self.log if not visit.reused]
+
     def take(self, event: Event) -> list[tuple[int, Visit]]:
         """Take in the next event. Returns the visits that it adds, each with its number among those of its
         config, from 1.
@@ -280,6 +286,8 @@ class RunView:
         match event:
             case UnitCommitted(visit=visit):
                 return self._add([visit])
+            case UnitsReused(visits=visits):
+                return self._add(visits)
             case StateRead(state=state, visits=visits):
                 known = {_place(visit) for visit in self.log}
                 self.log, self.visits = [], {}
