@@ -47,7 +47,7 @@ def verify(
     """
     from cerebro_elastic.cli.output import head_text, json_text
     from cerebro_elastic.cli.shapes import VerifyJson
-    from cerebro_elastic.core.model.events import UnitCommitted
+    from cerebro_elastic.core.history.keys import visits_of
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.runs.results.verify import verify as check
     from cerebro_elastic.system.words import counted
@@ -55,7 +55,7 @@ def verify(
     result = run.result
     notes: list[str] = []
     violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
-    visits = sum(isinstance(event, UnitCommitted) for event in result.events)
+    visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
         echo(json_text(found))

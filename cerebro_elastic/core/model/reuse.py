@@ -14,6 +14,9 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
 
+FOLDER = "reused-"
+"""How the folders of checkpoints and logs begin that a run has taken over. (Those of configs: c0000, ...)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
