@@ -142,6 +142,33 @@ def _visit(replayed: ReplayedVisit) -> VisitJson:
 
 
 @on_last_run
+def explain(run: Run, as_json: Json = False) -> None:
+    """Say what a run has taken over from earlier runs, and why it has trained the rest.
+
+    Example: cerebro explain digits
+    """
+    from rich.table import Table
+
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.reporting.tables import brief
+    from cerebro_elastic.reporting.terminal import terminal
+
+    found = run.explain()
+    if as_json:
+        echo(json_text(found))
+        return
+    table = Table("config", "taken over", "trained", "", box=None, padding=(0, 2, 0, 0))
+    for config in found.configs:
+        what = f"from {', '.join(config.runs)}" if config.runs else config.why
+        table.add_row(config.config, f"{config.reused} units", f"{config.trained} units", what)
+    terminal().print(table)
+    for name, reasons in found.earlier.items():
+        echo(f"not from run {name}:")
+        for reason in reasons:
+            echo(f"  {brief(reason, 300)}")
+
+
+@on_last_run
 def report(
     run: Run,
     output: Annotated[

@@ -73,8 +73,9 @@ class ConfigHistory:
             last=(*self.last, visit.output)[-2:] if trained else self.last,
         )
 
-    def kept(self, metric: str, mode: str) -> frozenset[str]:
-        """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's.
+    def kept(self, metric: str, mode: str, *, epochs: bool = False) -> frozenset[str]:
+        """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's, or those of
+        all ``epochs``.
 
         The last one has been written, but not yet read. The visit that takes it as input loads it and checks
         its digest, and only that visit's commit allows the one before it to be deleted: until then the last
@@ -82,8 +83,9 @@ class ConfigHistory:
         """
         ends = epoch_ends(self.curve)
         place = best_end(ends, metric, mode)
-        best = () if place is None else (ends[place].checkpoint,)
-        return frozenset(ref.url for ref in (*self.last, *best) if ref is not None)
+        best = () if place is None else (ends[place],)
+        ended = [end.checkpoint for end in (ends if epochs else best)]
+        return frozenset(ref.url for ref in (*self.last, *ended) if ref is not None)
 
 
 @dataclass(slots=True)
