@@ -49,20 +49,21 @@ class Outside:
     """What it reads without saying the name: line and function of each."""
 
 
-def outside(file: Path) -> Outside:
-    """What the code in this file reads that is not in it."""
-    known = _parsed(file, file.stat().st_mtime_ns) if file.suffix == ".py" else None
+def outside(file: Path, without: str = "") -> Outside:
+    """What the code in this file reads that is not in it; ``without`` what the function of this name does."""
+    known = _parsed(file, file.stat().st_mtime_ns, without) if file.suffix == ".py" else None
     return Outside() if known is None else known[1]
 
 
 @lru_cache(256)
-def _parsed(file: Path, _changed: int) -> tuple[str, Outside] | None:
+def _parsed(file: Path, _changed: int, without: str = "") -> tuple[str, Outside] | None:
     """The tree of a file as text, and what it reads; ``None`` if it is no Python of this version."""
     try:
         source = file.read_bytes()
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
+    tree.body = [node for node in tree.body if not without or getattr(node, "name", None) != without]
     found = _outside(tree)
     if b"__doc__" not in source:  # else it may use them
         _drop_docstrings(tree)

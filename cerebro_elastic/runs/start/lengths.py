@@ -63,7 +63,8 @@ def _lines(texts: list[str]) -> str:
     return "\n".join([*(f"  {text}" for text in texts[:_SHOWN]), *more])
 
 
-def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
+def check_here(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a ``request``, in this process."""
     spec = decode(request["spec"], Spec)
     configs = [decode(config, Config) for config in request["configs"]]
     begun = [config for config in configs if config.head is not None]
@@ -105,4 +106,4 @@ def _readers(spec: Spec, configs: list[Config], epochs: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    serve(_check_here)
+    serve(check_here)

@@ -98,9 +98,11 @@ class _Search:
     def chains(self, folder: RunFolder, name: str, moved: Mapping[str, str]) -> Iterator[_Chain]:
         """Those of one run, which is called ``name``; of files that were ``moved``, where they are now."""
         found: list[str] = []
+        if self.trusting:
+            self.why_not[name] = found
         try:
             theirs = folder.read_spec()
-            if theirs.root == self.spec.root or self.trusting:
+            if theirs.root == self.spec.root:
                 self.why_not[name] = found
             if (why := distrust_folder(folder.path)) is not None:
                 raise RunError(f"{folder.path} {why}")
@@ -280,12 +282,15 @@ def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
     if (recipe.data.dataset or recipe.data.datamodule) and not recipe.data.materialize:
         what = "data.dataset" if recipe.data.dataset else "data.datamodule"
         yield f"rows are read by {what} while it trains, and whether they are the same is not known: {way}"
-    module = (recipe.data.source or "").rpartition("://")[2].partition(":")[0]
+    task = str(spec.recipe["task"])
+    sources = [source for source in (recipe.data.source, recipe.data.valid) if isinstance(source, str)]
+    functions = {module: name for module, _, name in (source.partition(":") for source in sources)}
     for name in spec.code:
+        module = name.removesuffix(".py").replace("/", ".")
         file = users_file(name, Path(spec.root))
-        if file is None or name == f"{module.replace('.', '/')}.py":
-            continue  # what a source yields is in the digest of the data
-        for place in outside(file).unknown[:1]:
+        if file is None or (module in functions and f"{module}:" not in task):
+            continue  # what a source of data yields is in the digest of the data
+        for place in outside(file, without=functions.get(module, "")).unknown[:1]:
             yield f"{name} reads what cannot be seen there ({place}): {way}"
 
 
