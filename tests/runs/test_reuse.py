@@ -184,11 +184,11 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
     assert found(home, model=hidden, reuse="recorded") == (8, "")
     monkeypatch.setenv("SIZE", "5")
-    with pytest.raises(RunError, match="the environment variable SIZE, which the code reads, has changed"):
+    with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
         opened(home, "variable", model=hidden, reuse="recorded")
     monkeypatch.delenv("SIZE")
     (home / "size.txt").write_text("5")
-    with pytest.raises(RunError, match="the file size.txt, which the code reads, has changed"):
+    with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
         opened(home, "file", model=hidden, reuse="recorded")
 
 

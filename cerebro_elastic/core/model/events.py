@@ -239,7 +239,7 @@ class UnitsReused(_Event):
     @property
     def config(self) -> str:
         """The config's id."""
-        return self.visits[0].unit.config
+        return self.visits[0].unit.config if self.visits else ""
 
 
 @dataclass(frozen=True, slots=True)
