@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-VARIABLE, FILE = "$", "<"
+OF_VARIABLE, OF_FILE = "$", "<"
 """How the names of environment variables and of files that code reads begin, among the names of code."""
 _READING = {
     *("open", "read_text", "read_bytes", "read_csv", "read_parquet", "read_json", "read_table", "read_excel"),
@@ -165,10 +165,10 @@ def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
     for file in files:
         found = outside(file)
         for name in found.variables:
-            yield VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
+            yield OF_VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
         for name in found.files:
             place = _place(name, root)
-            yield FILE + name, "" if place is None else code_digest(place)
+            yield OF_FILE + name, "" if place is None else code_digest(place)
 
 
 def _place(name: str, root: Path) -> Path | None:

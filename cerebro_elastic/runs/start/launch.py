@@ -45,7 +45,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.reuse import Reuse, find
+from cerebro_elastic.runs.start.reuse import Reuse, find, looks
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -110,7 +110,7 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=reuse)
+        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse))
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""

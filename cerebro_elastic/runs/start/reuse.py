@@ -11,6 +11,7 @@ another one afterwards.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import locate, translated
 from cerebro_elastic.system.ownership import distrust_folder
-from cerebro_elastic.system.source_code import FILE, VARIABLE, outside
+from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, outside
 from cerebro_elastic.system.words import counted, for_reader, option, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE
 
@@ -65,6 +66,8 @@ _FREE = {
 }
 """The keys of a recipe that no unit's result depends on, apart from what is compared for each visit: its
 strategy, and the number of epochs. A key that is not here counts."""
+VARIABLE = "CEREBRO_REUSE"
+"""The environment variable by which runs look for no earlier ones, unless one is named."""
 _AT_ONCE = 64
 """The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
 
@@ -175,6 +178,11 @@ class _Search:
         return _Chain(result, start, tuple(steps))
 
 
+def looks(reuse: Reuse) -> Reuse:
+    """``reuse``, or what the environment says instead of the default."""
+    return False if reuse is True and os.environ.get(VARIABLE) == "off" else reuse
+
+
 def find(
     spec: Spec, recipe: Recipe, folder: RunFolder, reuse: Reuse, former: RunFolder | None = None
 ) -> tuple[Spec, str]:
@@ -268,10 +276,10 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _changed(name: str, then: bool, now: bool) -> str:
     if name == PACKAGE:
         return "the code of cerebro-elastic has changed"
-    what = name.removeprefix(FILE) if name.startswith(FILE) else name
-    if name.startswith(VARIABLE):
-        what = f"the environment variable {name.removeprefix(VARIABLE)}, which the code reads,"
-    elif name.startswith(FILE):
+    what = name.removeprefix(OF_FILE) if name.startswith(OF_FILE) else name
+    if name.startswith(OF_VARIABLE):
+        what = f"the environment variable {name.removeprefix(OF_VARIABLE)}, which the code reads,"
+    elif name.startswith(OF_FILE):
         what = f"the file {what}, which the code reads,"
     return f"{what} {'has changed' if then and now else 'is new' if now else 'is not used any more'}"
 

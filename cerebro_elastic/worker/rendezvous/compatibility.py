@@ -11,7 +11,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.system.source_code import FILE, VARIABLE, code_digest
+from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest
 from cerebro_elastic.system.version import __version__
 
 _HOME = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
     root = Path(spec.root)
 
     def differs(name: str, digest: str) -> bool:
-        if name.startswith((VARIABLE, FILE)):
+        if name.startswith((OF_VARIABLE, OF_FILE)):
             return False
         if name == PACKAGE:
             return package and package_digest() != digest
