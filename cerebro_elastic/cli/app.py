@@ -34,6 +34,7 @@ _MODULES = {
     "report": "results",
     "track": "results",
     "compare": "runs",
+    "explain": "results",
     "tag": "runs",
     "prune": "runs",
     "rm": "runs",

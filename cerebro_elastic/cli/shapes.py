@@ -20,6 +20,7 @@ from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
+from cerebro_elastic.runs.explanation import Explanation
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
 
@@ -371,6 +372,7 @@ SHAPES: Mapping[str, Any] = {
     "runs": RunsJson,
     "status": StatusJson,
     "compare": Comparison,
+    "explain": Explanation,
     "tag": TagJson,
     "prune": PruneJson,
     "clone": AddedJson,
