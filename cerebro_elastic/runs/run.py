@@ -130,7 +130,8 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.forecast.what_if import Change, what_if
 
-        return what_if(self, Change(tuple(lose), add, tuple(stop)), deadline)
+        change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
+        return what_if(self, change, deadline)
 
     def extend(
         self,
