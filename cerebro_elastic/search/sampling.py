@@ -236,6 +236,8 @@ class GridSampler:
         taken = {key(point) for point in given}
         self._left = [point for point in self._points if key(point) not in taken]
         self._given = len(given)
+        self.count = len(recipe.search.enqueue) + len(self._left)
+        """How many configs there will be."""
         if not self._left and not recipe.search.enqueue:
             raise RecipeError(
                 f"{recipe.source.where(('search', 'known'))}: every point of the grid is known already; "

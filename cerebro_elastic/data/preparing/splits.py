@@ -93,13 +93,13 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: What to hold out. Data of their own keep their order.
+        held_out: What to hold out. Data of their own keep their order, if they become one partition.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
             partitions.
     """
-    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
+    order = _shuffled(rows_in(train), seed)
     total, dealt = len(order), []
     for split, data in held_out.items():
         if isinstance(data, float):
@@ -110,10 +110,15 @@ def deal_rows(
             order, rows = order[~held], order[held]
             columns = train
         else:
-            rows, columns = np.arange(rows_in(data)), data
+            several = partitions.get(split, 1) > 1  # each is to be like the whole
+            rows, columns = _shuffled(rows_in(data), seed) if several else np.arange(rows_in(data)), data
         if len(rows):
             dealt += _deal(split, columns, rows, partitions.get(split, 1))
     return _deal("train", train, order, partitions["train"]) + dealt
+
+
+def _shuffled(rows: int, seed: int) -> Index:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows)
 
 
 def _count(split: Split, share: float, rows: int) -> int:
