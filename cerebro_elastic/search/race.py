@@ -14,7 +14,8 @@ so is the mean K_t of K_t(s) over fixed stakes (``STAKES``). By Ville's inequali
 alpha: a may be dropped at any t at which K_t >= 1/alpha, however often one looks.
 
 With alpha = delta / (e (e + 1)) / (n (n - 1)) for the epochs e = 1, 2, ... that are judged and the n (n - 1)
-ordered pairs of n configs, the probabilities of all wrong drops of a run sum to at most delta, whatever its length.
+ordered pairs of n configs, the probabilities of all wrong drops of a run sum to at most delta, whatever its
+length.
 
 - Means over blocks of rows take the place of rows: their means and bounds are the same.
 - A recorded loss differs from the true one by at most half a step of the record. The difference of two is

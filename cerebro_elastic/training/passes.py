@@ -121,8 +121,8 @@ def check_mean_over_rows(metric: str, values: Sequence[float], batch: float) -> 
     if math.isfinite(batch) and not math.isclose(mean, batch, rel_tol=1e-3, abs_tol=1e-5):
         raise TaskError(
             f"{metric} is no mean over rows: of a batch of {len(values)} rows it is {batch:.6g}, and the "
-            f"mean of its values for each row is {mean:.6g}. A race compares configs row by row: take a metric "
-            "that is a mean over rows, such as accuracy, or another search"
+            f"mean of its values for each row is {mean:.6g}. A race compares configs row by row: take a "
+            "metric that is a mean over rows, such as accuracy, or another search"
         )
 
 
