@@ -2,19 +2,21 @@
 
     python benchmarks/racing.py
 
-Perceptrons of scikit-learn's digits (16 learning rates or widths, 6 epochs) are trained once, and the losses of
-each model on 1,000 rows that it has not seen are noted. These rows are the distribution: what is truly worse is
-known. Each trial draws validation rows from them with replacement, and lets the search itself (``search/race.py``)
-race: the configs that are left validate one of 10 partitions each, in turns and in a new order each time, and it
-decides after each of them.
+Perceptrons of scikit-learn's digits (16 learning rates or widths, 6 epochs) are trained once, and the losses
+of each model on 1,000 rows that it has not seen are noted. These rows are the distribution: what is truly
+worse is known. Each trial draws validation rows from them with replacement, and lets the search itself
+(``search/race.py``) race: the configs that are left validate one of 10 partitions each, in turns and in a new
+order each time, and it decides after each of them.
 
 Printed are, for several numbers of rows:
 
 - ``wrong``: the share of trials in which any config was dropped whose model was not worse than the other's
-  (at most delta is promised), also if all configs are made equally good, each with its own losses;
-- ``dropped``: the share of configs dropped in the end, and ``best kept``: of trials that kept the best one;
+  (at most delta is promised), also where all configs are made equally good, each with losses of its own;
+- ``dropped``: the share of configs dropped in the end, and ``best kept``: of trials, that kept the config
+  with the best last epoch (a race does not promise that: it compares models at the same epoch);
 - ``rows``: rows read, as a share of what a grid reads, and of what is read if the same test is looked at only
-  when all rows of an epoch are read; ``equal``: the share of epochs after which both have kept the same configs.
+  when all rows of an epoch are read; ``equal``: the share of epochs after which both have kept the same
+  configs.
 """
 
 from __future__ import annotations
@@ -71,9 +73,9 @@ def recorded(spread: str) -> Mapping[str, Values]:
                     functional.cross_entropy(output, y[held], reduction="none").double().numpy()
                 )
                 own["val_accuracy"].append((output.argmax(1) == y[held]).double().numpy())
-        for name, each in own.items():
-            values[name].append(each)
-    return {name: np.clip(np.array(each), *BOUNDS[name]) for name, each in values.items()}
+        for name, of_config in own.items():
+            values[name].append(of_config)
+    return {name: np.clip(np.array(of_all), *BOUNDS[name]) for name, of_all in values.items()}
 
 
 def equalized(values: Values) -> Values:
@@ -92,9 +94,16 @@ class Outcome:
 
 
 def race(
-    search: Race, values: Values, bounds: tuple[float, float], mode: str, size: int, seed: int, looks: int
+    search: Race,
+    values: Values,
+    bounds: tuple[float, float],
+    mode: str,
+    size: int,
+    seed: int,
+    *,
+    at_ends: bool = False,
 ) -> Outcome:
-    """One trial. ``looks`` is the number of partitions after which the search decides."""
+    """One trial. The search decides after each partition, or only ``at_ends`` of epochs."""
     chance = np.random.default_rng(seed)
     configs, epochs, pool = values.shape
     rows = chance.integers(pool, size=size)
@@ -103,10 +112,9 @@ def race(
     views = {c: ConfigView(f"c{c:04d}", {}) for c in range(configs)}
     outcome = Outcome()
     for epoch in range(epochs):
-        for number, part in enumerate(parts):
-            for c in chance.permutation(
-                [c for c, view in views.items() if view.status is Status.LIVE]
-            ).tolist():
+        for part in parts:
+            live = [c for c, view in views.items() if view.status is Status.LIVE]
+            for c in chance.permutation(live).tolist():
                 if views[c].status is not Status.LIVE:
                     continue
                 outcome.rows += len(part)
@@ -115,9 +123,9 @@ def race(
                 views[c] = replace(
                     views[c], row_losses={**views[c].row_losses, epoch: (*known, new)}, measured=epoch
                 )
-                if looks == PARTITIONS:
+                if not at_ends:
                     outcome.wrong += decide(search, views, epoch, sign * true)
-        if looks == 1:
+        if at_ends:
             outcome.wrong += decide(search, views, epoch, sign * true)
         outcome.left.append(frozenset(c for c, view in views.items() if view.status is Status.LIVE))
     return outcome
@@ -152,13 +160,13 @@ def trials(values: Values, metric: str, mode: str, delta: float, size: int, coun
     )
     low, high = BOUNDS[metric]
     run = partial(race, Race(recipe), values, (min(low, values.min()), max(high, values.max())), mode, size)
-    raced = [run(seed, PARTITIONS) for seed in range(count)]
+    raced = [run(seed) for seed in range(count)]
     yield f"{sum(o.wrong > 0 for o in raced) / count:6.3f}"
     means = values[:, -1].mean(axis=1)
     best = int(means.argmax() if mode == "max" else means.argmin())
     yield f"{1 - statistics.mean(len(o.left[-1]) for o in raced) / len(values):8.2f}"
     yield f"{sum(best in o.left[-1] for o in raced) / count:9.3f}"
-    at_ends = [run(seed, 1) for seed in range(count)]
+    at_ends = [run(seed, at_ends=True) for seed in range(count)]
     read = sum(o.rows for o in raced)
     yield f"{read / (count * size * len(values) * EPOCHS):10.2f}"
     yield f"{read / sum(o.rows for o in at_ends):12.2f}"
@@ -166,27 +174,34 @@ def trials(values: Values, metric: str, mode: str, delta: float, size: int, coun
     yield f"{sum(a == b for a, b in pairs) / len(pairs):6.2f}"
 
 
+def two(values: Values) -> Values:
+    return equalized(values[:2])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--rows", nargs="+", type=int, default=[200, 1000, 5000])
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--of-two", type=int, default=1000, help="trials of two configs")
+    parser.add_argument("--rows", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--delta", type=float, default=0.05)
     options = parser.parse_args()
-    print(f"{'configs':16} {'metric':12} {'rows':>5}  wrong  dropped best kept rows/grid rows/at ends  equal")
-    for name, spread, change in (
-        ("16 learning rates", "wide", None),
-        ("16 widths", "narrow", None),
-        ("16 equally good", "narrow", equalized),
-        ("2 equally good", "narrow", lambda values: equalized(values[:2])),
+    print(
+        f"{'configs':18} {'metric':12} {'rows':>5}  wrong  dropped best kept  rows/grid rows/at ends  equal"
+    )
+    for name, spread, change, count in (
+        ("16 learning rates", "learning rates", None, options.trials),
+        ("16 widths", "widths", None, options.trials),
+        ("16 equally good", "widths", equalized, options.trials),
+        ("2 equally good", "widths", two, options.of_two),
     ):
         for metric, values in recorded(spread).items():
             for size in options.rows:
-                given = change(values) if change is not None else values
+                given = values if change is None else change(values)
                 mode = "max" if metric == "val_accuracy" else "min"
-                columns = " ".join(trials(given, metric, mode, options.delta, size, options.trials))
-                print(f"{name:16} {metric:12} {size:5} {columns}", flush=True)
+                columns = " ".join(trials(given, metric, mode, options.delta, size, count))
+                print(f"{name:18} {metric:12} {size:5} {columns}", flush=True)
 
 
 if __name__ == "__main__":

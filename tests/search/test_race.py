@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.core.decisions.decide import observe
@@ -75,6 +75,7 @@ def test_the_last_config_is_never_dropped() -> None:
     assert [view.config for view in views if view.status is Status.LIVE] == ["c0000"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(LOSSES, LOSSES), min_size=1, max_size=30))
 def test_a_bet_on_rows_in_any_order_gains_nothing_where_the_model_is_not_worse(
     rows: list[tuple[float, float]],
@@ -87,6 +88,7 @@ def test_a_bet_on_rows_in_any_order_gains_nothing_where_the_model_is_not_worse(
     assert math.fsum(map(math.exp, wealth)) / len(wealth) <= 1 + 1e-9
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(LOSSES, LOSSES), min_size=1, max_size=20))
 def test_what_is_recorded_never_shows_more_than_what_was_measured(rows: list[tuple[float, float]]) -> None:
     mine, theirs = zip(*rows, strict=True)
