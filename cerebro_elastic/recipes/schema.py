@@ -41,12 +41,10 @@ from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     RACED_PARTITIONS,
-    UNIT_RANGE,
     Budget,
     Domain,
     KnownConfig,
     Objective,
-    RaceSearch,
     SearchSection,
     Stage,
     Start,
@@ -208,34 +206,6 @@ class Recipe(Section):
         if isinstance(data, Mapping) and "url" not in data and "datamodule" not in data:
             data = {"valid_partitions": RACED_PARTITIONS, **data}
         return {"validation": "evaluate", **value, "data": data}
-
-    @model_validator(mode="after")
-    def _fit_for_a_race(self) -> Self:
-        search, metric = self.search, self.objective.metric
-        if not isinstance(search, RaceSearch):
-            return self
-        if self.validation != "evaluate":
-            raise ValueError(
-                "a race validates in units of their own: leave `validation` out, or set evaluate"
-            )
-        if not metric.startswith("val_"):
-            raise ValueError(
-                f"a race compares configs by losses on validation rows, and objective.metric is {metric}: "
-                "name a metric of validation, such as val_loss"
-            )
-        if search.bounds is None and metric not in UNIT_RANGE:
-            raise ValueError(
-                f"search.bounds: a race needs the range of {metric} for a row, since its guarantee is about "
-                "bounded losses; give one, such as [0, 5]: a value outside counts as the bound"
-            )
-        if self.data.valid == 0:
-            raise ValueError("data.valid is 0, and a race compares validation rows: hold some out, 20% say")
-        if self.data.split_by is not None:
-            raise ValueError(
-                "data.split_by: rows of a group depend on each other, and the guarantee of a race is about "
-                "independent rows: leave it out, or take another method"
-            )
-        return self
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))

@@ -27,7 +27,7 @@ length.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ from cerebro_elastic.core.model.interfaces import Decision, SearchContext, Stop
 from cerebro_elastic.core.model.row_losses import TOP, unpacked
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import RaceSearch
+from cerebro_elastic.recipes.search import UNIT_RANGE, RaceSearch
 from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.search.sampling import GridSampler, RandomSampler
 from cerebro_elastic.system.words import counted
@@ -57,6 +57,8 @@ class Race(Procedure):
     def __init__(self, recipe: Recipe) -> None:
         section = recipe.search
         assert isinstance(section, RaceSearch)
+        for path, problem in _unfit(recipe, section):
+            raise RecipeError(f"{recipe.source.where(path)}: {problem}")
         if section.num is None:
             sampler = grid = GridSampler(recipe)
             self._configs = grid.count
@@ -104,6 +106,39 @@ class Race(Procedure):
         low, high = section.range_of(self.criterion.metric)
         share = float(np.mean([np.mean(unpacked(text)) for text in losses])) / TOP
         return f"{low + (1 - share if self.criterion.mode == 'max' else share) * (high - low):.4g}"
+
+
+def _unfit(recipe: Recipe, section: RaceSearch) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What of the recipe a race cannot keep its promise with, by its place."""
+    metric = recipe.objective.metric
+    if recipe.validation != "evaluate":
+        yield (
+            ("validation",),
+            "a race validates in units of their own: leave `validation` out",
+        )
+    if not metric.startswith("val_"):
+        yield (
+            ("objective", "metric"),
+            f"a race compares configs by losses on validation rows, and the objective is {metric}: name a "
+            "metric of validation, such as val_loss",
+        )
+    if section.bounds is None and metric not in UNIT_RANGE:
+        yield (
+            ("search", "method"),
+            f"a race needs `bounds`, the range of {metric} for a row, since its guarantee is about bounded "
+            "losses; give one, such as [0, 5]: a value outside counts as the bound",
+        )
+    if recipe.data.valid == 0:
+        yield (
+            ("data", "valid"),
+            "a race compares validation rows, and valid is 0: hold some out, 20% say",
+        )
+    if recipe.data.split_by is not None:
+        yield (
+            ("data", "split_by"),
+            "rows of a group depend on each other, and the guarantee of a race is about independent rows: "
+            "leave `split_by` out, or take another method",
+        )
 
 
 def in_pairs(own: Losses, theirs: Losses) -> tuple[Losses, Losses]:

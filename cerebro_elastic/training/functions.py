@@ -90,7 +90,7 @@ class FunctionTask:
             )
         measures = {**({"loss": user.loss} if user.loss is not None else {}), **user.measures}
         if name not in measures:
-            return did_you_mean(name, measures)
+            return did_you_mean(metric, [f"val_{measure}" for measure in measures])
         if hasattr(measures[name], "items"):
             return "it is a mean over the items of rows, such as tokens, and not over rows"
         return None

@@ -156,7 +156,7 @@ def test_a_search_sees_which_epoch_measures_the_model_as_it_is(config: Config, m
 REFUSED: Sequence[tuple[dict[str, Any], str]] = [
     ({"search": {"delta": 0}}, "delta.*greater than 0"),
     ({"search": {"delta": 1.0}}, "delta.*less than 1"),
-    ({"search": {"bounds": None}}, "bounds: a race needs the range of val_loss for a row"),
+    ({"search": {"bounds": None}}, "a race needs `bounds`, the range of val_loss for a row"),
     ({"search": {"bounds": [1, 1]}}, "are no range"),
     ({"search": {"bounds": [0, math.inf]}}, "bounds"),
     ({"search": {"sampler": "tpe"}}, "sampler"),
@@ -170,7 +170,7 @@ REFUSED: Sequence[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_a_race_refuses_what_would_break_its_promise(given: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
-        recipe(**given)
+        Race(recipe(**given))
 
 
 def test_a_race_has_several_configs_and_validation_partitions() -> None:

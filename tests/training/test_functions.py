@@ -349,7 +349,7 @@ def test_an_evaluation_in_a_race_has_a_value_for_each_row(root: Path) -> None:
     assert trained.evaluate(evaluation).row_values == []
     with pytest.raises(TaskError, match="val_size is no mean over rows"):
         trained.evaluate(replace(evaluation, row_metric="val_size"))
-    assert "did you mean 'error'" in str(trained.why_no_rows("val_eror"))
+    assert "did you mean 'val_error'" in str(trained.why_no_rows("val_eror"))
     own = task(root, model_fn="users_net:sgd", eval_fn="users_net:evaluate")
     assert "leave it out" in str(own.why_no_rows("val_loss"))
 

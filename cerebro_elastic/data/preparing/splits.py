@@ -137,7 +137,8 @@ def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[
     if len(rows) < partitions:
         raise DataError(
             f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
-            f"least one; use at most {counted(len(rows), 'partition')}, or more data"
+            f"least one; use at most {len(rows)} (`{'' if split == 'train' else f'{split}_'}partitions`), or more "
+            "data"
         )
     return [
         PartitionRows(split, index, columns, part)

@@ -160,12 +160,12 @@ def check(
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
+    _check_race(recipe, task, allowed)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
-    _check_race(recipe, task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     if isinstance(recipe.search, RaceSearch) and not manifest.valid:
         raise RecipeError(
