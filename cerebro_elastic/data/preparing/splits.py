@@ -27,6 +27,7 @@ HELD_OUT: Mapping[Split, str] = {"valid": "validation"}
 """The splits beside the training rows, and what messages call them."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
+_KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 class Sources(NamedTuple):
@@ -137,8 +138,7 @@ def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[
     if len(rows) < partitions:
         raise DataError(
             f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
-            f"least one; use at most {len(rows)} (`{'' if split == 'train' else f'{split}_'}partitions`), or more "
-            "data"
+            f"least one; use at most {len(rows)} (`{_KEYS[split]}`), or more data"
         )
     return [
         PartitionRows(split, index, columns, part)
