@@ -44,7 +44,7 @@ from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.search.sampling import GridSampler, RandomSampler
 from cerebro_elastic.system.words import counted
 
-STAKES: NDArray[np.float64] = 0.5 ** np.arange(1, 11)
+STAKES: NDArray[np.float64] = np.array([0.5**k for k in range(1, 11)])
 """Shares of the wealth that are staked: the more, the sooner large differences show, small ones the less."""
 Losses: TypeAlias = tuple[str, ...]
 """The recorded losses of rows, by validation partition."""
@@ -59,13 +59,9 @@ class Race(Procedure):
         assert isinstance(section, RaceSearch)
         for path, problem in _unfit(recipe, section):
             raise RecipeError(f"{recipe.source.where(path)}: {problem}")
-        if section.num is None:
-            sampler = grid = GridSampler(recipe)
-            self._configs = grid.count
-        else:
-            sampler = drawn = RandomSampler(recipe)
-            self._configs = drawn.count(section.num)
+        sampler = GridSampler(recipe) if section.num is None else RandomSampler(recipe)
         super().__init__(recipe, sampler, eager=True)
+        self._configs = sampler.count(section.num or recipe.limits.configs)
         wanted = max(2, section.num or 2)
         if self._configs < wanted:
             raise RecipeError(
