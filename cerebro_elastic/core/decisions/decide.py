@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
@@ -19,7 +20,7 @@ from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
 from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
-from cerebro_elastic.core.history.progress import next_units, units_done
+from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -228,7 +229,14 @@ def observe(state: State, plan: Plan) -> SearchContext:
 def _observe(moment: Moment) -> SearchContext:
     state, plan = moment.state, moment.plan
     seen = (
-        (config, (state.curves.get(config.id, ()), config.id not in moment.busy))
+        (
+            config,
+            (
+                state.curves.get(config.id, ()),
+                config.id not in moment.busy,
+                state.row_losses.get(config.id, {}),
+            ),
+        )
         for config in in_order(state.configs.values())
     )
     return SearchContext(
@@ -249,8 +257,10 @@ def _seconds(state: State, config: str) -> float:
 
 
 @PerConfig
-def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
-    curve, idle = own
+def _view(
+    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
+) -> ConfigView:
+    curve, idle, losses = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -262,7 +272,14 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
         parent=(config.parent.config or None) if config.parent else None,
         origin=config.origin,
         by_hand=config.by_hand,
+        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
+        measured=measured_epoch(config, plan),
     )
+
+
+def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
+    known = takewhile(by_partition.__contains__, range(len(by_partition)))
+    return tuple(by_partition[number] for number in known)
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

@@ -140,6 +140,11 @@ class ConfigView:
     """What the search noted with its proposal."""
     by_hand: bool = False
     """A person has created, stopped or resumed it."""
+    row_losses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """In a race, by epoch (from 0): the losses of the rows of validation partition 0, 1, ... as they are
+    recorded, up to the first that it has not validated."""
+    measured: int | None = None
+    """The epoch whose evaluations measure its model as it is; ``None`` between them."""
 
 
 @dataclass(frozen=True, slots=True)
