@@ -1,4 +1,4 @@
-"""Sentences of the documentation of Python's own modules, each with its module (Python Software Foundation License)."""
+"""Sentences of the documentation of Python modules, each with its module (Python Software Foundation)."""
 
 import importlib
 import inspect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ from transformers.utils import logging
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_transformers.sequences import Labels, Text
 
+warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of what PEFT calls
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -351,10 +353,15 @@ def layers_of(model: nn.Module) -> list[str]:
 
 def check_targets(model: nn.Module, targets: str | Iterable[str] | None) -> None:
     """Raise ``TaskError`` unless each of the ``target_modules`` is a layer of the model."""
-    if targets is None or isinstance(targets, str):
-        return
     layers = layers_of(model)
     ends = sorted({name.rpartition(".")[2] for name in layers})
+    if isinstance(targets, str) and targets in ends:
+        raise TaskError(
+            f"target_modules is the text {targets!r}, a regular expression for whole names: give a list of "
+            f"layers, [{targets}]"
+        )
+    if targets is None or isinstance(targets, str):
+        return
     for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in layers):
             raise TaskError(

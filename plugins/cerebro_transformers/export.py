@@ -21,6 +21,9 @@ def exported(model: Any, base: Base, objective: str, not_carried: Sequence[str])
             weights = get_peft_model_state_dict(model, save_embedding_layers=False)
             adapter = model.peft_config["default"]
             adapter.base_model_name_or_path = str(base.source)
+            for name, value in vars(adapter).items():
+                if isinstance(value, set):  # in the order of this process's hashes
+                    setattr(adapter, name, sorted(value))
             adapter.save_pretrained(folder)
         else:
             own = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}  # ties once

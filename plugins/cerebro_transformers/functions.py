@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -362,7 +363,7 @@ def _check_model(
     ends = sorted({name.rpartition(".")[2] for name in layers_of(hollow)})
     try:
         adapted(hollow, objective, 1, None, 0.0, targets)
-    except ValueError as exc:
+    except (ValueError, re.error) as exc:
         raise TaskError(
             f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(ends)}"
         ) from exc
