@@ -1,11 +1,12 @@
 """A sweep of adapters by ``cerebro run`` and by hand: makespan, memory, bytes written.
 
-    python benchmarks/adapters_by_hand.py recipes/lora_sweep.yaml --base recipes/bytes_gpt
+    python benchmarks/adapters_by_hand.py recipes/lora_sweep.yaml
 
-By hand means what somebody would write without this package: as many processes as the recipe has nodes, each
-with every so manieth config. A process reads the base for each config, puts an adapter of PEFT on it, trains
-it in a loop over the same texts, validates after each epoch, and saves the adapter and the optimizer's state
-after each epoch, so that it could go on. Without ``--base`` a small model of bytes is drawn.
+By hand means what somebody would write without this package: as many processes as the recipe has nodes, which
+take the configs in turn. A process reads the base for each config, puts an adapter of PEFT on it, trains it in
+a loop over the same texts, validates after each epoch, and saves the adapter and the optimizer's state after
+each epoch, so that it could go on. Where the base's folder is not beside the recipe, a GPT of bytes is drawn,
+of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
 fifth of a second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import cerebro_elastic
+from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_elastic.recipes import Recipe
 
 EVERY_SECONDS = 0.2
@@ -40,6 +42,15 @@ def sweep(recipe: Recipe) -> list[dict[str, Any]]:
         dict(zip(space, values, strict=True))
         for values in product(*(domain.choice or () for domain in space.values()))
     ]
+
+
+def draw(folder: Path, width: int, layers: int) -> None:
+    """A base that has learned nothing, which takes as long."""
+    from transformers import ByT5Tokenizer, GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=384, n_embd=width, n_layer=layers, n_head=8, n_positions=128)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    ByT5Tokenizer().save_pretrained(folder)
 
 
 def by_hand(path: Path, process: int) -> None:
@@ -63,7 +74,7 @@ def by_hand(path: Path, process: int) -> None:
     def batch(chosen: list[int], values: dict[str, Any]) -> Any:
         picked = [[column[row] for row in chosen] for column in columns.values()]
         parts = tuple(each if isinstance(each[0], bytes) else torch.tensor(each) for each in picked)
-        arguments = cerebro_elastic.extending.tasks.select_arguments(functions.batch, values)
+        arguments = select_arguments(functions.batch, values)
         return functions.batch(parts if len(parts) > 1 else parts[0], **arguments)
 
     for number, config in enumerate(sweep(recipe)):
@@ -71,7 +82,7 @@ def by_hand(path: Path, process: int) -> None:
             continue
         values = {**given, **config, "steps": recipe.epochs * len(starts)}
         torch.manual_seed(recipe.seed or 0)
-        arguments = cerebro_elastic.extending.tasks.select_arguments(functions.make, values)
+        arguments = select_arguments(functions.make, values)
         model, optimizer, schedule = functions.make(**arguments)
         for epoch in range(recipe.epochs):
             order = torch.randperm(cut).tolist()
@@ -155,22 +166,34 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--base", type=Path, help="the folder of the base that the recipe names")
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--draw", type=Path, help="write a base into this folder, and do nothing else")
     parser.add_argument("--process", type=int, help="be this process of those by hand")
     options = parser.parse_args()
+    if options.draw is not None:
+        draw(options.draw, options.width, options.layers)
+        return
     if options.process is not None:
         by_hand(options.recipe, options.process)
         return
     recipe = cerebro_elastic.load_recipe(options.recipe)
     results = {}
+    model = str(recipe.task.model_dump()["model"])
     with tempfile.TemporaryDirectory() as name:
+        base = options.recipe.parent / model
+        if not base.is_dir() and ":" not in model:  # else it is that of a package
+            base = Path(name, model)
+            draws = [sys.executable, str(Path(__file__).resolve()), str(options.recipe), "--draw", str(base)]
+            size = [f"--width={options.width}", f"--layers={options.layers}"]
+            subprocess.run([*draws, *size], check=True)
         for arm in ("cerebro run", "by hand"):
             folder = Path(name, arm.replace(" ", "_"))
             folder.mkdir()
             for file in options.recipe.parent.glob(f"{options.recipe.stem}.*"):
                 shutil.copy(file, folder)
-            if options.base is not None:
-                shutil.copytree(options.base, folder / options.base.name)
+            if base.is_dir():
+                shutil.copytree(base, folder / model)
             path = str(folder / options.recipe.name)
             os.sync()
             if arm == "cerebro run":
