@@ -5,6 +5,7 @@ from cerebro_elastic.checkpoint.manifest import Manifest, Still
 from cerebro_elastic.checkpoint.storage import (
     Staged,
     Written,
+    adopt,
     complete,
     is_divided,
     is_mapped,
@@ -30,6 +31,7 @@ __all__ = [
     "Staged",
     "Still",
     "Written",
+    "adopt",
     "as_they_are",
     "complete",
     "has_its_rows",

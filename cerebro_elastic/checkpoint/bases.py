@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from cerebro_elastic.checkpoint.manifest import ADVICE, Still
 from cerebro_elastic.checkpoint.tensors import Leaf, TensorSpec, memory
 from cerebro_elastic.config import cache_folder
 from cerebro_elastic.errors import DamagedCheckpoint
+from cerebro_elastic.system import files
 from cerebro_elastic.system.cache_space import CacheSpace, disk_space, use
 from cerebro_elastic.system.files import (
     CHUNK,
@@ -153,6 +154,15 @@ def _written(
             write(folder / base.sha256, data)
     settle(folder)  # also the name that another process has just given
     return {name: Still(still.content, base, offsets[name]) for name, still in tensors.items()}
+
+
+def copy(source: Place, folder: Place, names: Collection[str]) -> None:
+    """Have the bases of these ``names`` in ``folder``, too."""
+    if names:
+        with _alone_in(folder):
+            for name in sorted(names):
+                if not exists(folder / name):
+                    files.copy(source / name, folder / name)
 
 
 def memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryview]:

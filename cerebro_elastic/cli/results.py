@@ -47,7 +47,7 @@ def verify(
     """
     from cerebro_elastic.cli.output import head_text, json_text
     from cerebro_elastic.cli.shapes import VerifyJson
-    from cerebro_elastic.core.model.events import UnitCommitted
+    from cerebro_elastic.core.history.keys import visits_of
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.runs.results.verify import verify as check
     from cerebro_elastic.system.words import counted
@@ -55,7 +55,7 @@ def verify(
     result = run.result
     notes: list[str] = []
     violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
-    visits = sum(isinstance(event, UnitCommitted) for event in result.events)
+    visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
         echo(json_text(found))
@@ -142,6 +142,33 @@ def _visit(replayed: ReplayedVisit) -> VisitJson:
 
 
 @on_last_run
+def explain(run: Run, as_json: Json = False) -> None:
+    """Say what a run has taken over from earlier runs, and why it has trained the rest.
+
+    Example: cerebro explain digits
+    """
+    from rich.table import Table
+
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.reporting.tables import brief
+    from cerebro_elastic.reporting.terminal import terminal
+
+    found = run.explain()
+    if as_json:
+        echo(json_text(found))
+        return
+    table = Table("config", "taken over", "trained", "", box=None, padding=(0, 2, 0, 0))
+    for config in found.configs:
+        what = f"from {', '.join(config.runs)}" if config.runs else config.why
+        table.add_row(config.config, f"{config.reused} units", f"{config.trained} units", what)
+    terminal().print(table)
+    for name, reasons in found.earlier.items():
+        echo(f"not from run {name}:")
+        for reason in reasons:
+            echo(f"  {brief(reason, 300)}")
+
+
+@on_last_run
 def report(
     run: Run,
     output: Annotated[
@@ -171,6 +198,9 @@ def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
     config: OneConfig = "best",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Export a trained model from a run. To use it, this package is not needed.
@@ -184,7 +214,7 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    exported = run.export(folder, config)
+    exported = run.export(folder, config, merged=merged)
     if as_json:
         from cerebro_elastic.cli.output import json_text
         from cerebro_elastic.cli.shapes import ExportJson
