@@ -58,6 +58,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "nsga2": "cerebro_elastic.search.procedure:sampled",
         "tune": "cerebro_elastic.search.procedure:sampled",
         "median": "cerebro_elastic.search.procedure:MedianStopping",
+        "race": "cerebro_elastic.search.race:Race",
         "asha": "cerebro_elastic.search.halving:asha",
         "hyperband": "cerebro_elastic.search.halving:hyperband",
         "bohb": "cerebro_elastic.search.halving:bohb",
@@ -70,6 +71,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "wandb": "cerebro_elastic.reporting.wandb_tracker:WandbTracker",
     },
     "cerebro.launchers": {},
+    "cerebro.servers": {},
     "cerebro.sources": {},
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",

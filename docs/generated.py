@@ -36,6 +36,7 @@ from cerebro_transformers.section import LoraSection, TransformersSection
 SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
     "`search` of method `median`": search.MedianSearch,
+    "`search` of method `race`": search.RaceSearch,
     "`search` of method `asha`": search.AshaSearch,
     "`search` of method `hyperband` or `bohb`": search.HyperbandSearch,
     "`search` of method `pbt`": search.PbtSearch,
@@ -359,6 +360,7 @@ EXTRAS: Mapping[str, str] = {
     "keras": "Keras 3",
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
     "lightning": "LightningModules, `CerebroTrainer`",
+    "mcp": "[a run for agents](agents.md)",
     "metrics": "Prometheus metrics of nodes",
     "mlflow": "the tracker [MLflow](trackers.md)",
     "pandas": "results as a DataFrame",

@@ -40,6 +40,7 @@ from cerebro_elastic.recipes.fields import (
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
+    RACED_PARTITIONS,
     Budget,
     Domain,
     KnownConfig,
@@ -149,6 +150,9 @@ class Recipe(Section):
     checkpoints: Url | None = None
     """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
     of its id there."""
+    keep: Literal["epochs"] | None = None
+    """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
+    not only the last two states and the best epoch's."""
     validation: Literal["epoch", "evaluate"] = "epoch"
     """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
     Lightning)."""
@@ -190,6 +194,18 @@ class Recipe(Section):
         if most is None or value.get("epochs", most) == most:
             return value if most is None else {**value, "epochs": most}
         raise ValueError(f"epochs is {value['epochs']}, search.max_epochs {most}: give one of them")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_a_race(cls, value: Any) -> Any:
+        """A race validates in units of their own, on several partitions."""
+        search = value.get("search") if isinstance(value, Mapping) else None
+        if not isinstance(search, Mapping) or search.get("method") != "race":
+            return value
+        data = value.get("data")
+        if isinstance(data, Mapping) and "url" not in data and "datamodule" not in data:
+            data = {"valid_partitions": RACED_PARTITIONS, **data}
+        return {"validation": "evaluate", **value, "data": data}
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))

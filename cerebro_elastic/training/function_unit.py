@@ -37,9 +37,11 @@ from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
+    check_mean_over_rows,
     check_per_row,
     refused_by,
     unweighted,
+    values_of_rows,
     weighted,
 )
 from cerebro_elastic.training.rebuild import rebuild
@@ -99,6 +101,8 @@ class FunctionUnit:
         self._device = torch.device(job.device)
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
+        self.row_values: list[float] = []
+        """The values of ``UnitJob.row_metric`` in the last validation, by row."""
         self._model: nn.Module
         self._built: ModelStructure
         self._check_passes()
@@ -211,6 +215,7 @@ class FunctionUnit:
         losses = self._losses(self._user.loss)
         batches = self._prepared(job_batches.natural_batches(job, partitions, self._portion))
         means = {name: Mean() for name in ("loss", *measures)}
+        raced = job.row_metric.removeprefix("val_")
         for batch, count in zip(batches, job_batches.validation_rows(job, partitions), strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
@@ -220,7 +225,12 @@ class FunctionUnit:
                 **{name: (each, share) for name, each in measures.items()},
             }
             for name, (measure, part) in weighed.items():
-                means[name].add(measure(output, y) * part, count)
+                value = measure(output, y)
+                means[name].add(value * part, count)
+                if name == raced:
+                    of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
+                    check_mean_over_rows(job.row_metric, of_rows, float(value))
+                    self.row_values += of_rows
         return {name: mean.value for name, mean in means.items()}
 
     def state(self, *, whole: bool) -> TaskState:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
@@ -15,10 +18,10 @@ from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import speed_factors
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
-from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -28,6 +31,7 @@ from cerebro_elastic.core.model.events import (
     HomesAssigned,
     NodeQuarantined,
     RunEnded,
+    UnitsReused,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import (
@@ -40,6 +44,7 @@ from cerebro_elastic.core.model.interfaces import (
     Stop,
 )
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.reuse import NOTHING, standing
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State, Streak
 from cerebro_elastic.system.words import counted
@@ -54,11 +59,14 @@ WORTH_MOVING = 0.75
 """Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""
 
 
-def decide(state: State, policy: Policy, search: Search) -> list[Event]:
+def decide(
+    state: State, policy: Policy, search: Search, reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps
+) -> list[Event]:
     """The events that shall happen now, in order; empty if the run only waits. The store knows their
     revisions.
 
-    Repairs come first. Units are assigned only in a state that needs no repair.
+    Repairs come first. Units are assigned only in a state that needs no repair, and in which no config may
+    take over what earlier runs have made (``reusable``, as ``Reusable.steps``).
     """
     plan = state.plan
     if plan is None or state.outcome is not None:
@@ -68,7 +76,7 @@ def decide(state: State, policy: Policy, search: Search) -> list[Event]:
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or searches(moment, search)),
+        *(list(continuations(state)) or list(reuses(moment, reusable)) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -221,7 +229,14 @@ def observe(state: State, plan: Plan) -> SearchContext:
 def _observe(moment: Moment) -> SearchContext:
     state, plan = moment.state, moment.plan
     seen = (
-        (config, (state.curves.get(config.id, ()), config.id not in moment.busy))
+        (
+            config,
+            (
+                state.curves.get(config.id, ()),
+                config.id not in moment.busy,
+                state.row_losses.get(config.id, {}),
+            ),
+        )
         for config in in_order(state.configs.values())
     )
     return SearchContext(
@@ -230,12 +245,22 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
+        seconds=partial(_seconds, state),
+        save_seconds=hop_seconds(state.hops),
     )
 
 
+def _seconds(state: State, config: str) -> float:
+    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
+    until another one has ended nothing is known."""
+    return unit_seconds(state, config) if state.timings else 0.0
+
+
 @PerConfig
-def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
-    curve, idle = own
+def _view(
+    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
+) -> ConfigView:
+    curve, idle, losses = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -247,7 +272,38 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
         parent=(config.parent.config or None) if config.parent else None,
         origin=config.origin,
         by_hand=config.by_hand,
+        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
+        measured=measured_epoch(config, plan),
     )
+
+
+def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
+    known = takewhile(by_partition.__contains__, range(len(by_partition)))
+    return tuple(by_partition[number] for number in known)
+
+
+def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:
+    """Idle configs that stand where an earlier run has gone on: they have its visits. The run that has nodes
+    of the kind on which these were trained would have made them so, too."""
+    if not reusable:
+        return
+    state = moment.state
+    kinds = {node.hardware for node in state.nodes.values()}
+    able = ((c, None) for c in state.configs.values() if c.status is Status.LIVE and c.id not in moment.busy)
+    for name, place in _standing(None, able).items():
+        visits, config = reusable.get(place, ()), state.configs[name]
+        if visits and visits[-1].unit.epoch < moment.plan.epochs and {v.hardware for v in visits} <= kinds:
+            first = replace(visits[0], input=config.head)  # the same state, perhaps at another place
+            yield UnitsReused(0, tuple(_of(name, visit) for visit in (first, *visits[1:])))
+
+
+@PerConfig
+def _standing(_shared: None, config: Config, _own: None) -> str:
+    return standing(config)
+
+
+def _of(name: str, visit: Visit) -> Visit:
+    return replace(visit, unit=replace(visit.unit, config=name))
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from cerebro_elastic.core.model.configs import BY_HAND, HParams, Status
+from cerebro_elastic.core.model.configs import HParams, Status, created_by_hand
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.core.model.units import Order, Unit
@@ -140,6 +140,11 @@ class ConfigView:
     """What the search noted with its proposal."""
     by_hand: bool = False
     """A person has created, stopped or resumed it."""
+    row_losses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """In a race, by epoch (from 0): the losses of the rows of validation partition 0, 1, ... as they are
+    recorded, up to the first that it has not validated."""
+    measured: int | None = None
+    """The epoch whose evaluations measure its model as it is; ``None`` between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +161,15 @@ class SearchContext:
     """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost so far."""
+    seconds: Callable[[str], float] = lambda _config: 0.0
+    """The expected seconds of a config's units; those of a usual config for one that does not exist yet."""
+    save_seconds: float = 0.0
+    """The expected seconds of a save, which may go on behind the last unit."""
 
     @property
     def proposed(self) -> Sequence[ConfigView]:
         """The configs that the search has proposed, without those that people have created."""
-        return [view for view in self.configs if view.origin != BY_HAND]
+        return [view for view in self.configs if not created_by_hand(view.origin)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,15 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
+from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.source_code import code_digest, read_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
-from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -53,7 +54,7 @@ class PreflightResult:
     """Number of validation partitions."""
     code: Mapping[str, str]
     """The digest of each of the user's files, and of those that the task reads, by its path below the
-    recipe's folder or, elsewhere, by its path."""
+    recipe's folder or, elsewhere, by its path; and of what these name that they read (``source_code.py``)."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
 
@@ -159,18 +160,30 @@ def check(
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
+    _check_race(recipe, task, allowed)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    if isinstance(recipe.search, RaceSearch) and not manifest.valid:
+        raise RecipeError(
+            "a race compares validation rows, and the dataset has none: prepare it with `valid`"
+        )
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     _check_cache(recipe, manifest)
-    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
-        task.check_weights(allowed)
+    if weights := loss_weights(recipe, manifest):
+        if isinstance(task, WeighsLosses):
+            task.check_weights(allowed)
+        if isinstance(recipe.search, RaceSearch) and recipe.objective.metric == "val_loss":
+            what = "class_weights" if weights.classes else "sample_weight"
+            raise RecipeError(
+                f"a race needs a mean over validation rows, and {what} make val_loss a weighted one: take a "
+                "metric of the task as objective, or leave the weights out"
+            )
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -183,6 +196,22 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root) | _digests(recipe.root, files),
     )
+
+
+def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:
+    """Raise ``RecipeError`` for a race without losses of rows."""
+    from cerebro_elastic.training.task import MeasuresRows
+
+    if not isinstance(recipe.search, RaceSearch):
+        return
+    metric, kind = recipe.objective.metric, recipe.task.kind
+    why: str | None = f"a task of kind {kind!r} gives metrics of all rows together; tasks of kind torch can"
+    if isinstance(task, MeasuresRows):
+        why = task.why_no_rows(metric)
+    if why is None and any(strategy.ranks > 1 for strategy in allowed):
+        why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
+    if why is not None:
+        raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
 
 
 def _check_arrays(recipe: Recipe) -> None:
@@ -287,15 +316,17 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 
 
 def _code(root: Path) -> dict[str, str]:
-    """The digests of the user's files that were imported, by the names that they have on all machines."""
+    """The digests of the user's files that were imported, by the names that they have on all machines, and of
+    what these name that they read."""
     files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
     names = sorted({name for file in files if (name := users_name(file, root))})
-    return {name: content_digest(file) for name in names if (file := users_file(name, root))}
+    found = {name: file for name in names if (file := users_file(name, root))}
+    return {name: code_digest(file) for name, file in found.items()} | dict(read_by(found.values(), root))
 
 
 def _digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
     """The digests of files that the task reads, by their names below ``root``, or else by their paths."""
-    return {users_name(file, root) or str(file.absolute()): content_digest(file) for file in files}
+    return {users_name(file, root) or str(file.absolute()): code_digest(file) for file in files}
 
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
