@@ -166,8 +166,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--draw", type=Path, help="write a base into this folder, and do nothing else")
     parser.add_argument("--process", type=int, help="be this process of those by hand")
     options = parser.parse_args()

@@ -489,7 +489,7 @@ def test_what_cannot_be_trained_is_refused_by_name(
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: r, alpha, dropout, target_modules"),
+        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: alpha, dropout, r, target_modules"),
         ({"labels": ["a", "a"]}, r"task.labels is \['a', 'a'\]: the number of classes, from 2 on, or a list"),
         ({"labels": 1}, r"task.labels is 1: the number of classes"),
         ({"quantize": "2bit"}, r"task.quantize is '2bit': choices: '4bit' or '8bit'"),
