@@ -167,28 +167,6 @@ class TestCausalLm(Contract):
         assert all("lora_" in name for name in hops)
 
 
-class TestSequenceClassification(Contract):
-    kind = "bert"
-    section = {"objective": "sequence-classification", "labels": 3}  # noqa: RUF012
-    of_batch = {"objective": "sequence-classification"}  # noqa: RUF012
-    hparams = {"lr": 0.01}  # noqa: RUF012
-    variants = {  # noqa: RUF012
-        "an adapter": {"r": 2},
-        "a float": {"lr": 0.001},
-        "batch_size": {"batch_size": 2},
-    }
-
-    def partition(self, index: int, rows: int) -> Partition:
-        classes = np.array([len(text) % 3 for text in texts(index, rows)])
-        return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
-
-    def model(self, values: Mapping[str, Any]) -> Any:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            base(self.kind), num_labels=values["labels"]
-        )
-        return model.train()
-
-
 class Of(Contract):
     """Units of an objective, with a model that has no dropout."""
 
