@@ -35,7 +35,7 @@ from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
-from cerebro_elastic.extending.tasks import select_arguments
+from cerebro_elastic.extending.tasks import Strategy, select_arguments
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitResult
@@ -594,6 +594,11 @@ def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None
     values = {"objective": "token-classification", "labels": labels}
     given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
     assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
+
+
+def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+    task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
+    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
