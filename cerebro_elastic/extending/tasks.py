@@ -28,6 +28,7 @@ from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
 from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports
+from cerebro_elastic.training.task import ExportsMerged as ExportsMerged
 from cerebro_elastic.training.task import MeasuresRows as MeasuresRows
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -96,6 +97,27 @@ class Objective(Section):
     """Whether less or more is better."""
 
 
+def _moment(value: object) -> object:
+    """A date and time with its time zone, in the one form that a recipe keeps."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                "give a date and time such as 2026-12-01T08:00 or 2026-12-01T08:00+01:00"
+            ) from None
+    if not isinstance(value, datetime):
+        return value
+    try:
+        return value.astimezone().isoformat()
+    except (OverflowError, OSError):
+        raise ValueError("the year lies outside of what computers count: give one from 1970 on") from None
+
+
+Hours: TypeAlias = Annotated[float, Field(gt=0, le=1e5)]
+Moment: TypeAlias = Annotated[str, BeforeValidator(_moment)]
+
+
 class Budget(Section):
     """Where a search ends: at the bound that is reached first."""
 
@@ -104,7 +126,12 @@ class Budget(Section):
     units: Positive | None = None
     """Units of all configs together."""
     timeout: Seconds | None = None
-    """Seconds since the first unit began."""
+    """Seconds since the first unit began. An epoch that cannot end in time is not begun."""
+    hours: Hours | None = None
+    """The same in hours."""
+    deadline: Moment | None = None
+    """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
+    of the machine that starts the run. An epoch that cannot end in time is not begun."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Seconds of all nodes together."""
     target: float | None = None
@@ -113,7 +140,24 @@ class Budget(Section):
     @property
     def ends(self) -> bool:
         """Whether the search ends in any case, however good its configs are."""
-        return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
+        bounds = (self.epochs, self.units, self.node_seconds, self.timeout, self.hours, self.deadline)
+        return any(bound is not None for bound in bounds)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds since the first unit began; ``None``: any number."""
+        return self.timeout if self.hours is None else self.hours * 3600
+
+    @property
+    def until(self) -> float | None:
+        """The ``deadline`` in seconds since 1970."""
+        return None if self.deadline is None else datetime.fromisoformat(self.deadline).timestamp()
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.timeout is not None and self.hours is not None:
+            raise ValueError("`timeout` and `hours` are the same in seconds and hours: leave one out")
+        return self
 
 
 class Start(Section):
@@ -247,7 +291,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout or node_seconds"
+                "epochs, units, timeout, hours, deadline or node_seconds"
             )
         return self
 

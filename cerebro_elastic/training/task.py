@@ -348,3 +348,13 @@ class Exports(Protocol):
             epochs: The config's budget of epochs.
             batches: How many batches an epoch has.
         """
+
+
+@runtime_checkable
+class ExportsMerged(Protocol):
+    """A task whose models may have adapters, and can be exported with their base as one model."""
+
+    def export_merged(
+        self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int
+    ) -> Exported:
+        """As ``Exports.export``, the adapter merged into its base."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -17,7 +18,7 @@ from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import speed_factors
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
@@ -244,7 +245,15 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
+        seconds=partial(_seconds, state),
+        save_seconds=hop_seconds(state.hops),
     )
+
+
+def _seconds(state: State, config: str) -> float:
+    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
+    until another one has ended nothing is known."""
+    return unit_seconds(state, config) if state.timings else 0.0
 
 
 @PerConfig

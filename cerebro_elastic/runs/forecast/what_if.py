@@ -245,7 +245,8 @@ class Forecaster:
             room = self._room(replace(change, add=0))
             raise RunError(
                 f"{option('add')} is {change.add}, and the run would use {room} of these: it uses at most "
-                f"{self._plan.max_nodes} nodes (`nodes` in the recipe), and no more than it has partitions"
+                f"{counted(self._plan.max_nodes, 'node')} (`nodes` in the recipe), and no more than it has "
+                "partitions"
             )
 
     def _play(self, change: Change) -> Outlook:
@@ -256,8 +257,7 @@ class Forecaster:
         engine = Engine(plan, self._policy, make_search(self._recipe), conditions)
         engine.take_over(state)
         for name in change.stop:
-            event = ConfigEnded(engine.revision, name, Status.STOPPED, "what if", by_hand=True)
-            engine.at(0.0, partial(engine.record, event))
+            engine.at(0.0, partial(_stop, engine, name))
         for name in change.lose:
             inject(engine, Fault("kill", name, 0.0), state.nodes[name])
         for node in self._new_nodes(change.add):
@@ -281,6 +281,10 @@ class Forecaster:
         names = (name for n in count(1) if (name := f"new-{n}") not in self._state.nodes)
         new = replace(like, cached=(), cached_as_of=0, drain=None, starting=False, stalled=None)
         return [replace(new, name=name, host=name) for _, name in zip(range(number), names, strict=False)]
+
+
+def _stop(engine: Engine, config: str) -> None:
+    engine.record(ConfigEnded(engine.revision, config, Status.STOPPED, "what if", by_hand=True))
 
 
 def _sizes(view: RunView) -> UnitSizes:
