@@ -82,7 +82,7 @@ class NodeSection(Section):
     ranks: PerHost = 1
     """Worker processes of a node. `parallelism` says how many of them a unit uses."""
     cache_bytes: Bytes | None = None
-    """What the partitions that a host has cached may take, such as `200G`; see
+    """What the partitions and bases that a host has cached may take, such as `200G`; see
     [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
     batch_cache_bytes: BytesOrNone | None = None
     """What a host may keep of batches that were made and rows that were opened, such as `20G`; `0`: nothing.
