@@ -9,7 +9,7 @@ each epoch, so that it could go on. Where the base's folder is not beside the re
 of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
-fifth of a second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
+second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
 log, which counts as well).
 """
 
@@ -30,7 +30,7 @@ import cerebro_elastic
 from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_elastic.recipes import Recipe
 
-EVERY_SECONDS = 0.2
+EVERY_SECONDS = 1.0
 
 
 def sweep(recipe: Recipe) -> list[dict[str, Any]]:
