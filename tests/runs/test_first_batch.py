@@ -68,6 +68,14 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
+    "sum": (
+        {
+            "loss": "return nn.functional.cross_entropy(output, y) * len(y)",
+            "search": {"method": "race", "bounds": [0, 9], "space": {"width": [4]}},
+            "data": {"source": "a_sum:load", "partitions": 2, "batch_size": 4, "valid_partitions": 2},
+        },
+        "^val_loss is no mean over rows",
+    ),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
