@@ -68,14 +68,6 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
-    "sum": (
-        {
-            "loss": "return nn.functional.cross_entropy(output, y) * len(y)",
-            "search": {"method": "race", "bounds": [0, 9], "space": {"width": [4]}},
-            "data": {"source": "a_sum:load", "partitions": 2, "batch_size": 4, "valid_partitions": 2},
-        },
-        "^val_loss is no mean over rows",
-    ),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
@@ -91,6 +83,14 @@ def test_a_bug_is_reported_alone_with_the_users_line_first(
     with pytest.raises(TaskError, match=message) as error:
         checked(tmp_path, name, **module)
     assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")
+
+
+def test_a_race_by_a_metric_that_is_no_mean_over_rows_is_refused_before_it_starts(tmp_path: Path) -> None:
+    race = {"method": "race", "bounds": [0, 9], "space": {"width": [4], "lr": [0.1, 0.2]}}
+    data = {"source": "a_sum:load", "partitions": 2, "batch_size": 4, "valid_partitions": 2}
+    with pytest.raises(TaskError, match="^val_loss is no mean over rows: of a batch of 4 rows"):
+        summed = "return nn.functional.cross_entropy(output, y) * len(y)"
+        checked(tmp_path, "a_sum", loss=summed, search=race, data=data)
 
 
 def test_what_only_some_configs_cannot_do_is_a_note(tmp_path: Path) -> None:
