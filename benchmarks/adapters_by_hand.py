@@ -2,11 +2,11 @@
 
     python benchmarks/adapters_by_hand.py recipes/lora_sweep.yaml
 
-By hand means what somebody would write without this package: as many processes as the recipe has nodes,
-that take the configs in turn. A process reads the base for each config, puts an adapter of PEFT on it,
-trains it in a loop over the same texts, validates after each epoch, and saves the adapter and the
-optimizer's state, so that it could go on. Where the base's folder is not beside the recipe, a GPT of bytes
-is drawn, of ``width`` and ``layers``.
+By hand means what somebody would write without this package: as many processes as the recipe has nodes take
+the configs in turn. A process reads the base for each config, puts an adapter of PEFT on it, trains it in a
+loop over the same texts, validates after each epoch, and saves the adapter and the optimizer's state after
+each epoch, so that it could go on. Where the base's folder is not beside the recipe, a GPT of bytes is drawn,
+of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
 fifth of a second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's

@@ -18,6 +18,7 @@ from cerebro_elastic.training import user_objects
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner
 from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
+from cerebro_elastic.training.array_task import as_found as as_found
 from cerebro_elastic.training.generators import generators as generators
 from cerebro_elastic.training.hparams import Taker as Taker
 from cerebro_elastic.training.hparams import Takers as Takers

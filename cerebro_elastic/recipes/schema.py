@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     ConfigDict,
@@ -82,7 +82,7 @@ class NodeSection(Section):
     ranks: PerHost = 1
     """Worker processes of a node. `parallelism` says how many of them a unit uses."""
     cache_bytes: Bytes | None = None
-    """What the partitions that a host has cached may take, such as `200G`; see
+    """What the partitions and bases that a host has cached may take, such as `200G`; see
     [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
     batch_cache_bytes: BytesOrNone | None = None
     """What a host may keep of batches that were made and rows that were opened, such as `20G`; `0`: nothing.
@@ -246,14 +246,24 @@ class Recipe(Section):
         return hash(self.digest)
 
 
+def _section_in(section: type[Section], keys: Sequence[str | int]) -> type[Section]:
+    """The schema of the section at ``keys`` inside ``section``."""
+    for key in keys:
+        field = section.model_fields.get(str(key))
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        found = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
+        section = next(found, section)
+    return section
+
+
 def section_type(path: tuple[str | int, ...], kind: object, method: object) -> type[Section]:
     """The schema of the section at ``path`` of a recipe, whose task has this ``kind`` and whose search this
     ``method``."""
     match path:
         case ():
             return Recipe
-        case ("task",):
-            return task_type(kind)
+        case ("task", *inside):
+            return _section_in(task_type(kind), inside)
         case ("search",):
             return search_type(method)
         case ("search", "space", _):

@@ -110,7 +110,7 @@ def _moment(value: object) -> object:
         return value
     try:
         return value.astimezone().isoformat()
-    except (OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):
         raise ValueError("the year lies outside of what computers count: give one from 1970 on") from None
 
 

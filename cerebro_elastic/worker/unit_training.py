@@ -119,7 +119,7 @@ def train_attempt(
         meter.begin()
         result = runner.perform(_stoppable(context, job, load_seconds))
         resources, trained_at = meter.end(), clock.now()
-        parts = save_part(result.state, url, part) if trains else None
+        parts = save_part(result.state, url, part, result.before) if trains else None
     if not rank_assignment.leads:
         return None
     _check_finite(result, runner.recipe)
