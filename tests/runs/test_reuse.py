@@ -138,6 +138,7 @@ def _replace(name: str, before: str, after: str) -> Callable[[Path], None]:
         (_replace("history.jsonl", '"val_loss":0.', '"val_loss":0.0'), "does not verify"),
         (_replace("spec.json", '"data_digest":"', '"data_digest":"0'), "other data"),
         (_replace("history.jsonl", "UnitCommitted", "UnitEaten"), "cannot be read"),
+        (lambda folder: shutil.rmtree(folder / "logs"), "cannot copy"),
         (lambda folder: (folder / "spec.json").write_text("{"), "damaged"),
     ],
 )
@@ -148,9 +149,20 @@ def test_what_is_not_whole_is_trained_again(
     taken, reasons = found(home)
     assert taken == 0
     assert why in reasons or why == "damaged"  # of which project that is, nobody knows
-    with pytest.raises(RunError) as refused:
-        opened(home, "named", reuse="recorded")
-    assert why in str(refused.value)
+    if why != "cannot copy":
+        with pytest.raises(RunError) as refused:
+            opened(home, "named", reuse="recorded")
+        assert why in str(refused.value)
+
+
+def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
+    spec, said = opened(home, "again", reuse=True), list[str]()
+    file = home / "runs" / "again" / "reuse.json"
+    file.write_text(file.read_text().replace('"samples":', '"samples": '))
+    assert read_reusable(spec, said.append).steps == {}
+    file.unlink()
+    assert read_reusable(spec, said.append).steps == {}
+    assert ["all is trained" in text for text in said] == [True, True]
 
 
 def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
