@@ -188,9 +188,13 @@ class _Search:
         return _Chain(result, start, tuple(steps), whole)
 
 
-def looks(reuse: Reuse) -> Reuse:
-    """``reuse``, or what the environment says instead of the default."""
-    return False if reuse is True and os.environ.get(VARIABLE) == "off" else reuse
+def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
+    """``reuse``, or what the environment says instead of the default. Raises ``RunError`` for a run that is
+    not there, or is the one in ``folder``."""
+    if isinstance(reuse, bool):
+        return reuse and os.environ.get(VARIABLE) != "off"
+    _named(reuse, folder)
+    return reuse
 
 
 def find(
@@ -213,7 +217,7 @@ def find(
     """
     if reuse is False:
         return spec, ""
-    named = None if reuse is True else _named(reuse, folder)
+    named = None if isinstance(reuse, bool) else _named(reuse, folder)
     first = _first(spec, recipe)
     wanted = None if first is None else [standing(config) for config in first]
     search = _Search(spec, recipe, named is not None, wanted)
@@ -225,7 +229,7 @@ def find(
         chains += search.chains(source, folder.run if moved else source.run, moved)
     if named is not None and not chains:
         found = search.why_not.get(named.run, ())
-        reasons = "\n".join(f"  {why}" for why in found) or "  it has trained nothing"
+        reasons = "\n".join(f"  {why}" for why in found) or "  none of these configs was trained in it"
         raise RunError(
             f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
             f"run without {option('reuse')}: what is equal is taken over from any run, and the rest trained"
@@ -267,7 +271,7 @@ def _of_this_length(
     return chains
 
 
-def _named(reuse: str | Path | bool, folder: RunFolder) -> RunFolder:
+def _named(reuse: str | Path, folder: RunFolder) -> RunFolder:
     source = find_run(str(reuse), folder.path.parent)
     if source.path == folder.path:
         raise RunError(f"{option('reuse')} {reuse} is this run itself: name an earlier one")
@@ -470,8 +474,8 @@ def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...
 
 
 def _sentence(reusable: Reusable, wanted: Sequence[str] | None) -> str:
-    """What is taken over, for people who start the run; else why nothing is, of the last run of this
-    project."""
+    """What is taken over, for people who start the run; else why nothing is, of the run of this project that
+    differs least."""
     off = f"({option('no-reuse', 'reuse=False')} trains all)"
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
@@ -479,6 +483,7 @@ def _sentence(reusable: Reusable, wanted: Sequence[str] | None) -> str:
             return f"configs that were trained before begin where {of} {off}"
         begin = sum(place in reusable.steps for place in wanted)
         return f"{begin} of {counted(len(wanted), 'config')} begin where {of} {off}"
-    for run, reasons in reusable.why_not.items():
-        return f"nothing is taken over from earlier runs; not from run {run}: {reasons[0]}"
-    return ""
+    if not reusable.why_not:
+        return ""
+    nearest, reasons = min(reusable.why_not.items(), key=lambda item: len(item[1]))
+    return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"
