@@ -18,6 +18,7 @@ from typing import Any
 import fsspec.config
 import pytest
 import requests
+from hypothesis import HealthCheck, settings
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
@@ -30,6 +31,12 @@ from cerebro_elastic.system.process import ALLOCATOR
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.proxy import BadProxy
+
+# A machine that is full makes examples slow, which is no failure of theirs.
+settings.register_profile(
+    "any-machine", settings(), deadline=None, suppress_health_check=(HealthCheck.too_slow,)
+)
+settings.load_profile("any-machine")
 
 _SECONDS_TO_END = 5.0
 _SHARED = "fork server"
