@@ -154,7 +154,9 @@ def _compared(
         )
     digests = [[visit.output.digest for visit in row.visits] for row in rows]
     same = all(one == other for each in digests for one, other in zip(digests[0], each, strict=False))
-    return ComparedConfig(rows[0].hparams, tuple(row and row.best for row in of), same, exceeds)
+    return ComparedConfig(
+        rows[0].hparams, tuple(None if row is None else row.best for row in of), same, exceeds
+    )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -74,7 +74,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or list(reuses(moment, reusable)) or searches(moment, search)),
+        *(_goings_on(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -254,6 +254,11 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
         origin=config.origin,
         by_hand=config.by_hand,
     )
+
+
+def _goings_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[ConfigResumed | UnitsReused]:
+    """What happens to configs before the search is asked: those of an extension first."""
+    return [*continuations(moment.state)] or [*reuses(moment, reusable)]
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

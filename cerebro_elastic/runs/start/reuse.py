@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from cerebro_elastic.core.history.derived import add_point
+from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
@@ -373,11 +373,12 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
         recipe.search.budget.model_dump(exclude_none=True)
     )
     objective = recipe.objective
-    config, curves = start, {start.id: ()}
+    config = start
+    curves: Curves = {start.id: ()}
     needed: list[tuple[int, list[CheckpointRef | None], bool]] = []
     for number, visit in enumerate(visits, start=1):
         config = advance(config, visit, spec.plan)
-        curves = {**curves, **add_point(curves, config, visit, spec.plan)}
+        curves = add_point(curves, config, visit, spec.plan)
         ends = epoch_ends(curves[start.id])
         best = best_end(ends, objective.metric, objective.mode)
         refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
