@@ -191,23 +191,24 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     hidden = f"{reading}\nROWS = open(NAME).read()\n"
     (home / "size.txt").write_text("4")
     shutil.rmtree(home / "runs" / "recorded")
-    record(home, model=hidden)
-    taken, why = found(home, model=hidden)
+    short: dict[str, Any] = {"model": hidden, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
+    record(home, **short)
+    taken, why = found(home, **short)
     assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
-    assert found(home, model=hidden, reuse="recorded") == (8, "")
+    assert found(home, **short, reuse="recorded") == (2, "")
     monkeypatch.setenv("SIZE", "5")
     with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
-        opened(home, "variable", model=hidden, reuse="recorded")
+        opened(home, "variable", **short, reuse="recorded")
     monkeypatch.delenv("SIZE")
     (home / "size.txt").write_text("5")
     with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
-        opened(home, "file", model=hidden, reuse="recorded")
+        opened(home, "file", **short, reuse="recorded")
 
 
 def test_a_search_that_decides_between_epochs_needs_their_states(home: Path) -> None:
-    asha = {"method": "asha", "num": 4, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
-    kept = record(home, "kept", search=asha, keep="epochs", epochs=4)
-    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=4)
+    asha = {"method": "asha", "num": 3, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
+    kept = record(home, "kept", search=asha, keep="epochs", epochs=2)
+    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=2)
     assert not again.view.trained
     assert content(again) == content(kept)
     assert verify(again) == []
