@@ -52,6 +52,9 @@ class Preparation(Section):
     partitions: Partitions = Field(4, description="Number of training partitions.")
     valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a source of its own.")
     """A share is `0.2` or `20%`. A `dataset` takes a share, or returns validation data itself."""
+    valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
+    """With several, validation data of their own are shuffled, too. For a [race](../how-to/search.md#a-race)
+    10."""
     labels: Names = Field(
         (), description="Columns that must not hold NaN.", json_schema_extra={"shown": "all"}
     )
@@ -102,7 +105,7 @@ OF_SOURCE = frozenset(Preparation.model_fields)
 """Keys that cannot change once a dataset is prepared."""
 OF_ROWS = frozenset({"stratify", "split_by"})
 """Those of them that with a `dataset` name its attributes."""
-OF_COLUMNS = OF_SOURCE - {"partitions", "valid"}
+OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "valid_partitions"}
 """Those of them that are about the columns of a `source`."""
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
@@ -112,6 +115,7 @@ _OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "
 _OF_LOADER = frozenset(
     {
         "valid",
+        "valid_partitions",
         "batch_size",
         "valid_batch_size",
         "shuffle",
