@@ -167,6 +167,9 @@ class Spans:
                 self.attempts[token].freed = self.count
             case UnitCommitted(visit=visit):
                 self._visits_end(visit.ended)
+            case UnitsReused(visits=visits):
+                units = counted(len(visits), "unit")
+                self._mark(f"{event.config} took over {units} of run {visits[0].reused}", fault=False)
             case UnitFailed(failure=failure):
                 how = f"{failure.kind.value}: {failure.story}"
                 self._end(failure.attempt, f"failed, {how}", lost=True)

@@ -165,7 +165,7 @@ class Forecaster:
         assert plan is not None
         self._plan: Plan = plan
         self._run = plan.run
-        if not view.log:
+        if not view.trained:
             raise RunError(
                 f"run {plan.run!r} has not trained a unit yet, so nothing is known of its seconds: ask later"
             )

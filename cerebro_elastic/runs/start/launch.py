@@ -110,7 +110,9 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse))
+        return cls(
+            checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse, folder)
+        )
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
