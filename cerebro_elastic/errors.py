@@ -153,6 +153,10 @@ class RunError(CerebroError):
     """
 
 
+class NoTestSet(RunError):
+    """The run's data have no test set."""
+
+
 class RunFailed(RunError):
     """A run has ended, and all its configs failed. The message begins with the user's line that raised.
 

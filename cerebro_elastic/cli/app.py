@@ -28,6 +28,7 @@ _MODULES = {
     "end": "control",
     "extend": "start",
     "retry": "start",
+    "test": "results",
     "verify": "results",
     "replay": "results",
     "export": "results",

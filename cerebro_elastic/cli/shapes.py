@@ -15,7 +15,7 @@ from cerebro_elastic.core.decisions.gangs import Wait
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.core.model.nodes import Stall
-from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.core.model.units import Measurement, RecordHead
 from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
@@ -129,6 +129,8 @@ class RowJson(TypedDict):
     """The metrics at the end of its last full epoch."""
     checkpoint: str | None
     """The URL of its state at the end of its best epoch."""
+    test: Measurement | None
+    """What that state has reached on the test set; `null` if it was not measured."""
 
 
 class ExactnessJson(TypedDict):
@@ -213,6 +215,16 @@ class ExportJson(TypedDict):
     folder: str
     not_carried: list[str]
     """What of the config's state the files do not have."""
+
+
+class TestJson(TypedDict):
+    """What configs have reached on the test set."""
+
+    run: str
+    measured: list[Measurement]
+    """The best config by validation first."""
+    before: int
+    """How many measurements were in the record before the command."""
 
 
 class ProfileJson(TypedDict):
@@ -339,6 +351,7 @@ SHAPES: Mapping[str, Any] = {
     "add": AddedJson,
     "verify": VerifyJson,
     "replay": ReplayJson,
+    "test": TestJson,
     "export": ExportJson,
     "profile": ProfileJson,
     "check": CheckJson,

@@ -240,7 +240,7 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
             return task_type(kind)
         case ("search",):
             return search_type(method)
-        case ("search", "space", _):
+        case ("search", "space", *_):
             return Domain
         case ("search", "budget"):
             return Budget

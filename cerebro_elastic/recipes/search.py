@@ -30,8 +30,14 @@ _WIDEST_INT, _WIDEST_FLOAT = 2**53, 1e300
 """All whole numbers up to here are floats, and differences of floats up to here are finite."""
 
 
+def _space_of_branch(value: object) -> object:
+    if value is None:
+        raise ValueError("a branch without hyper-parameters of its own is {}, not empty")
+    return value
+
+
 class Domain(Section):
-    """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
+    """The values that a hyper-parameter may take: one of five kinds. Bounds are inclusive."""
 
     choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
     """One of these values."""
@@ -41,6 +47,9 @@ class Domain(Section):
     """A number between two bounds, all equally likely."""
     loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """A number between two bounds above 0, all orders of magnitude equally likely."""
+    branches: Mapping[str, Annotated[Mapping[str, Domain], BeforeValidator(_space_of_branch)]] | None = None
+    """One of these names, each with a space of its own: hyper-parameters that only configs of this branch
+    have. See [below](#the-search-space)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,9 +62,15 @@ class Domain(Section):
 
     @model_validator(mode="after")
     def _sensible(self) -> Domain:
-        kinds = (self.choice, self.integers, self.uniform, self.loguniform)
+        kinds = (self.choice, self.integers, self.uniform, self.loguniform, self.branches)
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
+            raise ValueError(
+                "give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b], branches: {..}"
+            )
+        if self.branches is not None:
+            if not self.branches:
+                raise ValueError("no branch leaves nothing to try; give at least one name with its space")
+            return self
         if self.choice is not None:
             if not self.choice:
                 raise ValueError("an empty list leaves nothing to try; give at least one value")
@@ -79,6 +94,71 @@ class Domain(Section):
         if self.loguniform is not None and low * _WIDEST_FLOAT < 1:
             raise ValueError(f"loguniform needs a lower bound of at least {1 / _WIDEST_FLOAT:g}")
         return self
+
+
+Space: TypeAlias = Mapping[str, Domain]
+"""Domains by the names of hyper-parameters."""
+
+
+def active(space: Space, point: Mapping[str, Any]) -> dict[str, Domain]:
+    """The hyper-parameters that a config with the values of ``point`` has: those of the space, and those of
+    the branches that it takes."""
+    found: dict[str, Domain] = {}
+    for name, domain in space.items():
+        found[name] = domain
+        if domain.branches is not None and isinstance(branch := point.get(name), str):
+            found |= active(domain.branches.get(branch, {}), point)
+    return found
+
+
+def flattened(space: Space) -> dict[str, Domain]:
+    """All hyper-parameters of the space, those of all branches included, each with its first domain."""
+    found: dict[str, Domain] = {}
+    for name, domain in space.items():
+        found.setdefault(name, domain)
+        for branch in (domain.branches or {}).values():
+            found = {**flattened(branch), **found}
+    return found
+
+
+def is_branching(space: Space) -> bool:
+    """Whether some configs have other hyper-parameters than others."""
+    return any(domain.branches is not None for domain in space.values())
+
+
+def _check_branches(space: Space, above: frozenset[str] = frozenset()) -> dict[str, Domain]:
+    """Raise ``ValueError`` if a config could have one hyper-parameter twice, or one that is another kind in
+    another branch: samplers learn from all configs that have it. Returns all hyper-parameters."""
+    known: dict[str, Domain] = {}
+    for name in space:
+        if name in above:
+            raise ValueError(f"{name!r} is in a branch and outside of it: rename one of them")
+    for name, domain in space.items():
+        of_branches: dict[str, Domain] = {}
+        for branch, own in (domain.branches or {}).items():
+            for inner, kind in _check_branches(own, above | set(space)).items():
+                if inner in known:
+                    raise ValueError(
+                        f"{inner!r} is in branches of {name!r} and of another choice, and a config could "
+                        "have both: rename one of them"
+                    )
+                before = of_branches.setdefault(inner, kind)
+                if _kind(before) != _kind(kind):
+                    raise ValueError(
+                        f"{inner!r} in branch {branch!r} of {name!r} is {_kind(kind)[0]}, in another branch "
+                        f"{_kind(before)[0]}: only bounds may differ; rename one of them"
+                    )
+        known |= of_branches
+    return {**known, **space}
+
+
+def _kind(domain: Domain) -> tuple[str, str]:
+    """What must be the same of a hyper-parameter in all branches: the kind, and the values of a list."""
+    name = next(name for name in ("choice", "integers", "uniform", "loguniform", "branches")
+                if getattr(domain, name) is not None)  # fmt: skip
+    listed = domain.choice if domain.choice is not None else list(domain.branches or ())
+    shown = {"choice": f"choice {list(listed)}", "integers": "int"}.get(name, name)
+    return shown, json.dumps(listed)
 
 
 class Objective(Section):
@@ -221,12 +301,24 @@ class SearchSection(Section):
         return self
 
     @model_validator(mode="after")
+    def _branches_fit(self) -> Self:
+        _check_branches(self.space)
+        return self
+
+    @model_validator(mode="after")
     def _enqueued_points_lie_in_the_space(self) -> Self:
         for point in self.enqueue if self.space else ():
-            unknown = sorted(set(point) - set(self.space))
-            missing = sorted(set(self.space) - set(point))
+            space = active(self.space, point)
+            for name, domain in space.items():
+                if domain.branches is not None and name in point and point[name] not in domain.branches:
+                    near = did_you_mean(str(point[name]), domain.branches)
+                    raise ValueError(f"enqueue: {name} is {point[name]!r}, which is no branch of it; {near}")
+            unknown = sorted(set(point) - set(space))
+            missing = sorted(set(space) - set(point))
             if unknown:
-                near = did_you_mean(unknown[0], self.space)
+                near = did_you_mean(unknown[0], space)
+                if unknown[0] in flattened(self.space):
+                    near = f"it is in a branch that the point does not take; those of the point: {near}"
                 raise ValueError(f"enqueue: {unknown[0]!r} is not in the space; {near}")
             if missing:
                 raise ValueError(f"enqueue: {dict(point)} has no {missing[0]!r}: give every hyper-parameter")
@@ -329,6 +421,11 @@ class PbtSearch(SearchSection):
     def _a_population(self) -> Self:
         if self.num is None:
             raise ValueError("method pbt needs `num`, the size of the population")
+        if is_branching(self.space):
+            raise ValueError(
+                "method pbt changes hyper-parameters of configs in training, and a space with `branches` "
+                "gives them other ones: use random, tpe, median, asha or hyperband"
+            )
         unknown = sorted(set(self.perturb) - set(self.space))
         if unknown and self.space:
             near = did_you_mean(unknown[0], self.space)

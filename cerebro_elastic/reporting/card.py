@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import number
+from cerebro_elastic.reporting.tables import measured_by, number
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
@@ -82,4 +82,6 @@ class Card:
             "fence": fence,
             "yaml": yaml_value,
         }
-        return environment.get_template("card.md.j2").render(**vars(self), shown=_SHOWN, meanings=_MEANINGS)
+        measured = f"Measured {measured_by(self.row.test)}" if self.row.test else ""
+        template = environment.get_template("card.md.j2")
+        return template.render(**vars(self), shown=_SHOWN, meanings=_MEANINGS, measured=measured)

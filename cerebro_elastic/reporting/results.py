@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.system.files import write_text
 
@@ -55,6 +55,8 @@ class ConfigResult:
     """The state at the end of the best epoch."""
     behind: int = 0
     """How many epochs its parent had done where it began."""
+    test: Measurement | None = None
+    """What this state has reached on the test set; ``None`` if it was not measured."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
@@ -86,9 +88,14 @@ def leaderboard(view: RunView, metric: str, mode: str) -> list[ConfigResult]:
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
     a finite value last, in the order of their creation."""
     state = view.state
+    tests = {(found.config, found.checkpoint.url): found for found in state.measured}
     rows = [
         config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), metric, mode)
         for c in in_order(state.configs.values())
+    ]
+    rows = [
+        replace(row, test=tests.get((row.config, row.best_checkpoint.url))) if row.best_checkpoint else row
+        for row in rows
     ]
     return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
 

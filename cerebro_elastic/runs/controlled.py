@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes.search import active, flattened
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.search.sampling import misfit
@@ -117,14 +118,17 @@ class ControlledRun(RecordedRun):
         changed = dict(hparams or {})
         with live_run(*self.live_place()) as (record, spec):
             parent = _known(record, config, record.config(config))
-            _check_changes(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
+            space = spec.recipe.get("search", {}).get("space", {})
+            left = _check_changes(config, parent, changed, space)
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
             return _known(
-                record, config, OperatorLedger(record).clone(config, changed, begins[start], reason)
+                record,
+                config,
+                OperatorLedger(record).clone(config, changed, begins[start], reason, without=left),
             )
 
     def add(
@@ -145,10 +149,13 @@ class ControlledRun(RecordedRun):
         """
         if like is None:
             configs = self.status().configs
-            like = next(iter(configs), None)
+            # In a space with branches, configs have different hyper-parameters.
+            alike = (name for name, config in configs.items() if set(config.hparams) <= set(hparams))
+            like = next(alike, next(iter(configs), None))
             if like is None:
                 raise RunError(f"run {self.id!r} has no config yet: add one once it has")
-            if missing := sorted(set(configs[like].hparams) - set(hparams)):
+            of_one_kind = len({frozenset(config.hparams) for config in configs.values()}) == 1
+            if of_one_kind and (missing := sorted(set(configs[like].hparams) - set(hparams))):
                 values = ", ".join(missing)
                 raise RunError(
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
@@ -212,18 +219,37 @@ class ControlledRun(RecordedRun):
         return len(stopped)
 
 
-def _check_changes(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
-    """Raise ``RunError`` unless the parent has these hyper-parameters, and the values are as in the space, or
-    else like the parent's."""
+def _check_changes(
+    name: str, parent: Config, changed: Mapping[str, Any], given: Mapping[str, Any]
+) -> list[str]:
+    """Check what is to differ from a parent, in a run whose space was ``given``.
+
+    Returns:
+        The parent's hyper-parameters that the clone lacks, as it takes another branch.
+
+    Raises:
+        RunError: The parent, or the branch that the clone takes, does not have these hyper-parameters, lacks
+            a value, or a value is not as in the space, or else like the parent's.
+    """
+    space = {key: Domain.model_validate(domain) for key, domain in given.items()}
+    merged = {**parent.hparams, **changed}
+    here = active(space, merged)
+    left = active(space, parent.hparams).keys() - here.keys()
+    known = {*parent.hparams, *here} - left
     for key, value in changed.items():
-        if key not in parent.hparams:
-            near = did_you_mean(key, parent.hparams)
-            raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
-        own = parent.hparams[key]
+        if key not in known:
+            near = did_you_mean(key, known)
+            branch = ", in the branch that it takes" if key in left or key in flattened(space) else ""
+            raise RunError(f"config {name!r} has no hyper-parameter {key!r}{branch}; {near}")
+        own = parent.hparams.get(key)
         other_type = own is not None and type(value) is not type(own)
-        expected = misfit(Domain.model_validate(space.get(key, [own])), value)
-        if expected is not None and (key in space or other_type):
-            raise RunError(f"{key}={value}: {key} has to be {expected}; {name} has {own!r}")
+        expected = misfit(here[key] if key in here else Domain(choice=[own]), value)
+        if expected is not None and (key in here or other_type):
+            has = f"; {name} has {own!r}" if key in parent.hparams else ""
+            raise RunError(f"{key}={value}: {key} has to be {expected}{has}")
+    if missing := sorted(here.keys() - merged.keys()):
+        raise RunError(f"the branch that the clone takes needs {', '.join(missing)}: give a value of each")
+    return sorted(left)
 
 
 def _at_best(record: Record, spec: Spec, parent: Config) -> Config:

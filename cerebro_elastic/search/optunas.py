@@ -27,12 +27,13 @@ from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Domain, Recipe
+from cerebro_elastic.recipes.search import active, flattened, is_branching
 from cerebro_elastic.registry import import_object, install_extra
 from cerebro_elastic.search._optuna_internals import is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Labels, Sample, contains, key, values
+from cerebro_elastic.search.sampling import Labels, Sample, contains, key, size, values
 from cerebro_elastic.system import arguments
 
 _TRIES = 20
@@ -80,14 +81,14 @@ class OptunaSampler:
     def _notes(self, trial: FrozenTrial) -> dict[str, Any]:
         """The values that the sampler, or a space that is a function, needs again for this point."""
         notes: dict[str, Any] = {"optuna": trial.system_attrs} if trial.system_attrs else {}
-        if not self._space.distributions:
+        if self._space.is_function:
             notes["space"] = {n: distribution_to_json(d) for n, d in trial.distributions.items()}
         return notes
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
         """The point number ``place``, which most samplers do not use."""
         del place
-        trial = study.ask(self._space.distributions or None)
+        trial = study.ask(self._space.fixed or None)
         return self._space.point(trial), trial
 
     def _seed(self, place: int, attempt: int) -> int:
@@ -159,6 +160,14 @@ class Qmc(OptunaSampler):
     sampler = optuna.samplers.QMCSampler
     defaults = _QUIET
 
+    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
+        if is_branching(recipe.search.space):
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'space'))}: qmc fills one box evenly, and a space with "
+                "`branches` is none: use random or tpe"
+            )
+        super().__init__(recipe, options)
+
     def _seed(self, place: int, attempt: int) -> int:
         """One sequence for the whole run."""
         del place, attempt
@@ -169,7 +178,7 @@ class Qmc(OptunaSampler):
         trial = study.ask()
         frozen = study.get_trials(deepcopy=False)[trial.number]
         for _ in range(place + 1):
-            params = study.sampler.sample_relative(study, frozen, dict(self._space.distributions))
+            params = study.sampler.sample_relative(study, frozen, dict(self._space.fixed))
         return self._space.decoded(params), trial
 
 
@@ -177,18 +186,26 @@ class Space:
     """The recipe's space in optuna's distributions, or by a function of a trial."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._domains = dict(sorted(recipe.search.space.items()))
+        self._space = dict(sorted(recipe.search.space.items()))
         self._function = self._imported(recipe)
         self._place = recipe.source.where(("search", "space_fn"))
-        choices = {name: domain.choice for name, domain in self._domains.items()}
-        self._labels = {name: Labels(choice) for name, choice in choices.items() if choice is not None}
-        self.distributions = {name: self._distribution(name) for name in self._domains}
+        domains = flattened(self._space)
+        listed = {n: values(d) for n, d in domains.items() if d.choice is not None or d.branches is not None}
+        self._labels = {name: Labels(choice) for name, choice in listed.items() if choice is not None}
+        self.fixed: Mapping[str, BaseDistribution] = {}
+        """The distributions of a space in which all configs have the same hyper-parameters."""
+        if not is_branching(self._space):
+            self.fixed = {name: self._distribution(name, domain) for name, domain in self._space.items()}
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the space is a function of a trial."""
+        return self._function is not None
 
     @property
     def size(self) -> float:
         """An upper bound of the number of points."""
-        listed = [values(domain) for domain in self._domains.values()]
-        return math.prod(math.inf if v is None else len(v) for v in listed) if listed else math.inf
+        return size(self._space) if self._space else math.inf
 
     def point(self, trial: Trial) -> HParams:
         """The trial's point; a space that is a function asks the trial for its values."""
@@ -198,14 +215,30 @@ class Space:
             except Exception as exc:
                 raise RecipeError(f"{self._place}: space_fn fails: {type(exc).__name__}: {exc}") from exc
             return trial.params
+        if not self.fixed:
+            self._suggest(trial, self._space)
         return self.decoded(trial.params)
+
+    def _suggest(self, trial: Trial, space: Mapping[str, Domain]) -> None:
+        """Ask the trial for the hyper-parameters of ``space``, and of the branches that it takes."""
+        for name, domain in sorted(space.items()):
+            match self._distribution(name, domain):
+                case CategoricalDistribution(choices=choices):
+                    value: Any = trial.suggest_categorical(name, choices)
+                case IntDistribution(low=low, high=high):
+                    value = trial.suggest_int(name, low, high)
+                case FloatDistribution(low=lowest, high=highest, log=log):
+                    value = trial.suggest_float(name, lowest, highest, log=log)
+            if domain.branches is not None:
+                self._suggest(trial, domain.branches[self._labels[name].value(value)])
 
     def params(self, view: ConfigView) -> Mapping[str, tuple[Any, BaseDistribution]]:
         """The config's point in optuna's values, without values outside the space."""
         if self._function is None:
-            named = {n: v for n, v in view.hparams.items() if n in self._domains}
-            inside = {n: v for n, v in named.items() if contains(self._domains[n], v)}
-            known = {n: (self._encoded(n, v), self.distributions[n]) for n, v in inside.items()}
+            domains = active(self._space, view.hparams)
+            named = {n: v for n, v in view.hparams.items() if n in domains}
+            inside = {n: v for n, v in named.items() if contains(domains[n], v)}
+            known = {n: (self._encoded(n, v), self._distribution(n, domains[n])) for n, v in inside.items()}
         else:
             notes = {n: json_to_distribution(text) for n, text in view.origin.get("space", {}).items()}
             known = {n: (value, notes[n]) for n, value in view.hparams.items() if n in notes}
@@ -218,8 +251,7 @@ class Space:
     def _encoded(self, name: str, value: Any) -> Any:
         return self._labels[name].of(value) if name in self._labels else value
 
-    def _distribution(self, name: str) -> BaseDistribution:
-        domain = self._domains[name]
+    def _distribution(self, name: str, domain: Domain) -> BaseDistribution:
         if name in self._labels:
             return CategoricalDistribution(self._labels[name].all)
         if domain.integers is not None:

@@ -15,8 +15,10 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.ledger.journal import Journal
@@ -58,11 +60,12 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
-def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
-    """The run, to its end; ``changed`` are keys of the recipe."""
+def record(home: Path, run: str = "recorded", *, test: float = 0.0, **changed: object) -> RunResult:
+    """The run, to its end; ``changed`` are keys of the recipe, ``test`` the share of its test set, on which
+    the winner is measured."""
     (home / "a_recorded_model.py").write_text(MODEL)
     data = str(home / "data")
-    manifest = prepare(rows, data, partitions=2, seed=1, valid=0.2)
+    manifest = prepare(rows, data, partitions=2, seed=1, valid=0.2, test=test)
     recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
     folder = RunFolder(home / "runs" / run)
     folder.path.mkdir(parents=True)
@@ -114,6 +117,8 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
                 pass
             for attempt in ledger.assignments("n"):
                 perform(context, attempt)
+    if test:
+        measure_winner(ledger, folder, journal, Watcher(), {})
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
     write_report(result)

@@ -29,14 +29,21 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.core.model.units import Measurement, Strategy
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.recipes import Objective
+from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
-from cerebro_elastic.reporting.tables import failure_texts, resources_text, unit_text
+from cerebro_elastic.reporting.tables import (
+    failure_texts,
+    measured_by,
+    measured_text,
+    resources_text,
+    unit_text,
+)
 from cerebro_elastic.reporting.timeline import Span, Timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.system.explanations import frames_first, shortened
@@ -112,6 +119,7 @@ class RunPage(RunView):
         homes = {str(partition): names for partition, names in state.homes.items()}
         self._board.put("run", "homes", homes)
         self._board.put("run", "summary", self.summary(live=live))
+        self._board.put("run", "tests", [_measured_row(found) for found in state.measured])
 
     def publish_spans(self) -> None:
         """Write the units that were done since the last time."""
@@ -287,14 +295,23 @@ class RunPage(RunView):
 
 def _logarithmic(spec: Spec) -> dict[str, bool]:
     """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
-    space = spec.recipe.get("search", {}).get("space", {})
-    return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}
+    ranges = {n: d for n, d in _space(spec).items() if d.uniform is not None or d.loguniform is not None}
+    return {name: domain.loguniform is not None for name, domain in ranges.items()}
 
 
 def _choices(spec: Spec) -> dict[str, list[Any]]:
     """The hyper-parameters that are chosen from a list, with their choices."""
+    return {
+        name: list(domain.choice if domain.choice is not None else domain.branches or ())
+        for name, domain in _space(spec).items()
+        if domain.choice is not None or domain.branches is not None
+    }
+
+
+def _space(spec: Spec) -> dict[str, Domain]:
+    """All hyper-parameters of the space."""
     space = spec.recipe.get("search", {}).get("space", {})
-    return {n: list(domain["choice"]) for n, domain in space.items() if domain.get("choice") is not None}
+    return flattened({name: Domain.model_validate(domain) for name, domain in space.items()})
 
 
 def _config_row(
@@ -321,6 +338,17 @@ def _config_row(
         "saving": bool(attempt and attempt.trained),
         "queued": queued,
         "last": last_node,
+    }
+
+
+def _measured_row(found: Measurement) -> dict[str, Any]:
+    """A row of the table of the test set."""
+    return {
+        "config": found.config,
+        "epoch": found.epoch,
+        "rows": found.rows,
+        "metrics": {name: measured_text(found, name) for name in found.metrics},
+        "measured": measured_by(found),
     }
 
 
