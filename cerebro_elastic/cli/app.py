@@ -33,6 +33,7 @@ _MODULES = {
     "replay": "results",
     "export": "results",
     "report": "results",
+    "importances": "results",
     "track": "results",
     "compare": "runs",
     "tag": "runs",

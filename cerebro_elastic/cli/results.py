@@ -177,6 +177,37 @@ def test(
 
 
 @on_last_run
+def importances(run: Run, as_json: Json = False) -> None:
+    """Show how much each hyper-parameter matters for the objective, by optuna.
+
+    It needs ten configs that have finished, and the extra `search`.
+
+    Example: cerebro importances digits
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import ImportancesJson
+
+    result = run.result
+    found = result.importances()
+    if as_json:
+        shares, left_out = dict(found.shares), list(found.left_out)
+        of = ImportancesJson(
+            run=result.run,
+            metric=found.metric,
+            importances=shares,
+            configs=found.configs,
+            method=found.method,
+            left_out=left_out,
+        )
+        echo(json_text(of))
+        return
+    width = max(map(len, found.shares))
+    for name, share in found.shares.items():
+        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
+    echo(f"shares of the differences in {found.metric}, {found.text}")
+
+
+@on_last_run
 def report(
     run: Run,
     output: Annotated[

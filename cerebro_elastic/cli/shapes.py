@@ -151,6 +151,8 @@ class OutcomeJson(TypedDict):
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
     objective: Mapping[str, Any]
     """The section `objective` of the recipe."""
+    front: list[str]
+    """The configs that no other one surpasses in all objectives; with one objective, the best."""
     exactness: ExactnessJson
     leaderboard: list[RowJson]
     """The best config first."""
@@ -225,6 +227,20 @@ class TestJson(TypedDict):
     """The best config by validation first."""
     before: int
     """How many measurements were in the record before the command."""
+
+
+class ImportancesJson(TypedDict):
+    """How much each hyper-parameter matters."""
+
+    run: str
+    metric: str
+    importances: Mapping[str, float]
+    """By hyper-parameter, the share of the differences that it explains; the most important first."""
+    configs: int
+    """How many finished configs they rest on."""
+    method: str
+    left_out: list[str]
+    """Hyper-parameters that only some configs have."""
 
 
 class ProfileJson(TypedDict):
@@ -352,6 +368,7 @@ SHAPES: Mapping[str, Any] = {
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,
+    "importances": ImportancesJson,
     "export": ExportJson,
     "profile": ProfileJson,
     "check": CheckJson,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -161,6 +163,39 @@ def _kind(domain: Domain) -> tuple[str, str]:
     return shown, json.dumps(listed)
 
 
+class Constraint(Section):
+    """What another metric must be."""
+
+    metric: str
+    """The name of a metric that the task logs at the end of each epoch, such as a latency."""
+    below: float | None = None
+    """The metric must be less."""
+    above: float | None = None
+    """The metric must be more."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.below is None) == (self.above is None):
+            raise ValueError("give either `below` or `above`, a number; for both sides two constraints")
+        return self
+
+    def excess(self, metrics: Mapping[str, float]) -> float:
+        """By how much the constraint is broken: below 0 if it holds, infinite if the metric was not
+        logged."""
+        value = metrics.get(self.metric, math.nan)
+        if not math.isfinite(value):
+            return math.inf
+        if self.below is not None:
+            return value - self.below if value != self.below else sys.float_info.min
+        assert self.above is not None
+        return self.above - value if value != self.above else sys.float_info.min
+
+    def __str__(self) -> str:
+        """``latency_ms below 20``."""
+        side, bound = ("below", self.below) if self.below is not None else ("above", self.above)
+        return f"{self.metric} {side} {bound:g}"
+
+
 class Objective(Section):
     """The metric that sorts the leaderboard and guides searches."""
 
@@ -168,6 +203,18 @@ class Objective(Section):
     """The name of a metric that the task logs."""
     mode: Literal["min", "max"] = "min"
     """Whether less or more is better."""
+    constraint: tuple[Constraint, ...] | None = Field(default=None, strict=False)
+    """What other metrics must be: an epoch that breaks a constraint is not the best of its config, whatever
+    its value. Recipes may give it beside `objective`, one or a list."""
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What other metrics must be."""
+        return self.constraint or ()
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        """Whether all constraints hold for the metrics of an epoch."""
+        return all(each.excess(metrics) < 0 for each in self.constraints)
 
 
 class Budget(Section):
@@ -271,6 +318,9 @@ class SearchSection(Section):
     """The number of live configs at once. Default: all for `grid`, `random` and `pbt`, else 1.5 times the
     number of nodes. Of `grid` and `random` [only some are trained at a
     time](../how-to/search.md#how-many-configs-at-a-time)."""
+    objectives: Annotated[tuple[Objective, ...], Field(strict=False)] | None = None
+    """Several objectives instead of the recipe's, each with `metric` and `mode` (`grid`, `random`, `tpe`,
+    `gp`, `nsga2`, `qmc`). Recipes may give the list as `objective`."""
     max_epochs: Epochs | None = None
     """Another name for the recipe's `epochs`."""
     budget: Budget = Budget()
@@ -298,6 +348,21 @@ class SearchSection(Section):
             raise ValueError("method random needs `num`, the number of configs to draw")
         if self.method == "grid" and self.num is not None:
             raise ValueError("`num` belongs to method random; a grid tries every point: remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _takes_several_objectives(self) -> Self:
+        if self.objectives is None:
+            return self
+        names = [objective.metric for objective in self.objectives]
+        if len(set(names)) < len(names) or len(names) < 2:
+            raise ValueError(f"objectives are {', '.join(names)}: give two or more, each metric once")
+        if self.method in _ONE_OBJECTIVE:
+            raise ValueError(
+                f"method {self.method} compares configs by one metric, and there are {len(names)} objectives "
+                f"({', '.join(names)}): use {', '.join(_SEVERAL_OBJECTIVES)}, or keep one objective and make "
+                "a `constraint` of the others"
+            )
         return self
 
     @model_validator(mode="after")
@@ -345,8 +410,6 @@ class SampledSearch(EndlessSearch):
     options: Arguments = Field(default={})
     """Arguments of optuna's sampler, such as `n_startup_trials`. For `tune`: the `searcher` of Ray Tune, and
     its arguments."""
-    objectives: Annotated[tuple[Objective, ...], Field(strict=False)] = ()
-    """Several objectives instead of the recipe's, each with `metric` and `mode` (`nsga2`, `tpe`)."""
 
 
 class MedianSearch(EndlessSearch):
@@ -463,6 +526,9 @@ class OtherSearch(SearchSection):
 
     model_config = ConfigDict(extra="allow")
 
+
+_SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt", "pbt-replay")
 
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,

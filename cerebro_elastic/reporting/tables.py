@@ -16,6 +16,7 @@ from rich.text import Text
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.units import Measurement, Phase, Unit
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.system.explanations import frames_first, shortened
 from cerebro_elastic.system.words import counted, one_line
@@ -90,6 +91,24 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
             sparkline([value for _, value in row.values(metric)]),
             Text(row.status.value, STYLES[row.status]),
         )
+    return table
+
+
+def front_table(rows: Sequence[ConfigResult], objectives: Sequence[Objective], of: int) -> Table:
+    """The configs of the front, with their values; ``of`` is the number of all configs."""
+    named = ", ".join(f"{each.metric} ({each.mode})" for each in objectives)
+    table = Table(
+        title=f"\nFront of {named}: {len(rows)} of {counted(of, 'config')}, surpassed by no other in all",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    for column in ("config", "hyper-parameters", *(each.metric for each in objectives)):
+        table.add_column(column, no_wrap=column == "config")
+    for row in rows:
+        assert row.best_place is not None
+        values = (number(row.curve[row.best_place][each.metric]) for each in objectives)
+        table.add_row(row.config, hparams_text(row.hparams), *values)
     return table
 
 

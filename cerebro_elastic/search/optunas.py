@@ -23,14 +23,14 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from cerebro_elastic.core.model.best import epoch_ends
+from cerebro_elastic.core.model.best import epoch_ends, loss
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active, flattened, is_branching
 from cerebro_elastic.registry import import_object, install_extra
-from cerebro_elastic.search._optuna_internals import is_in
+from cerebro_elastic.search._optuna_internals import CONSTRAINTS, is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.sampling import Labels, Sample, contains, key, size, values
@@ -98,7 +98,7 @@ class OptunaSampler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                return self.sampler(seed=seed, **self._options)
+                return self.sampler(seed=seed, **self._of_constraints(), **self._options)
             except ImportError as exc:
                 raise MissingExtra(
                     f"optuna's {self.sampler.__name__} needs what is not installed: {exc}; "
@@ -107,6 +107,14 @@ class OptunaSampler:
             except (TypeError, ValueError) as exc:
                 place = self._recipe.source.where(("search", "options"))
                 raise RecipeError(f"{place}: optuna's {self.sampler.__name__}: {exc}; correct it") from exc
+
+    def _of_constraints(self) -> dict[str, Any]:
+        """The argument by which the sampler learns that configs have broken constraints; it keeps away from
+        their surroundings. Samplers that do not know of any learn from the values alone."""
+        able = self._criteria[0].constraints and "constraints_func" in (
+            arguments.accepted(self.sampler) or ()
+        )
+        return {"constraints_func": lambda trial: trial.system_attrs.get(CONSTRAINTS, ())} if able else {}
 
     def _check_options(self) -> None:
         known = sorted((arguments.accepted(self.sampler) or frozenset()) - {"self", "seed"})
@@ -279,17 +287,21 @@ def trial_of(view: ConfigView, space: Space, criteria: Sequence[Criterion]) -> F
     config that failed, or has logged nothing finite, is a failed trial.
     """
     ends = [point for point in epoch_ends(view.curve) if all(o.finite(point) for o in criteria)]
+    if any(criteria[0].excess(point) < 0 for point in ends):
+        ends = [point for point in ends if criteria[0].excess(point) < 0]
+    ends = [point for point in ends if math.isfinite(criteria[0].excess(point))]
     state = _STATES[view.status]
     if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
         state = TrialState.FAIL
     complete = state is TrialState.COMPLETE
-    best = min(ends, key=criteria[0].loss, default=None)
+    best = min(ends, key=lambda point: loss(criteria[0].value(point), criteria[0].mode), default=None)
+    broken = {CONSTRAINTS: [criteria[0].excess(best)]} if best and criteria[0].constraints else {}
     params = space.params(view)
     return create_trial(
         state=state,
         values=[o.value(best) for o in criteria] if best and complete else None,
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
-        system_attrs=dict(view.origin.get("optuna", {})),
+        system_attrs={**view.origin.get("optuna", {}), **broken},
         intermediate_values={p.epochs: criteria[0].value(p) for p in ends} if len(criteria) == 1 else {},
     )

@@ -3,6 +3,7 @@ memory, and one node does all its units."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,7 @@ def rows() -> dict[str, np.ndarray]:
 def record(home: Path, run: str = "recorded", *, test: float = 0.0, **changed: object) -> RunResult:
     """The run, to its end; ``changed`` are keys of the recipe, ``test`` the share of its test set, on which
     the winner is measured."""
+    sys.modules.pop("a_recorded_model", None)  # of another home
     (home / "a_recorded_model.py").write_text(MODEL)
     data = str(home / "data")
     manifest = prepare(rows, data, partitions=2, seed=1, valid=0.2, test=test)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cerebro_elastic.core.history.derived import add_point
 from cerebro_elastic.core.history.lineage import born
@@ -44,6 +44,9 @@ from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.system.words import counted
 
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Objective
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigHistory:
@@ -72,7 +75,7 @@ class ConfigHistory:
             last=(*self.last, visit.output)[-2:] if trained else self.last,
         )
 
-    def kept(self, metric: str, mode: str) -> frozenset[str]:
+    def kept(self, objective: Objective) -> frozenset[str]:
         """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's.
 
         The last one has been written, but not yet read. The visit that takes it as input loads it and checks
@@ -80,7 +83,7 @@ class ConfigHistory:
         one can be made again from it, should it be damaged (``worker/offline/repair.py``).
         """
         ends = epoch_ends(self.curve)
-        place = best_end(ends, metric, mode)
+        place = best_end(ends, objective)
         best = () if place is None else (ends[place].checkpoint,)
         return frozenset(ref.url for ref in (*self.last, *best) if ref is not None)
 

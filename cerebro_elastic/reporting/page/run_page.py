@@ -36,7 +36,7 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
-from cerebro_elastic.reporting.results import ConfigResult, config_result, ranked
+from cerebro_elastic.reporting.results import ConfigResult, config_result, front, ranked
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     measured_by,
@@ -62,6 +62,8 @@ class RunPage(RunView):
         self.spec = spec
         self.plan = spec.plan
         self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        several = spec.recipe.get("search", {}).get("objectives") or ()
+        self._objectives = [Objective.model_validate(each) for each in several]
         self.events: list[Event] = []
         self.results: dict[str, ConfigResult] = {}
         self._board = board
@@ -119,6 +121,7 @@ class RunPage(RunView):
         homes = {str(partition): names for partition, names in state.homes.items()}
         self._board.put("run", "homes", homes)
         self._board.put("run", "summary", self.summary(live=live))
+        self._board.put("run", "front", self._front())
         self._board.put("run", "tests", [_measured_row(found) for found in state.measured])
 
     def publish_spans(self) -> None:
@@ -208,8 +211,7 @@ class RunPage(RunView):
         if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
             return
         self._causes[config.id] = cause
-        metric, mode = self.objective.metric, self.objective.mode
-        result = self.results[config.id] = config_result(config, points, (), metric, mode)
+        result = self.results[config.id] = config_result(config, points, (), self.objective)
         self._board.put("configs", config.id, _config_row(config, result, attempt, queued, last, self.plan))
         self._board.put("stories", config.id, self._story(config))
         if known is None or known[3] is not points:
@@ -241,6 +243,18 @@ class RunPage(RunView):
         configs = in_order(self.state.configs.values())
         rows = [self.results[config.id] for config in configs if config.id in self.results]
         return ranked(rows, self.objective.mode)
+
+    def _front(self) -> dict[str, Any] | None:
+        """With several objectives: their names and modes, and the configs of the front with their values."""
+        if not self._objectives:
+            return None
+        names = [each.metric for each in self._objectives]
+        rows = [
+            {"config": row.config, "values": [row.curve[row.best_place][name] for name in names]}
+            for row in front(self.ranked(), self._objectives)
+            if row.best_place is not None
+        ]
+        return {"objectives": [[each.metric, each.mode] for each in self._objectives], "rows": rows}
 
     def summary(self, *, live: bool) -> dict[str, Any]:
         """How the run stands, in few values."""

@@ -92,7 +92,8 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
         yield known.model_dump(mode="json")
         return
     other, comparable = _run(known, home, where), 0
-    metrics = [objective.metric for objective in criteria_of(recipe)]
+    criteria = criteria_of(recipe)
+    metrics = [each.metric for each in (*criteria, *criteria[0].constraints)]
     configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
