@@ -53,6 +53,11 @@ class Domain(Section):
     """One of these names, each with a space of its own: hyper-parameters that only configs of this branch
     have. See [below](#the-search-space)."""
 
+    def __str__(self) -> str:
+        """As in a recipe: ``uniform: [0.1, 1.0]``."""
+        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
+        return ", ".join(f"{name}: {list(value)}" for name, value in given.items())
+
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: object) -> object:

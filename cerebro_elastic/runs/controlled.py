@@ -13,13 +13,14 @@ from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes import Domain, Objective, Recipe
 from cerebro_elastic.recipes.search import active, flattened
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.recorded import RecordedRun
-from cerebro_elastic.search.sampling import misfit
+from cerebro_elastic.search.constraints import constraint_of
+from cerebro_elastic.search.sampling import contains, misfit, written_alike
 from cerebro_elastic.store.ledger.nodes import NodeLedger
-from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.words import for_reader, option
 
@@ -93,6 +94,7 @@ class ControlledRun(RecordedRun):
         *,
         start: CloneStart = "here",
         reason: str = "",
+        allowance: Allowance | None = None,
     ) -> Config:
         """Add a config: like another one, except for some hyper-parameters. The unit that the other one is in
         goes on.
@@ -103,6 +105,8 @@ class ControlledRun(RecordedRun):
             start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's
                 best epoch; ``scratch``: it begins anew.
             reason: Why, for the record.
+            allowance: That of the agent that adds it, if one does. A person may leave the search's space, an
+                agent may not.
 
         Returns:
             The new config.
@@ -115,24 +119,29 @@ class ControlledRun(RecordedRun):
             >>> Run.open("live").clone("c0000", {"lr": 0.01}, start="scratch").hparams
             {'lr': 0.01}
         """
-        changed = dict(hparams or {})
         with live_run(*self.live_place()) as (record, spec):
             parent = _known(record, config, record.config(config))
             space = spec.recipe.get("search", {}).get("space", {})
-            left = _check_changes(config, parent, changed, space)
+            changed, left = _checked(config, parent, hparams or {}, space)
+            if allowance is not None:
+                kept = {key: value for key, value in parent.hparams.items() if key not in left}
+                _check_in_space(spec.load_recipe(), changed, {**kept, **changed})
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
-            return _known(
-                record,
-                config,
-                OperatorLedger(record).clone(config, changed, begins[start], reason, without=left),
-            )
+            ledger = OperatorLedger(record)
+            new = ledger.clone(config, changed, begins[start], reason, allowance, without=left)
+            return _known(record, config, new)
 
     def add(
-        self, hparams: Mapping[str, Any], *, like: str | None = None, reason: str = "added by hand"
+        self,
+        hparams: Mapping[str, Any],
+        *,
+        like: str | None = None,
+        reason: str = "added by hand",
+        allowance: Allowance | None = None,
     ) -> Config:
         """Add a config that is trained from scratch. In the record it is a clone of another config.
 
@@ -140,6 +149,7 @@ class ControlledRun(RecordedRun):
             hparams: Its hyper-parameters.
             like: The id of the config that has the others; without it ``hparams`` must name all.
             reason: Why, for the record.
+            allowance: As in ``clone``.
 
         Returns:
             The new config.
@@ -161,7 +171,7 @@ class ControlledRun(RecordedRun):
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
                     f"the others with {option('like')}"
                 )
-        return self.clone(like, hparams, start="scratch", reason=reason)
+        return self.clone(like, hparams, start="scratch", reason=reason, allowance=allowance)
 
     def drain(self, node: str, *, grace: float = A_DAY) -> None:
         """Ask a node to leave: it gets no more units, and then ends.
@@ -219,37 +229,54 @@ class ControlledRun(RecordedRun):
         return len(stopped)
 
 
-def _check_changes(
-    name: str, parent: Config, changed: Mapping[str, Any], given: Mapping[str, Any]
-) -> list[str]:
+def _checked(
+    name: str, parent: Config, hparams: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     """Check what is to differ from a parent, in a run whose space was ``given``.
 
     Returns:
-        The parent's hyper-parameters that the clone lacks, as it takes another branch.
+        The changes, with types as in the space; and the parent's hyper-parameters that the clone lacks, as it
+        takes another branch.
 
     Raises:
         RunError: The parent, or the branch that the clone takes, does not have these hyper-parameters, lacks
             a value, or a value is not as in the space, or else like the parent's.
     """
     space = {key: Domain.model_validate(domain) for key, domain in given.items()}
-    merged = {**parent.hparams, **changed}
-    here = active(space, merged)
+    here = active(space, {**parent.hparams, **hparams})
     left = active(space, parent.hparams).keys() - here.keys()
     known = {*parent.hparams, *here} - left
-    for key, value in changed.items():
+    changed = {}
+    for key, value in hparams.items():
         if key not in known:
             near = did_you_mean(key, known)
             branch = ", in the branch that it takes" if key in left or key in flattened(space) else ""
             raise RunError(f"config {name!r} has no hyper-parameter {key!r}{branch}; {near}")
         own = parent.hparams.get(key)
+        domain = here[key] if key in here else Domain.model_validate([own])
+        value = changed[key] = written_alike(domain, value)
         other_type = own is not None and type(value) is not type(own)
-        expected = misfit(here[key] if key in here else Domain(choice=[own]), value)
+        expected = misfit(domain, value)
         if expected is not None and (key in here or other_type):
             has = f"; {name} has {own!r}" if key in parent.hparams else ""
             raise RunError(f"{key}={value}: {key} has to be {expected}{has}")
-    if missing := sorted(here.keys() - merged.keys()):
+    if missing := sorted(here.keys() - {*parent.hparams, *changed}):
         raise RunError(f"the branch that the clone takes needs {', '.join(missing)}: give a value of each")
-    return sorted(left)
+    return changed, sorted(left)
+
+
+def _check_in_space(recipe: Recipe, changed: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
+    """Raise ``RunError`` unless the changed values lie in the recipe's space, and all hyper-parameters of the
+    config are as its constraints want them."""
+    space = active(recipe.search.space, hparams)
+    for key, value in changed.items():
+        domain = space.get(key)
+        if domain is not None and not contains(domain, value):
+            raise RunError(f"{key}={value} lies outside the search's space, {domain}")
+    if not constraint_of(recipe)(hparams):
+        raise RunError(
+            f"{dict(hparams)} breaks a constraint of the search: {'; '.join(recipe.search.constraints)}"
+        )
 
 
 def _at_best(record: Record, spec: Spec, parent: Config) -> Config:

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import active
-from cerebro_elastic.runs.controlled import _check_changes
+from cerebro_elastic.runs.controlled import _checked
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search
 from cerebro_elastic.search.sampling import contains
 
@@ -104,8 +104,9 @@ def test_a_space_that_cannot_be_searched_is_refused(why: str) -> None:
 
 def test_a_clone_may_take_another_branch_and_has_what_that_needs() -> None:
     parent = Config("c0000", {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "width": 8})
-    assert _check_changes("c0000", parent, {"width": 16}, SPACE) == []
-    assert _check_changes("c0000", parent, {"optimizer": "adam", "lr": 1e-4}, SPACE) == ["momentum"]
+    assert _checked("c0000", parent, {"width": 16.0}, SPACE) == ({"width": 16}, [])
+    adam = {"optimizer": "adam", "lr": 1e-4}
+    assert _checked("c0000", parent, adam, SPACE) == (adam, ["momentum"])
     for changed, message in (
         (
             {"optimizer": "adam", "momentum": 0.5},
@@ -114,7 +115,7 @@ def test_a_clone_may_take_another_branch_and_has_what_that_needs() -> None:
         ({"optimizer": "lion"}, "optimizer has to be one of 'sgd', 'adam', 'none'"),
     ):
         with pytest.raises(RunError, match=message):
-            _check_changes("c0000", parent, changed, SPACE)
+            _checked("c0000", parent, changed, SPACE)
     other = Config("c0001", {"optimizer": "adam", "lr": 1e-4, "width": 8})
     with pytest.raises(RunError, match="the branch that the clone takes needs momentum"):
-        _check_changes("c0001", other, {"optimizer": "sgd", "lr": 0.1}, SPACE)
+        _checked("c0001", other, {"optimizer": "sgd", "lr": 0.1}, SPACE)
