@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import recorded_run
 
-from cerebro_elastic import ConfigResult, RunError, RunResult
+from cerebro_elastic import ConfigResult, MissingExtra, RunError, RunResult
 from cerebro_elastic.cli.output import outcome_json
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.recipes import Objective
@@ -53,20 +55,30 @@ def test_the_front_is_in_the_result_the_json_and_the_report(several: RunResult) 
 
 
 def test_importances_say_what_they_rest_on(several: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(**_: object) -> object:
-        raise ImportError("scikit-learn is not installed")  # nor does the test wait for its import
-
-    monkeypatch.setattr("optuna.importance.FanovaImportanceEvaluator", missing)
     with pytest.raises(RunError, match=r"importances need 10 finished configs .* has \d; stopped ones"):
         several.importances()  # some have no epoch within the constraints
     page = several.folder.report.read_text()
     assert '"importances_text":"importances need 10 finished configs' in page
     alone = several.now()
     alone.recipe = several.recipe.model_copy(update={"objective": Objective(metric="val_loss")})
+    monkeypatch.setitem(sys.modules, "optuna.importance", ModuleType("no optuna"))
+    with pytest.raises(MissingExtra, match="importances need optuna: "):
+        alone.importances()
+    # The real module imports scikit-learn, which takes seconds.
+    optuna = SimpleNamespace(
+        FanovaImportanceEvaluator=lambda seed: seed,
+        PedAnovaImportanceEvaluator=None,
+        get_param_importances=lambda study, evaluator, target: {
+            name: len(study.trials) * evaluator / 30
+            for name in study.trials[0].params
+            if target(study.trials[0])
+        },
+    )
+    monkeypatch.setitem(sys.modules, "optuna.importance", optuna)
     found = alone.importances()
-    assert found.shares == {"lr": pytest.approx(1.0)}
-    assert (found.configs, found.metric) == (10, "val_loss")
-    assert "PED-ANOVA of 10 finished configs; of so few configs, take them as a hint" in found.text
+    assert found.shares == {"lr": 1.0}, "of all ten trials, by the run's seed"
+    assert (found.configs, found.metric, found.method) == (10, "val_loss", "fANOVA")
+    assert "of 10 finished configs; of so few configs, take them as a hint" in found.text
 
 
 def row(name: str, *values: float) -> ConfigResult:
