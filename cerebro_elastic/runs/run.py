@@ -268,8 +268,8 @@ class Run(ControlledRun):
         when it ends. A model that was measured before is not measured again.
 
         Args:
-            top: How many of the best configs. They stay ranked by validation: who chooses among them by the
-                test set has no test set any more.
+            top: How many of the best configs. They stay ranked by validation: a choice among them by the
+                test set would use it up.
             by: The name of the person who requests it, for the record.
 
         Returns:
@@ -277,7 +277,7 @@ class Run(ControlledRun):
 
         Raises:
             NoTestSet: The run has no test set: the message says what to add.
-            RunError: The run has not ended, or has not so many configs with a best epoch.
+            RunError: The run has not ended, or has fewer configs with a best epoch.
             CheckpointError: A model is gone, as after ``prune``.
 
         Example:

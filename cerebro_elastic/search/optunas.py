@@ -200,7 +200,7 @@ class Space:
         domains = flattened(self._space)
         listed = {n: values(d) for n, d in domains.items() if d.choice is not None or d.branches is not None}
         self._labels = {name: Labels(choice) for name, choice in listed.items() if choice is not None}
-        self.fixed: Mapping[str, BaseDistribution] = {}
+        self.fixed: dict[str, BaseDistribution] = {}
         """The distributions of a space in which all configs have the same hyper-parameters."""
         if not is_branching(self._space):
             self.fixed = {name: self._distribution(name, domain) for name, domain in self._space.items()}

@@ -75,7 +75,7 @@ def misfit(domain: Domain, value: Any) -> str | None:
     A number may lie out of bounds and between choices, but must be whole where all numbers are.
     """
     if domain.branches is not None:
-        domain = Domain(choice=list(domain.branches))
+        domain = Domain(choice=tuple(domain.branches))
     listed = domain.choice if domain.choice is not None else domain.integers or (0.5,)
     numbers = [item for item in listed if _is_number(item)]
     if _text(value) in map(_text, listed):

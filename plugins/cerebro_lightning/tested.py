@@ -36,4 +36,8 @@ class RowNotes(pl.Callback):
     def on_test_batch_end(self, *_: Any) -> None:
         self._in_batch = False
 
-    on_validation_batch_start, on_validation_batch_end = on_test_batch_start, on_test_batch_end
+    def on_validation_batch_start(self, *_: Any) -> None:
+        self._in_batch = True
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        self._in_batch = False

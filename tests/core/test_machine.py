@@ -414,7 +414,7 @@ def test_a_model_is_measured_on_the_test_set_when_the_run_has_ended() -> None:
         fold(state(finished()[:-1]), ConfigMeasured(9, measured()))
 
 
-def test_the_invariants_see_who_looked_at_the_test_set_too_early() -> None:
+def test_the_invariants_see_a_look_at_the_test_set_that_came_too_early() -> None:
     early = [*finished()[:-1], ConfigMeasured(8, measured()), RunEnded(9, "finished")]
     foreign = [*finished(), ConfigMeasured(9, measured(url="other"))]
     for events, said in ((early, "before the run had ended"), (foreign, "no visit of it has written")):

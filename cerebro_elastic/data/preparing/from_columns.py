@@ -140,7 +140,7 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
         finally:
             stop.set()  # at an error or Ctrl-C the others do not write to their ends
             writers.shutdown(cancel_futures=True)
-        manifest = replace(described, **splits)
+        manifest = replace(described, train=splits["train"], valid=splits["valid"], test=splits["test"])
         if not exists:
             write(root / NAME, [manifest.to_json()])
     if exists and (other := read_manifest(url).digest) != manifest.digest:

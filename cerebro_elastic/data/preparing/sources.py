@@ -221,8 +221,10 @@ def _split_folders(place: Place) -> dict[Split, Place] | None:
         raise DataError(
             f"{place} has {' and '.join(valid)}: name one of them as `valid`, and train as `source`"
         )
-    own = {"test": place / "test"} if "test" in names else {}
-    return {"train": place / "train", "valid": place / valid[0], **own}
+    found: dict[Split, Place] = {"train": place / "train", "valid": place / valid[0]}
+    if "test" in names:
+        found["test"] = place / "test"
+    return found
 
 
 def _without_others(folder: Place, files: Sequence[Place]) -> list[Place]:

@@ -57,7 +57,7 @@ def check_test_set(result: RunResult) -> None:
 
 
 def winners(result: RunResult, top: int) -> list[ConfigResult]:
-    """The ``top`` best configs. Raises ``RunError`` if there are not so many that have a best epoch."""
+    """The ``top`` best configs. Raises ``RunError`` if fewer have a best epoch."""
     able = [row for row in result.leaderboard if row.best is not None]
     if not able:
         _ = result.best  # says why there is none

@@ -93,7 +93,7 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
         return
     other, comparable = _run(known, home, where), 0
     criteria = criteria_of(recipe)
-    metrics = [each.metric for each in (*criteria, *criteria[0].constraints)]
+    metrics = [*(each.metric for each in criteria), *(each.metric for each in criteria[0].constraints)]
     configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
