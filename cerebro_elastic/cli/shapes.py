@@ -241,7 +241,7 @@ class ImportancesJson(TypedDict):
     """How many finished configs they rest on."""
     method: str
     left_out: list[str]
-    """Hyper-parameters that only some configs have."""
+    """Hyper-parameters that are not the same in all branches of the space."""
 
 
 class ProfileJson(TypedDict):

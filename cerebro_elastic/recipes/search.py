@@ -163,7 +163,7 @@ def _kind(domain: Domain) -> tuple[str, str]:
     """What must be the same of a hyper-parameter in all branches: the kind, and the values of a list."""
     name = next(name for name in ("choice", "integers", "uniform", "loguniform", "branches")
                 if getattr(domain, name) is not None)  # fmt: skip
-    listed = domain.choice if domain.choice is not None else list(domain.branches or ())
+    listed = domain.choice if domain.choice is not None else sorted(domain.branches or ())
     shown = {"choice": f"choice {list(listed)}", "integers": "int"}.get(name, name)
     return shown, json.dumps(listed)
 

@@ -27,7 +27,7 @@ def values(domain: Domain) -> Sequence[Any] | None:
     if domain.choice is not None:
         return domain.choice
     if domain.branches is not None:
-        return list(domain.branches)
+        return sorted(domain.branches)  # the record does not keep the order of a mapping's keys
     if domain.integers is not None:
         low, high = domain.integers
         return range(low, high + 1)

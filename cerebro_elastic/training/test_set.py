@@ -56,7 +56,8 @@ def measured_alone(
 
 
 def intervals(values: ModelValues, rows: int, seed: int) -> dict[str, tuple[float, float]]:
-    """The interval of each metric that is a mean over the ``rows`` of the test set, by name."""
+    """The interval of each metric that is a mean over the ``rows`` of the test set, by name. Where all rows
+    have one value, there is none: other draws of them say nothing."""
     means = {
         name: np.asarray(each, np.float64)
         for name, each in values.rows.items()
@@ -70,7 +71,7 @@ def intervals(values: ModelValues, rows: int, seed: int) -> dict[str, tuple[floa
 
 
 def _is_mean(metric: float | None, rows: Sequence[float]) -> bool:
-    if metric is None or not np.isfinite(metric) or not np.isfinite(rows).all():
+    if metric is None or not np.isfinite(metric) or not np.isfinite(rows).all() or np.ptp(rows) == 0:
         return False
     scale = max(abs(metric), float(np.mean(np.abs(rows))))
     return abs(metric - float(np.mean(rows))) <= _TOLERANCE * scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,17 @@ def test_a_grid_has_each_point_of_each_branch_once() -> None:
     assert {"optimizer": "none", "width": 16} in points
     kept = first_hparams(recipe(LISTED, constraints=["m < 4"]))
     assert kept == [point for point in points if point.get("m", 3) < 4], "it is about one branch alone"
+
+
+def test_the_order_of_branches_in_a_recipe_means_nothing() -> None:
+    for space, search in (
+        (LISTED, {}),
+        (SPACE, {"method": "random", "num": 8}),
+        (SPACE, {"method": "tpe", "num": 1}),
+    ):
+        given = recipe(space, **search)
+        recorded = load_recipe(json.loads(json.dumps(given.resolved(), sort_keys=True)), root="/tmp")
+        assert first_hparams(recorded) == first_hparams(given), "the record sorts the keys of mappings"
 
 
 @pytest.mark.parametrize("method", ["random", "tpe", "nsga2"])

@@ -8,7 +8,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ class ReportMetadata:
     """Sentences that the page shows on top."""
     exactness: str = ""
     """What is known of it, in a line; empty on the page of a simulation."""
-    importances: Mapping[str, float] = field(default_factory=dict)
-    """How much each hyper-parameter matters, by name."""
+    importances: tuple[tuple[str, float], ...] = ()
+    """The hyper-parameters with how much each matters, the most important first."""
     importances_text: str = ""
     """What the importances rest on, or why there are none."""
 

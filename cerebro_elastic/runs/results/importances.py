@@ -34,13 +34,13 @@ class Importances:
     method: str
     """The method: ``fANOVA``, or ``PED-ANOVA`` where scikit-learn is not installed."""
     left_out: tuple[str, ...] = ()
-    """Hyper-parameters that only some configs have."""
+    """Hyper-parameters that are not the same in all branches of the space."""
 
     @property
     def text(self) -> str:
         """What they rest on, as a sentence."""
         few = "; of so few configs, take them as a hint" if self.configs < 3 * LEAST else ""
-        out = f"; without {', '.join(self.left_out)}, which only some configs have" if self.left_out else ""
+        out = f"; without {', '.join(self.left_out)}, which differ between branches" if self.left_out else ""
         return f"by optuna's {self.method} of {counted(self.configs, 'finished config')}{few}{out}"
 
 

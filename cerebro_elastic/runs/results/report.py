@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,10 +40,10 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
     notes = [f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good]
-    exact, shares, why = result.exactness.text, dict[str, float](), ""
+    exact, shares, why = result.exactness.text, list[tuple[str, float]](), ""
     try:
         found = result.importances()
-        shares, why = dict(found.shares), found.text
+        shares, why = list(found.shares.items()), found.text
     except (RunError, MissingExtra) as error:
         why = str(error)
     matters = (shares, why)
@@ -57,7 +57,7 @@ def write_page(
     record: RecordHead | None = None,
     notes: Sequence[str] = (),
     exactness: str = "",
-    importances: tuple[Mapping[str, float], str] = ({}, ""),
+    importances: tuple[Sequence[tuple[str, float]], str] = ((), ""),
 ) -> str:
     """Write the report of the run with these events to a file or URL, which is returned. ``record`` is where
     its record ends; the ``notes`` are shown, too, what is known of its ``exactness``, and the ``importances``
@@ -76,7 +76,7 @@ def write_page(
         record=record,
         notes=tuple(notes),
         exactness=exactness,
-        importances=importances[0],
+        importances=tuple(importances[0]),
         importances_text=importances[1],
     )
     page = render(spec, events, manifest, metadata)

@@ -93,7 +93,7 @@ async function importances() {
   const place = $("importances");
   try {
     const report = section("report");
-    const found = body.report ? { shares: Object.entries(report.importances ?? {}), text: report.importances_text } : await (await fetch(`${base}/importances`)).json();
+    const found = body.report ? { shares: report.importances ?? [], text: report.importances_text } : await (await fetch(`${base}/importances`)).json();
     if (found.problem || !found.shares.length) { place.replaceChildren(h("p", { class: "soft" }, `${found.problem || found.text}.`)); return; }
     place.replaceChildren(h("p", { class: "soft" }, `How much of the difference between configs each hyper-parameter explains, ${found.text}.`), ...found.shares.map(([name, share]) => {
       const bar = h("i");
