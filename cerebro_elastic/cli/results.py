@@ -264,6 +264,9 @@ def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
     config: OneConfig = "best",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Export a trained model from a run. To use it, this package is not needed.
@@ -277,7 +280,7 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    exported = run.export(folder, config)
+    exported = run.export(folder, config, merged=merged)
     if as_json:
         from cerebro_elastic.cli.output import json_text
         from cerebro_elastic.cli.shapes import ExportJson

@@ -18,6 +18,7 @@ from cerebro_elastic.training import user_objects
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner
 from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
+from cerebro_elastic.training.array_task import as_found as as_found
 from cerebro_elastic.training.generators import generators as generators
 from cerebro_elastic.training.hparams import Taker as Taker
 from cerebro_elastic.training.hparams import Takers as Takers
@@ -28,6 +29,8 @@ from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
 from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports
+from cerebro_elastic.training.task import ExportsMerged as ExportsMerged
+from cerebro_elastic.training.task import MeasuresRows as MeasuresRows
 from cerebro_elastic.training.task import ModelValues as ModelValues
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit

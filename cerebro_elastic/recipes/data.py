@@ -60,6 +60,9 @@ class Preparation(Section):
     )
     """No unit, search or stopping rule reads it: the best config is measured on it once, when the run has
     ended; see [a test set](../how-to/test-set.md)."""
+    valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
+    """With several, validation data of their own are shuffled, too. For a [race](../how-to/search.md#a-race)
+    10."""
     labels: Names = Field(
         (), description="Columns that must not hold NaN.", json_schema_extra={"shown": "all"}
     )
@@ -124,7 +127,7 @@ OF_SOURCE = frozenset(Preparation.model_fields)
 """Keys that cannot change once a dataset is prepared."""
 OF_ROWS = frozenset({"stratify", "split_by"})
 """Those of them that with a `dataset` name its attributes."""
-OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test"}
+OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test", "valid_partitions"}
 """Those of them that are about the columns of a `source`."""
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
@@ -135,6 +138,7 @@ _OF_LOADER = frozenset(
     {
         "valid",
         "test",
+        "valid_partitions",
         "batch_size",
         "valid_batch_size",
         "shuffle",

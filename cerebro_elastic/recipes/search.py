@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -222,6 +223,27 @@ class Objective(Section):
         return all(each.excess(metrics) < 0 for each in self.constraints)
 
 
+def _moment(value: object) -> object:
+    """A date and time with its time zone, in the one form that a recipe keeps."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                "give a date and time such as 2026-12-01T08:00 or 2026-12-01T08:00+01:00"
+            ) from None
+    if not isinstance(value, datetime):
+        return value
+    try:
+        return value.astimezone().isoformat()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError("the year lies outside of what computers count: give one from 1970 on") from None
+
+
+Hours: TypeAlias = Annotated[float, Field(gt=0, le=1e5)]
+Moment: TypeAlias = Annotated[str, BeforeValidator(_moment)]
+
+
 class Budget(Section):
     """Where a search ends: at the bound that is reached first."""
 
@@ -230,7 +252,12 @@ class Budget(Section):
     units: Positive | None = None
     """Units of all configs together."""
     timeout: Seconds | None = None
-    """Seconds since the first unit began."""
+    """Seconds since the first unit began. An epoch that cannot end in time is not begun."""
+    hours: Hours | None = None
+    """The same in hours."""
+    deadline: Moment | None = None
+    """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
+    of the machine that starts the run. An epoch that cannot end in time is not begun."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Seconds of all nodes together."""
     target: float | None = None
@@ -239,7 +266,24 @@ class Budget(Section):
     @property
     def ends(self) -> bool:
         """Whether the search ends in any case, however good its configs are."""
-        return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
+        bounds = (self.epochs, self.units, self.node_seconds, self.timeout, self.hours, self.deadline)
+        return any(bound is not None for bound in bounds)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds since the first unit began; ``None``: any number."""
+        return self.timeout if self.hours is None else self.hours * 3600
+
+    @property
+    def until(self) -> float | None:
+        """The ``deadline`` in seconds since 1970."""
+        return None if self.deadline is None else datetime.fromisoformat(self.deadline).timestamp()
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.timeout is not None and self.hours is not None:
+            raise ValueError("`timeout` and `hours` are the same in seconds and hours: leave one out")
+        return self
 
 
 class Start(Section):
@@ -403,7 +447,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout or node_seconds"
+                "epochs, units, timeout, hours, deadline or node_seconds"
             )
         return self
 
@@ -431,6 +475,39 @@ class MedianSearch(EndlessSearch):
     """Epochs at the beginning in which no config is stopped."""
     interval_steps: Positive = 1
     """Configs are compared every this many epochs."""
+
+
+class RaceSearch(SearchSection):
+    """All points of a grid, or `num` of them by chance. A config is dropped as soon as its model is shown to
+    be worse than another's at the same epoch, by its losses on validation rows."""
+
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The probability with which a run may drop any config wrongly, at most."""
+    bounds: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """The range of the objective for a row. A value outside counts as the bound. For `val_accuracy` it is
+    [0, 1]."""
+    n_warmup_steps: Count = 0
+    """Epochs at the beginning in which no config is dropped."""
+
+    @model_validator(mode="after")
+    def _a_range(self) -> Self:
+        low, high = self.bounds or (0.0, 1.0)
+        if not (low < high and math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(
+                f"bounds: {low:g} and {high:g} are no range: give the lower one first, both finite"
+            )
+        return self
+
+    def range_of(self, metric: str) -> tuple[float, float]:
+        """The bounds of a metric, for which the recipe has some."""
+        assert self.bounds is not None or metric in UNIT_RANGE
+        return self.bounds or (0.0, 1.0)
+
+
+RACED_PARTITIONS = 10
+"""The number of validation partitions in a race, after each of which configs may be dropped."""
+UNIT_RANGE = ("val_accuracy",)
+"""Metrics whose values for a row are known to lie between 0 and 1."""
 
 
 class AshaSearch(EndlessSearch):
@@ -533,13 +610,14 @@ class OtherSearch(SearchSection):
 
 
 _SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
-_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt", "pbt-replay")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "race", "pbt", "pbt-replay")
 
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
     "random": SearchSection,
     **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2", "tune"), SampledSearch),
     "median": MedianSearch,
+    "race": RaceSearch,
     "asha": AshaSearch,
     "hyperband": HyperbandSearch,
     "bohb": HyperbandSearch,

@@ -131,7 +131,8 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.forecast.what_if import Change, what_if
 
-        return what_if(self, Change(tuple(lose), add, tuple(stop)), deadline)
+        change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
+        return what_if(self, change, deadline)
 
     def extend(
         self,
@@ -232,7 +233,7 @@ class Run(ControlledRun):
             self, configs, by=one_line(by), grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees
         )
 
-    def export(self, folder: str | Path, config: str = "best") -> ExportedConfig:
+    def export(self, folder: str | Path, config: str = "best", *, merged: bool = False) -> ExportedConfig:
         """Write a config's model as it was at the end of its best epoch (imports torch).
 
         If the objective was never logged, the last epoch is taken. The folder gets the weights (safetensors),
@@ -242,13 +243,14 @@ class Run(ControlledRun):
         Args:
             folder: A new or empty folder.
             config: The config's id; ``best`` for the best one.
+            merged: Of an adapter of PEFT: write the base with the adapter in it.
 
         Returns:
             What was exported, and what of its state the files do not have.
 
         Raises:
             RunError: No such config, nothing to export yet, or the folder is not empty.
-            TaskError: The task does not say how its models are exported.
+            TaskError: The task does not say how its models are exported, or has no adapters to merge.
 
         Example:
             >>> exported = Run.open("sweep").export("best-model")
@@ -259,7 +261,7 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.results.export import export
 
-        return export(self.result, folder, config)
+        return export(self.result, folder, config, merged=merged)
 
     def test(self, top: int = 1, *, by: str = "") -> list[Measurement]:
         """Measure the best configs of a run that has ended on its test set (imports torch).

@@ -280,6 +280,7 @@ class GridSampler:
         taken = {key(point) for point in given}
         self._left = [point for point in self._points if key(point) not in taken]
         self._given = len(given)
+        self._enqueued = len(recipe.search.enqueue)
         if not self._left and not recipe.search.enqueue:
             raise RecipeError(
                 f"{recipe.source.where(('search', 'known'))}: every point of the grid is known already; "
@@ -289,6 +290,10 @@ class GridSampler:
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         place = len(known) - self._given
         return Sample(self._left[place]) if place < len(self._left) else None
+
+    def count(self, most: int) -> int:
+        """The number of configs, those that are enqueued included; at most ``most``."""
+        return min(most, self._enqueued + len(self._left))
 
 
 def _points(recipe: Recipe) -> Iterator[HParams]:

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import Still
+from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import job_batches
@@ -57,6 +60,9 @@ class Learner(ABC):
     """Whether the config's training ends with this unit."""
     validates: bool = False
     """Whether ``learn`` also validates, at the end of an epoch."""
+    found: Mapping[str, Still] = {}
+    """The arrays with which a config's first unit began (``as_found``). Those that it leaves as they are lie
+    in a base."""
 
     @abstractmethod
     def learn(self, batches: UnitBatches) -> Mapping[str, float]:
@@ -73,6 +79,11 @@ class Learner(ABC):
     @abstractmethod
     def arrays(self) -> Mapping[str, Any]:
         """What must be finite after a unit, by name."""
+
+
+def as_found(part: Mapping[str, Any]) -> Mapping[str, Still]:
+    """The arrays in a part of a state as they are now."""
+    return checkpoint.as_they_are(flatten(part)[1])
 
 
 class ArrayTask(ABC):
@@ -145,6 +156,7 @@ class ArrayTask(ABC):
         whole = batches.whole
         return UnitResult(
             state=state,
+            before=learner.found,
             samples=job_batches.rows_until(job, batches.done),
             batches=batches.done - job.skip,
             metrics=metrics,

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
@@ -38,13 +39,15 @@ from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
+    check_mean_over_rows,
     check_per_row,
     refused_by,
     unweighted,
+    values_of_rows,
     weighted,
 )
 from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
@@ -101,8 +104,14 @@ class FunctionUnit:
         self._device = torch.device(job.device)
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
+        self.untrained: Mapping[str, Still] = {}
+        """The tensors of the model that get no gradient, as the unit finds them."""
+
+        self.row_values: list[float] = []
+        """The values of ``UnitJob.row_metric`` in the last validation, by row."""
         self._model: nn.Module
         self._built: ModelStructure
+        self._undivided: ModelOutline
         self._check_passes()
         if job.memory_limit_bytes is not None:
             self._check_memory(job.memory_limit_bytes)
@@ -117,8 +126,6 @@ class FunctionUnit:
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
-        self.untrained = untrained(self._model, job.stays, "model") if self._whole else {}
-        """The tensors of the model that get no gradient, as the unit finds them."""
         self._moved = process_settings.Moved()
         self._moved.put(job.state)
         self._place_generators(job.state)
@@ -221,6 +228,7 @@ class FunctionUnit:
         assert self._user.loss is not None
         losses = self._losses(self._user.loss)
         means = {name: Mean() for name in ("loss", *measures)}
+        raced = self._job.row_metric.removeprefix("val_")
         for batch, count in zip(batches, rows, strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
@@ -230,7 +238,12 @@ class FunctionUnit:
                 **{name: (each, share) for name, each in measures.items()},
             }
             for name, (measure, part) in weighed.items():
-                means[name].add(measure(output, y) * part, count)
+                value = measure(output, y)
+                means[name].add(value * part, count)
+                if name == raced:
+                    of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
+                    check_mean_over_rows(self._job.row_metric, of_rows, float(value))
+                    self.row_values += of_rows
         return {name: mean.value for name, mean in means.items()}
 
     def state(self, *, whole: bool) -> TaskState:
@@ -270,9 +283,12 @@ class FunctionUnit:
 
     def _structure(self) -> Mapping[str, Any]:
         """How training has changed the model's structure."""
-        if not self._whole:
-            return self._carried("structure")
-        return self._built.changes(self._model, [self._parts.optimizer])
+        if self._whole:
+            return self._built.changes(self._model, [self._parts.optimizer])
+        carried = self._carried("structure")
+        if isinstance(self._parallelism, Sharding):
+            return self._built.refrozen(carried, self._undivided, self._model, [self._parts.optimizer])
+        return carried
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The states of model and optimizer. On several ranks shards stay where they are: the next unit may
@@ -311,7 +327,10 @@ class FunctionUnit:
         self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
+        self._undivided = outline(parts.model)
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
+        values = None if job.state is None else job.state["model"]
+        self.untrained = untrained(parts.model, values, job.stays, "model")
         return parts
 
     def _check_memory(self, limit_bytes: int) -> None:

@@ -120,6 +120,8 @@ class UnitJob:
     """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
     data_use: DataUse = field(default_factory=DataUse)
     """Counts the batches that were made and taken."""
+    row_metric: str = ""
+    """In a race, of an evaluation: the metric of which the result has a value for each row."""
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
@@ -163,6 +165,8 @@ class UnitResult:
     before: Mapping[str, Still] = field(default_factory=dict)
     """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
     does not train. What is not the same any more when it is saved hops like all others."""
+    row_values: Sequence[float] = ()
+    """The value of ``UnitJob.row_metric`` for each row, in the partition's order."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
     part of a unit: a unit's fate must not depend on where it was split."""
@@ -252,6 +256,14 @@ class WeighsLosses(Protocol):
 
     def check_weights(self, strategies: Sequence[Strategy]) -> None:
         """Raise ``TaskError`` if the loss cannot be weighted, or by none of the ``strategies``."""
+
+
+@runtime_checkable
+class MeasuresRows(Protocol):
+    """A task whose evaluations can give the value of a metric for each row (``UnitJob.row_metric``)."""
+
+    def why_no_rows(self, metric: str) -> str | None:
+        """Why there are no values of this metric for rows; ``None`` if there are."""
 
 
 @runtime_checkable
@@ -358,3 +370,13 @@ class Exports(Protocol):
             epochs: The config's budget of epochs.
             batches: How many batches an epoch has.
         """
+
+
+@runtime_checkable
+class ExportsMerged(Protocol):
+    """A task whose models may have adapters, and can be exported with their base as one model."""
+
+    def export_merged(
+        self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int
+    ) -> Exported:
+        """As ``Exports.export``, the adapter merged into its base."""

@@ -130,7 +130,6 @@ class LightningTask:
                 self._new_trainer(logger, job.epochs, strategy),
                 files=self._files,
                 state=self._state(job, module),
-                stays=job.stays,
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
                 last=job.last and job.unit.phase is not Phase.PROFILE,
@@ -302,7 +301,10 @@ def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
 def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
-        return NamedStateStrategy(device, job.memory_limit_bytes)
-    kind = DistributedStrategy if name == "ddp" else ShardedStrategy
-    by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
-    return kind(device, name, by, job.state, job.memory_limit_bytes)
+        strategy = NamedStateStrategy(device, job.memory_limit_bytes)
+    else:
+        kind = DistributedStrategy if name == "ddp" else ShardedStrategy
+        by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
+        strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
+    strategy.stays = job.stays
+    return strategy

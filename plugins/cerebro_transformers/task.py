@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peft import PeftModel
 from pydantic import ValidationError
 
 from cerebro_elastic.extending.errors import TaskError
@@ -19,6 +20,7 @@ from cerebro_elastic.extending.state import FunctionTask, not_carried
 from cerebro_elastic.extending.tasks import Exported, HParams, TaskState, select_arguments
 from cerebro_transformers import functions
 from cerebro_transformers.base import base_of
+from cerebro_transformers.export import exported
 from cerebro_transformers.section import LoraSection, TransformersSection
 
 
@@ -55,10 +57,24 @@ class TransformersTask(FunctionTask):
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         del seed
-        model, *_ = functions.make(**self._arguments(functions.make, {**hparams, "steps": epochs * batches}))
-        model.load_state_dict(state["model"])
+        return self._exported(hparams, state, epochs * batches, merged=False)
+
+    def export_merged(
+        self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int
+    ) -> Exported:
+        del seed
+        return self._exported(hparams, state, epochs * batches, merged=True)
+
+    def _exported(self, hparams: HParams, state: TaskState, steps: int, *, merged: bool) -> Exported:
+        values = self._arguments(functions.make, {**hparams, "steps": steps})
+        quantized = values.pop("quantize", None) is not None  # the state has no base: the folder's is taken
+        model, *_ = functions.make(**values)
+        model.load_state_dict(state["model"], strict=not quantized)
         base = base_of(**self._arguments(base_of, hparams))
-        return functions.exported(model.inner, base, list(not_carried(state)))
+        inner: Any = model.inner
+        if isinstance(inner, PeftModel) and (merged or base.begins_at_random):
+            inner = inner.merge_and_unload()
+        return exported(inner, base, values.get("objective", "causal-lm"), list(not_carried(state)))
 
     def _arguments(self, function: Any, values: HParams) -> dict[str, Any]:
         return select_arguments(function, {**self._given, **values})

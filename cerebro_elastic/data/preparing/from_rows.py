@@ -31,6 +31,7 @@ from cerebro_elastic.data.manifest import (
     ColumnFile,
     Manifest,
     PartitionFiles,
+    Split,
     is_prepared,
     read_manifest,
 )
@@ -158,7 +159,8 @@ def prepare_rows(
     for columns in (train, *own.values()):
         check_lengths(columns, "the source's data")
     keys = row_keys(settings, train, own)
-    dealt = deal_rows(train, held_out, {"train": settings.partitions}, seed, keys)
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
+    dealt = deal_rows(train, held_out, numbers, seed, keys)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"

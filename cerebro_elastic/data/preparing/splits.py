@@ -28,6 +28,7 @@ HELD_OUT: Mapping[Split, str] = {"test": "test", "valid": "validation"}
 rows whatever is held out for validation."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
+_KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 class Sources(NamedTuple):
@@ -101,13 +102,13 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: What to hold out. Data of their own keep their order.
+        held_out: What to hold out. Data of their own keep their order, if they become one partition.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
             partitions.
     """
-    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
+    order = _shuffled(rows_in(train), seed)
     total, dealt = len(order), []
     for split, data in held_out.items():
         if isinstance(data, float):
@@ -118,10 +119,15 @@ def deal_rows(
             order, rows = order[~held], order[held]
             columns = train
         else:
-            rows, columns = np.arange(rows_in(data)), data
+            several = partitions.get(split, 1) > 1  # each is to be like the whole
+            rows, columns = _shuffled(rows_in(data), seed) if several else np.arange(rows_in(data)), data
         if len(rows):
             dealt += _deal(split, columns, rows, partitions.get(split, 1))
     return _deal("train", train, order, partitions["train"]) + dealt
+
+
+def _shuffled(rows: int, seed: int) -> Index:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows)
 
 
 def _count(split: Split, share: float, rows: int) -> int:
@@ -140,7 +146,7 @@ def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[
     if len(rows) < partitions:
         raise DataError(
             f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
-            f"least one; use at most {counted(len(rows), 'partition')}, or more data"
+            f"least one; use at most {len(rows)} (`{_KEYS[split]}`), or more data"
         )
     return [
         PartitionRows(split, index, columns, part)

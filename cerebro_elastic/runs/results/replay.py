@@ -210,6 +210,7 @@ def _differences(
         "batches": (visit.batches, replayed.batches),
         "whole": (visit.whole, replayed.whole),
         "done": (visit.done, replayed.done),
+        "losses of rows": (visit.row_losses, replayed.row_losses),
     }
     for name in sorted({*visit.metrics, *replayed.metrics}):
         values[f"metric {name}"] = (visit.metrics.get(name), replayed.metrics.get(name))

@@ -142,7 +142,7 @@ def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -
         destination,
         _settings(
             recipe,
-            ("partitions", "stratify", "split_by"),
+            ("partitions", "valid_partitions", "stratify", "split_by"),
             columns=[ROW] if data.bucket is None else [ROW, data.bucket],
         ),
         datasets=datasets.lengths,
