@@ -175,7 +175,7 @@ class Forecaster:
         self._sizes = _sizes(view)
         self._policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
         objective = recipe.objective
-        board = leaderboard(view, objective.metric, objective.mode)
+        board = leaderboard(view, objective)
         self._worst = [row.config for row in reversed(board) if row.status is Status.LIVE]
 
     def answer(self, change: Change, deadline: float | None) -> WhatIf:

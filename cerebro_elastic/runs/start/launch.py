@@ -25,6 +25,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
@@ -230,7 +231,7 @@ class Launch:
 
                 return stop_condition
 
-            take_part(
+            leads = take_part(
                 record,
                 spec,
                 folder,
@@ -242,6 +243,8 @@ class Launch:
                 watcher=watcher,
                 env=env,
             )
+            if leads:
+                measure_winner(record, folder, journal, watcher, env)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None) -> RunKey | None:
