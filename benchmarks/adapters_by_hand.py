@@ -9,8 +9,7 @@ each epoch, so that it could go on. Where the base's folder is not beside the re
 of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
-second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
-log, which counts as well).
+second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``; etcd's count as well).
 """
 
 from __future__ import annotations

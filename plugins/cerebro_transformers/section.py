@@ -11,10 +11,10 @@ from cerebro_elastic.extending.recipes import Section, TaskSection, Url
 
 
 def _classes(value: object) -> object:
-    names = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    if names and len(set(value)) == len(value) > 1:  # type: ignore[arg-type]
-        return value
-    if isinstance(value, int) and value > 1 and not isinstance(value, bool):
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if len(set(value)) == len(value) > 1:
+            return value
+    elif isinstance(value, int) and value > 1 and not isinstance(value, bool):
         return value
     raise ValueError("the number of classes, from 2 on, or a list of their names, of which no two are equal")
 
