@@ -54,7 +54,9 @@ def recorded(spread: str) -> Mapping[str, Values]:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, held = order[:797], order[797:]
     rates, widths = (
-        ((0.5 * 0.6**k for k in range(16)), [32] * 16) if spread == "wide" else ([0.3] * 16, range(24, 40))
+        ((0.5 * 0.6**k for k in range(16)), [32] * 16)
+        if spread == "learning rates"
+        else ([0.3] * 16, range(24, 40))
     )
     values: dict[str, list[list[Values]]] = {name: [] for name in BOUNDS}
     for rate, width in zip(rates, widths, strict=True):
