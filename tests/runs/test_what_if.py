@@ -100,7 +100,7 @@ def test_a_deadline_that_is_missed_comes_with_the_least_that_meets_it(half: tupl
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lose": ("node-9",)}, "has no node 'node-9'; choices: node-0, node-1"),
+        ({"lose": ("node-9",)}, "has no node 'node-9'; did you mean 'node-1'"),
         ({"stop": ("c9",)}, "has no config 'c9'"),
         ({"add": 4}, "the run would use 2 of these: it uses at most 4 nodes"),
         ({"add": -1}, "add is -1: give a number from 0 to 1000"),
