@@ -9,7 +9,7 @@ each epoch, so that it could go on. Where the base's folder is not beside the re
 of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
-fifth of a second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
+second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
 log, which counts as well).
 """
 
@@ -30,7 +30,7 @@ import cerebro_elastic
 from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_elastic.recipes import Recipe
 
-EVERY_SECONDS = 0.2
+EVERY_SECONDS = 1.0
 
 
 def sweep(recipe: Recipe) -> list[dict[str, Any]]:
@@ -166,8 +166,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--draw", type=Path, help="write a base into this folder, and do nothing else")
     parser.add_argument("--process", type=int, help="be this process of those by hand")
     options = parser.parse_args()

@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
@@ -48,6 +49,7 @@ from cerebro_elastic.training.passes import (
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
+from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
@@ -199,27 +201,35 @@ class FunctionUnit:
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
         """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
-        job, user = self._job, self._user
-        if not partitions or (user.eval_fn is None and user.loss is None):
+        if not partitions or (self._user.eval_fn is None and self._user.loss is None):
             return {}
+        # Every rank takes all rows of the user's pass: how its metrics add up over portions is unknown.
+        part = whole if self._user.eval_fn else self._portion
+        batches = self._prepared(job_batches.natural_batches(self._job, partitions, part))
+        return self._validated(batches, job_batches.validation_rows(self._job, partitions))
+
+    def validate_rows(self, partition: Partition) -> dict[str, list[float]]:
+        """The metrics of each row of ``partition`` alone, by name."""
+        batches = self._prepared(job_batches.natural_batches(row_by_row(self._job), [partition]))
+        return measured_alone(lambda batch: self._validated(batch, [1]), batches)
+
+    def _validated(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
+        user = self._user
         self._parts.model.eval()
         with torch.no_grad():
             if user.eval_fn:
-                # Every rank takes all rows: how the user's metrics add up over portions is unknown.
-                batches = self._prepared(job_batches.natural_batches(job, partitions))
-                metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
+                metrics = user.call(user.eval_fn, self._job.hparams, self._context(batches))
                 return _prefixed("val_", collectives.means(metrics))
-            return _prefixed("val_", self._measured(partitions))
+            return _prefixed("val_", self._measured(batches, rows))
 
-    def _measured(self, partitions: Sequence[Partition]) -> dict[str, float]:
+    def _measured(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
         """The means of the loss and of each measure over all rows. No weights count in measures."""
-        job, measures = self._job, self._user.measures
+        measures = self._user.measures
         assert self._user.loss is not None
         losses = self._losses(self._user.loss)
-        batches = self._prepared(job_batches.natural_batches(job, partitions, self._portion))
         means = {name: Mean() for name in ("loss", *measures)}
-        raced = job.row_metric.removeprefix("val_")
-        for batch, count in zip(batches, job_batches.validation_rows(job, partitions), strict=True):
+        raced = self._job.row_metric.removeprefix("val_")
+        for batch, count in zip(batches, rows, strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
             output = self._parts.model(x)
@@ -232,7 +242,7 @@ class FunctionUnit:
                 means[name].add(value * part, count)
                 if name == raced:
                     of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
-                    check_mean_over_rows(job.row_metric, of_rows, float(value))
+                    check_mean_over_rows(self._job.row_metric, of_rows, float(value))
                     self.row_values += of_rows
         return {name: mean.value for name, mean in means.items()}
 

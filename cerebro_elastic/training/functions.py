@@ -37,12 +37,14 @@ from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
     MetricRow,
+    ModelValues,
     Observe,
     OrdinaryFit,
     TaskState,
     UnitJob,
     UnitResult,
 )
+from cerebro_elastic.training.test_set import named_as_test
 from cerebro_elastic.training.user_functions import UserFunctions
 
 
@@ -190,6 +192,17 @@ class FunctionTask:
             metrics=metrics,
             row_values=values,
             not_finite=not_finite(metrics),
+        )
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        if not self.evaluates or job.state is None:
+            raise TaskError("a test set is measured by `loss` or `eval_fn`: give the task one of them")
+        with begun(self._section, self._user, job, self._observe) as unit:
+            metrics = unit.validate([job.partition])
+            rows = unit.validate_rows(job.partition)
+        return ModelValues(
+            {named_as_test(name): value for name, value in metrics.items()},
+            {named_as_test(name): values for name, values in rows.items()},
         )
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:

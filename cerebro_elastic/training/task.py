@@ -284,6 +284,28 @@ class ReadsLength(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class ModelValues:
+    """What a model has reached on a test set."""
+
+    metrics: Mapping[str, float]
+    """The metrics over all rows, by name."""
+    rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By name, the metric of each row alone. Metrics of which no single row has a value are left out."""
+
+
+@runtime_checkable
+class SupportsTest(Protocol):
+    """A task that can measure a model on a test set."""
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        """Measure the model of ``job.state`` on ``job.partition``, which has the test set.
+
+        Raises:
+            TaskError: The task has nothing to measure with.
+        """
+
+
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
 """What no exported model carries."""
 

@@ -165,7 +165,7 @@ class Forecaster:
         assert plan is not None
         self._plan: Plan = plan
         self._run = plan.run
-        if not view.log:
+        if not view.trained:
             raise RunError(
                 f"run {plan.run!r} has not trained a unit yet, so nothing is known of its seconds: ask later"
             )
@@ -175,7 +175,7 @@ class Forecaster:
         self._sizes = _sizes(view)
         self._policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
         objective = recipe.objective
-        board = leaderboard(view, objective.metric, objective.mode)
+        board = leaderboard(view, objective)
         self._worst = [row.config for row in reversed(board) if row.status is Status.LIVE]
 
     def answer(self, change: Change, deadline: float | None) -> WhatIf:

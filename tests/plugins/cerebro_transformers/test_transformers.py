@@ -35,7 +35,7 @@ from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
-from cerebro_elastic.extending.tasks import select_arguments
+from cerebro_elastic.extending.tasks import Strategy, select_arguments
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitResult
@@ -165,28 +165,6 @@ class TestCausalLm(Contract):
         hops = stored - result.before.keys()
         assert hops
         assert all("lora_" in name for name in hops)
-
-
-class TestSequenceClassification(Contract):
-    kind = "bert"
-    section = {"objective": "sequence-classification", "labels": 3}  # noqa: RUF012
-    of_batch = {"objective": "sequence-classification"}  # noqa: RUF012
-    hparams = {"lr": 0.01}  # noqa: RUF012
-    variants = {  # noqa: RUF012
-        "an adapter": {"r": 2},
-        "a float": {"lr": 0.001},
-        "batch_size": {"batch_size": 2},
-    }
-
-    def partition(self, index: int, rows: int) -> Partition:
-        classes = np.array([len(text) % 3 for text in texts(index, rows)])
-        return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
-
-    def model(self, values: Mapping[str, Any]) -> Any:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            base(self.kind), num_labels=values["labels"]
-        )
-        return model.train()
 
 
 class Of(Contract):
@@ -489,7 +467,7 @@ def test_what_cannot_be_trained_is_refused_by_name(
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: r, alpha, dropout, target_modules"),
+        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: alpha, dropout, r, target_modules"),
         ({"labels": ["a", "a"]}, r"task.labels is \['a', 'a'\]: the number of classes, from 2 on, or a list"),
         ({"labels": 1}, r"task.labels is 1: the number of classes"),
         ({"quantize": "2bit"}, r"task.quantize is '2bit': choices: '4bit' or '8bit'"),
@@ -616,6 +594,11 @@ def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None
     values = {"objective": "token-classification", "labels": labels}
     given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
     assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
+
+
+def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+    task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
+    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
