@@ -22,7 +22,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import frozen_prefix, job_batches, process_settings
+from cerebro_elastic.training import job_batches, prefix_content, process_settings
 from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
@@ -73,7 +73,7 @@ def begun(
 ) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
-    if section.frozen_prefix and (refusal := frozen_prefix.refusal_of(section.frozen_prefix, job.strategy)):
+    if refusal := prefix_content.refusal_of(section.frozen_prefix, job.strategy):
         raise TaskError(refusal)
     parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
@@ -104,7 +104,7 @@ class FunctionUnit:
         self._device = torch.device(job.device)
         self._parallelism = parallelism
         self._prefix: FrozenPrefix | None = None
-        if section.frozen_prefix:
+        if section.frozen_prefix is not None:
             self._prefix = FrozenPrefix(
                 section.frozen_prefix, self._as_prepared, user.input_arguments(job.hparams)
             )

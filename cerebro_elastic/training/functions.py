@@ -26,7 +26,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import frozen_prefix, job_batches
+from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.equality import is_plain, value_differences
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
 from cerebro_elastic.training.generators import rng
@@ -57,15 +57,14 @@ class FunctionTask:
     def check(self, hparams: HParams) -> None:
         self._user.takers.check(hparams)
         if (path := self._section.frozen_prefix) is not None and (parts := self._hollow(hparams)) is not None:
-            frozen_prefix.part_of(parts.model, path)
+            prefix_content.part_of(parts.model, path)
 
     def takes(self, name: str) -> bool:
         return self._user.takers.takes(name)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checked with a model without values, if ``model_fn`` can make one."""
-        path = self._section.frozen_prefix
-        if path is not None and (refusal := frozen_prefix.refusal_of(path, strategy)):
+        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
             return refusal
         parallelism = make_parallelism(strategy.parallelism, strategy.options)
         parts = self._hollow(hparams)

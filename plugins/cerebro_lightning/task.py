@@ -15,7 +15,7 @@ import torch
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
 from cerebro_elastic.extending.recipes import import_object
-from cerebro_elastic.extending.state import UserFiles, frozen_prefix, is_users
+from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
@@ -110,7 +110,7 @@ class LightningTask:
                 module.configure_model()
             except Exception:  # whatever the user's code needs
                 return
-        frozen_prefix.part_of(module, path)
+        prefix_content.part_of(module, path)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checks the settings, the callbacks, and a module without values, unless its constructor needs
@@ -118,8 +118,7 @@ class LightningTask:
         name, settings = strategy.parallelism, self._section.trainer
         if name == "single":
             return None
-        path = self._section.frozen_prefix
-        if path is not None and (refusal := frozen_prefix.refusal_of(path, strategy)):
+        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
             return refusal
         try:
             by = refusals.stepwise(make_parallelism(name, strategy.options), name)
@@ -178,9 +177,9 @@ class LightningTask:
         path = self._section.frozen_prefix
         if path is None:
             return jobs, nullcontext
-        if refusal := frozen_prefix.refusal_of(path, jobs[0].strategy):
+        if refusal := prefix_content.refusal_of(path, jobs[0].strategy):
             raise TaskError(refusal)
-        prefix = frozen_prefix.FrozenPrefix(path)
+        prefix = FrozenPrefix(path)
         jobs = [replace(job, learns_rows=prefix) for job in jobs]
         return jobs, lambda module: prefix.attached(lambda: module)
 
