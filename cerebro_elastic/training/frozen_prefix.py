@@ -324,11 +324,7 @@ class FrozenPrefix:
                 f"{self._name} has made {shown} of {rows} rows: it may return a tensor with as many rows, or "
                 "tuples, lists and dicts of such tensors"
             )
-        if value.requires_grad:
-            raise TaskError(
-                f"{self._name} is not frozen: its output has a gradient, so a parameter outside of it, or "
-                "its input, is trained; name a prefix that does not use what is trained"
-            )
+        self._refuse_gradient(value)
         return value.detach().cpu().contiguous()
 
     def _check_evaluation(
@@ -353,12 +349,20 @@ class FrozenPrefix:
     def _argument(self, value: Any, now: _Now) -> Any:
         """``_Column`` in place of a tensor that the prefix gets."""
         if isinstance(value, Tensor):
+            self._refuse_gradient(value)
             for path, column in content.leaves(now.batch):
                 if column.ndim and len(column) == len(now.rows) and content.is_same(column, value):
                     return _Column(path, value.device, value.dtype, tuple(value.shape[1:]))
         if not isinstance(value, _CONSTANTS):
             self._refuse_input(value)
         return value
+
+    def _refuse_gradient(self, value: Tensor) -> None:
+        if value.requires_grad:
+            raise TaskError(
+                f"{self._name} is not frozen: its input, or a parameter outside of it, takes a gradient: "
+                "name a prefix that does not use what is trained, or remove frozen_prefix"
+            )
 
     def _refuse_input(self, value: object) -> NoReturn:
         shown = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -416,7 +420,7 @@ def _watch_calls() -> None:
 
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    for prefix in _active:
+    for prefix in () if torch.compiler.is_compiling() else _active:
         if prefix.is_for(module):
             return prefix.output(module, args, kwargs)
     return _plain_call(module, *args, **kwargs)
