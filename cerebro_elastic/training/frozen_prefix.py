@@ -103,6 +103,22 @@ class _Column:
         return column.to(self.device, self.dtype).reshape(len(column), *self.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of the prefix for the batch that is trained or validated now."""
+
+    prefix: nn.Module
+    takes: Tree
+    """Its arguments, with ``_Column`` in place of tensors."""
+    paths: Sequence[Path]
+    """The tensors of a batch that it takes."""
+    now: _Now
+
+    def sums(self, batch: Any) -> list[Sums]:
+        """The sums of the rows that the prefix takes of a batch."""
+        return [content.sums(content.leaf(batch, path)) for path in self.paths]
+
+
 class FrozenPrefix:
     """The prefix of a model within one unit, or one ordinary fit.
 
@@ -191,13 +207,12 @@ class FrozenPrefix:
         paths = list(dict.fromkeys(column.path for column in content.leaves_of(takes, _Column)))
         if not paths:
             self._refuse_input(args or kwargs)
-        key = self._key(prefix, takes, now)
+        call = _Call(prefix, takes, paths, now)
+        key = self._key(call)
         if key not in self._taken:
-            self._taken[key] = self._features(prefix, takes, paths, now, key)
+            self._taken[key] = self._features(call, key)
         features = self._taken[key]
-        for path, sums in zip(paths, features.sums, strict=True):
-            if not np.array_equal(content.sums(content.leaf(now.batch, path)), sums[now.rows]):
-                self._refuse_rows()
+        self._check_sums(call, now.batch, [sums[now.rows] for sums in features.sums])
         return features.of(now.rows, next(content.leaves_of((args, kwargs))).device)
 
     def _is_trained(self, prefix: nn.Module, job: UnitJob) -> bool:
@@ -241,40 +256,32 @@ class FrozenPrefix:
                 "(torch.compile hides the calls in a model: compile what is behind the prefix)"
             )
 
-    def _key(self, prefix: nn.Module, takes: Tree, now: _Now) -> str:
+    def _key(self, call: _Call) -> str:
         """All that the features depend on, besides the run with its code."""
-        (device, *_) = {column.device.type for column in content.leaves_of(takes, _Column)}
+        (device, *_) = {column.device.type for column in content.leaves_of(call.takes, _Column)}
         precision = torch.is_autocast_enabled(device) and str(torch.get_autocast_dtype(device))
         # Attention takes other ways with and without gradients.
         manner = (device, precision, torch.is_grad_enabled(), str(torch.get_default_dtype()))
-        data = (now.partition.name, now.partition.index, now.loader.data_args, self._depends_on)
-        what = (self._forms[content.modes(prefix)], self._tensors)
-        return repr(("features", CHUNK, *data, takes, *what, manner))
+        partition, loader = call.now.partition, call.now.loader
+        data = (partition.name, partition.index, loader.data_args, self._depends_on)
+        what = (self._forms[content.modes(call.prefix)], self._tensors)
+        return repr(("features", CHUNK, *data, call.takes, *what, manner))
 
-    def _features(
-        self, prefix: nn.Module, takes: Tree, paths: Sequence[Path], now: _Now, key: str
-    ) -> _Features:
+    def _features(self, call: _Call, key: str) -> _Features:
         """The features of the partition, taken or computed."""
-        count, self._checked = -(-now.partition.rows // CHUNK), False
+        job, self._checked = call.now.job, False
         chunks: list[_Chunk] = []
         with ExitStack() as in_use:
-            made = now.job.made
-            shared = None if made is None else in_use.enter_context(made.shared(key, count))
-            compute = partial(self._computed, prefix, takes, paths, now)
-            for chunk in Batches(range(count), compute, shared, DataUse()):
-                now.job.beat()
+            count = -(-call.now.partition.rows // CHUNK)
+            shared = None if job.made is None else in_use.enter_context(job.made.shared(key, count))
+            for chunk in Batches(range(count), partial(self._computed, call), shared, DataUse()):
+                job.beat()
                 chunks.append(chunk)
         of_paths = zip(*(chunk.sums for chunk in chunks), strict=True)
         return _Features([np.concatenate(sums) for sums in of_paths], [chunk.features for chunk in chunks])
 
     def _computed(
-        self,
-        prefix: nn.Module,
-        takes: Tree,
-        paths: Sequence[Path],
-        now: _Now,
-        numbers: Iterator[int],
-        records: Records | None,
+        self, call: _Call, numbers: Iterator[int], records: Records | None
     ) -> Generator[Made, None, None]:
         """The chunks of these numbers."""
         begun: deque[int] = deque()
@@ -284,32 +291,33 @@ class FrozenPrefix:
                 begun.append(number)
                 yield number
 
-        for loaded in _loaded(now, begin()):
+        for loaded in _loaded(call, begin()):
             number = begun.popleft()
             with seeded(0):  # whatever draws here leaves the generators as they were
                 batch = self._prepared(loaded)
-                before = None if self._checked else content.state(prefix)
-                features = self._evaluated(prefix, takes, batch)
-                if before is not None:
-                    self._check_evaluation(prefix, takes, batch, features, before)
+                sums = call.sums(batch)
+                few = None if self._checked else self._few(call, number, batch, sums)
+                before = content.state(call.prefix) if few else None
+                chunk = _Chunk(sums, self._evaluated(call, batch))
+                if few is not None:
+                    self._check_evaluation(call, few, chunk, before)
                     self._checked = True
-            chunk = _Chunk([content.sums(content.leaf(batch, path)) for path in paths], features)
             kept = records is not None and records.put(number, chunk)
             yield Made(chunk, kept)
 
-    def _evaluated(self, prefix: nn.Module, takes: Tree, batch: Any, rows: slice = slice(None)) -> Tree:
-        """What the prefix makes of a batch, on the CPU."""
+    def _evaluated(self, call: _Call, batch: Any, rows: slice = slice(None)) -> Tree:
+        """What the prefix makes of these rows of a batch, on the CPU."""
 
         def rows_of(value: Any) -> Any:
             return value.of(batch)[rows] if isinstance(value, _Column) else value
 
         try:
-            args, kwargs = content.mapped(takes, rows_of)
+            args, kwargs = content.mapped(call.takes, rows_of)
         except (LookupError, RuntimeError, AttributeError, TypeError):  # a batch of another form
             self._refuse_rows()
         self._computing = True
         try:
-            output = _plain_call(prefix, *args, **kwargs)
+            output = _plain_call(call.prefix, *args, **kwargs)
         finally:
             self._computing = False
         count = len(next(content.leaves_of((args, kwargs))))
@@ -327,24 +335,36 @@ class FrozenPrefix:
         self._refuse_gradient(value)
         return value.detach().cpu().contiguous()
 
-    def _check_evaluation(
-        self, prefix: nn.Module, takes: Tree, batch: Any, features: Tree, before: object
-    ) -> None:
-        """Raise ``TaskError`` if to compute features has drawn or changed something, or if those of a row
-        depend on other rows."""
-        last = self._evaluated(prefix, takes, batch, slice(-_SAMPLE, None))
-        if content.state(prefix) != before:
+    def _few(self, call: _Call, number: int, batch: Any, sums: Sequence[Sums]) -> tuple[Any, slice]:
+        """The last rows of a chunk: a batch of them, or which they are in that of the chunk. Raises
+        ``TaskError`` if alone they are others."""
+        if call.now.loader.workers:
+            return batch, slice(-_SAMPLE, None)
+        rows = _rows_of(call, number)[-_SAMPLE:]
+        few = self._prepared(_maker(call).make(BatchRows(rows, rows)))
+        self._check_sums(call, few, [each[-_SAMPLE:] for each in sums])
+        return few, slice(None)
+
+    def _check_evaluation(self, call: _Call, few: tuple[Any, slice], chunk: _Chunk, before: object) -> None:
+        """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if its last rows have
+        other features alone."""
+        alone = self._evaluated(call, *few)
+        if content.state(call.prefix) != before:
             raise TaskError(
                 f"{self._name} draws random numbers, or keeps something from call to call (an attribute, a "
                 "buffer, a global variable): its features cannot be kept; put that outside of the prefix"
             )
-        for feature, alone in zip(content.leaves_of(features), content.leaves_of(last), strict=True):
-            beside = feature[-_SAMPLE:]
-            if beside.shape != alone.shape or not content.close(beside, alone):
-                raise TaskError(
-                    f"{self._name} makes other features of a row beside other rows: it may not compute "
-                    "across the rows of a batch"
-                )
+        pairs = zip(content.leaves_of(chunk.features), content.leaves_of(alone), strict=True)
+        if not all(content.close(beside[-_SAMPLE:], feature) for beside, feature in pairs):
+            raise TaskError(
+                f"{self._name} makes other features of a row beside other rows: it may not compute across "
+                "the rows of a batch"
+            )
+
+    def _check_sums(self, call: _Call, batch: Any, expected: Sequence[Sums]) -> None:
+        """Raise ``TaskError`` unless the rows that the prefix takes of a batch have these sums."""
+        if not all(map(np.array_equal, call.sums(batch), expected)):
+            self._refuse_rows()
 
     def _argument(self, value: Any, now: _Now) -> Any:
         """``_Column`` in place of a tensor that the prefix gets."""
@@ -387,17 +407,26 @@ class FrozenPrefix:
         )
 
 
-def _loaded(now: _Now, numbers: Iterator[int]) -> Iterator[Any]:
+def _rows_of(call: _Call, number: int) -> Index:
+    """The rows of a chunk."""
+    return np.arange(number * CHUNK, min((number + 1) * CHUNK, call.now.partition.rows))
+
+
+def _maker(call: _Call) -> BatchMaker:
+    """What makes batches of the partition's rows."""
+    return BatchMaker(call.now.partition, replace(call.now.loader, batch_size=CHUNK, pin_memory=False))
+
+
+def _loaded(call: _Call, numbers: Iterator[int]) -> Iterator[Any]:
     """The rows of chunks as batches of the loader."""
-    loader = replace(now.loader, batch_size=CHUNK, pin_memory=False)
-    maker = BatchMaker(now.partition, loader)
+    maker = _maker(call)
 
     def rows_of(number: int) -> BatchRows:
-        rows = np.arange(number * CHUNK, min((number + 1) * CHUNK, now.partition.rows))
+        rows = _rows_of(call, number)
         return BatchRows(rows, rows)
 
-    if loader.workers:
-        for made in in_worker_processes(maker.make, rows_of, (0,), loader, numbers, None):
+    if maker.loader.workers:
+        for made in in_worker_processes(maker.make, rows_of, (0,), maker.loader, numbers, None):
             yield made.batch
         return
     for number in numbers:

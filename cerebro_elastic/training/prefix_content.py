@@ -147,6 +147,8 @@ def state(prefix: nn.Module) -> object:
 
 def close(one: Tensor, other: Tensor) -> bool:
     """Whether the features of the same rows are equal up to rounding."""
+    if one.shape != other.shape:
+        return False
     if not one.is_floating_point():
         return torch.equal(one, other)
     largest = max(one.abs().max().item(), 1e-30) if one.numel() else 1.0

@@ -325,6 +325,11 @@ def noisy(batch: object, training: bool) -> object:
     return (x + torch.rand(()), *rest) if training else batch
 
 
+def centred(batch: object) -> object:
+    x, *rest = batch  # type: ignore[misc]
+    return (x - x.mean(0), *rest)
+
+
 REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "a module that does not exist": ({"frozen_prefix": "encodr"}, {}, "did you mean 'encoder'?"),
     "a prefix that is trained": ({}, {"encoder": "Trained"}, "'layers.0.weight' is trained"),
@@ -340,6 +345,7 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "a prefix that is not called": ({}, {"use": "never"}, "was not called for a batch"),
     "a prefix that is written to": ({}, {"use": "writes"}, "has changed within a unit"),
     "a random transform": ({"loader": LoaderSettings(16, transform=noisy)}, {}, "draws at random"),
+    "rows that meet in a transform": ({"loader": LoaderSettings(16, transform=centred)}, {}, "on the batch"),
     "a random input_fn": ({"input_fn": "prefix_net:noisy"}, {}, "draws at random"),
     "augmented rows": ({"loader": LoaderSettings(16, augment={"x": noisy})}, {}, "data.augment changes them"),
     "a parallelism that divides": ({"strategy": Strategy("fsdp", 2)}, {}, "choose single or ddp"),
