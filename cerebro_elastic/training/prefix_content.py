@@ -131,10 +131,11 @@ class _Pickler(pickle.Pickler):
         self.fast = True
         self._numbers = {id(tensor): number for number, tensor in enumerate(tensors(prefix))}
 
-    def persistent_id(self, value: Any) -> object:
+    def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return None
-        return self._numbers.get(id(value), _digest(value))
+            return NotImplemented
+        number = self._numbers.get(id(value))
+        return str, (_digest(value) if number is None else number,)
 
 
 def state(prefix: nn.Module) -> object:
