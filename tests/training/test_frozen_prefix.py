@@ -51,7 +51,7 @@ class Encoder(nn.Module):
     def forward(self, x):
         with open(Path(__file__).parent / "encoded", "a") as file:
             print(len(x), file=file)
-        return self.layers(x)
+        return self.layers(x) + 1e-6 * len(x)  # as if it rounded by the size of its batch
 
 
 class Draws(Encoder):
