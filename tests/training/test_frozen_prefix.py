@@ -300,7 +300,7 @@ def test_an_unfrozen_prefix_computes_each_batch(kind: str, root: Path, tmp_path:
     assert 16 in encoded(root)
     assert digest(state, tmp_path) == digest(trained(task)[0], tmp_path)
     others, _ = trained(TASKS[kind](root, **UNFREEZING[kind] | {"frozen_prefix": None}))
-    torch.testing.assert_close(head_of(state), head_of(others))  # other batches round in other ways
+    torch.testing.assert_close(head_of(state), head_of(others), rtol=0.01, atol=1e-3)
 
 
 OTHERS: dict[str, tuple[object, object]] = {
