@@ -445,7 +445,7 @@ def _watch_calls() -> None:
     since what is set on a module itself is state, and hops; once, since each change of that class takes
     time."""
     if nn.Module.__call__ is not _call:
-        nn.Module.__call__ = _call  # type: ignore[method-assign,assignment]
+        nn.Module.__call__ = _call  # type: ignore[method-assign]
 
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

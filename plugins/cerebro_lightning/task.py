@@ -176,7 +176,7 @@ class LightningTask:
         one, returns features."""
         path = self._section.frozen_prefix
         if path is None:
-            return jobs, nullcontext
+            return jobs, lambda _: nullcontext()
         if refusal := prefix_content.refusal_of(path, jobs[0].strategy):
             raise TaskError(refusal)
         prefix = FrozenPrefix(path)
