@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
@@ -19,6 +20,7 @@ from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, p
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
+    ModelValues,
     Observe,
     OrdinaryFit,
     Phase,
@@ -28,17 +30,19 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     UnitResult,
     job_batches,
+    named_as_test,
     select_arguments,
 )
 from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
-from cerebro_lightning.loaders import UnitLoaders, attached, data_module
+from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loaders_of_test_set
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import load_state, with_own_attributes
 from cerebro_lightning.subepoch import SubEpoch
+from cerebro_lightning.tested import RowNotes
 from cerebro_lightning.trainer_settings import (
     RowLogger,
     check_trainer_settings,
@@ -143,7 +147,6 @@ class LightningTask:
                 self._new_trainer(logger, job.epochs, strategy),
                 files=self._files,
                 state=self._state(job, module),
-                stays=job.stays,
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
                 last=job.last and job.unit.phase is not Phase.PROFILE,
@@ -223,6 +226,44 @@ class LightningTask:
     def splits(self) -> bool:
         return True
 
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        """By the module's ``test_step``, or its ``validation_step`` if it has none; without callbacks."""
+        assert job.state is not None
+        device = torch.device(job.device)
+        with self._in_unit(device):
+            whole = self._tested(job, loaders_of_test_set(job), device)
+            single = loaders_of_test_set(job, single=True)
+            notes = RowNotes()
+            if single is not None:
+                self._tested(job, single, device, notes)
+        rows = {name: notes.rows.get(name, notes.rows.get(name.removesuffix("_epoch"), ())) for name in whole}
+        return ModelValues(
+            {named_as_test(name): value for name, value in whole.items()},
+            {named_as_test(name): values for name, values in rows.items() if values},
+        )
+
+    def _tested(
+        self, job: UnitJob, loaders: Any, device: torch.device, *callbacks: pl.Callback
+    ) -> dict[str, float]:
+        """The metrics that the module logs over the batches of ``loaders``."""
+        assert job.state is not None
+        module = load_state(self._build(job.hparams, job.seed), job.state)
+        strategy = NamedStateStrategy(device)
+        trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), 1, device, strategy)
+        if is_overridden("test_step", module):
+            run = trainer.test
+        elif is_overridden("validation_step", module):
+            run = trainer.validate
+        else:
+            raise TaskError(
+                f"{type(module).__name__} has no test_step, nor a validation_step, to measure a test set "
+                "with: define one of them"
+            )
+        with attached(data_module(job), None, loaders) as given:
+            data = given if "datamodule" in given else {"dataloaders": loaders}
+            found = run(module, **data, verbose=False)
+        return {name: float(value) for metrics in found for name, value in metrics.items()}
+
     def load_module(self, hparams: HParams, state: TaskState, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
         with self._in_unit():
@@ -293,7 +334,10 @@ def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
 def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
-        return NamedStateStrategy(device, job.memory_limit_bytes)
-    kind = DistributedStrategy if name == "ddp" else ShardedStrategy
-    by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
-    return kind(device, name, by, job.state, job.memory_limit_bytes)
+        strategy = NamedStateStrategy(device, job.memory_limit_bytes)
+    else:
+        kind = DistributedStrategy if name == "ddp" else ShardedStrategy
+        by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
+        strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
+    strategy.stays = job.stays
+    return strategy

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
@@ -16,9 +18,9 @@ from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import speed_factors
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
-from cerebro_elastic.core.history.progress import next_units, units_done
+from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -74,7 +76,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or list(reuses(moment, reusable)) or searches(moment, search)),
+        *(_goings_on(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -227,7 +229,14 @@ def observe(state: State, plan: Plan) -> SearchContext:
 def _observe(moment: Moment) -> SearchContext:
     state, plan = moment.state, moment.plan
     seen = (
-        (config, (state.curves.get(config.id, ()), config.id not in moment.busy))
+        (
+            config,
+            (
+                state.curves.get(config.id, ()),
+                config.id not in moment.busy,
+                state.row_losses.get(config.id, {}),
+            ),
+        )
         for config in in_order(state.configs.values())
     )
     return SearchContext(
@@ -236,12 +245,22 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
+        seconds=partial(_seconds, state),
+        save_seconds=hop_seconds(state.hops),
     )
 
 
+def _seconds(state: State, config: str) -> float:
+    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
+    until another one has ended nothing is known."""
+    return unit_seconds(state, config) if state.timings else 0.0
+
+
 @PerConfig
-def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
-    curve, idle = own
+def _view(
+    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
+) -> ConfigView:
+    curve, idle, losses = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -253,7 +272,19 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
         parent=(config.parent.config or None) if config.parent else None,
         origin=config.origin,
         by_hand=config.by_hand,
+        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
+        measured=measured_epoch(config, plan),
     )
+
+
+def _goings_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[ConfigResumed | UnitsReused]:
+    """What happens to configs before the search is asked: those of an extension first."""
+    return [*continuations(moment.state)] or [*reuses(moment, reusable)]
+
+
+def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
+    known = takewhile(by_partition.__contains__, range(len(by_partition)))
+    return tuple(by_partition[number] for number in known)
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

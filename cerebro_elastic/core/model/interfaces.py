@@ -140,6 +140,11 @@ class ConfigView:
     """What the search noted with its proposal."""
     by_hand: bool = False
     """A person has created, stopped or resumed it."""
+    row_losses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """In a race, by epoch (from 0): the losses of the rows of validation partition 0, 1, ... as they are
+    recorded, up to the first that it has not validated."""
+    measured: int | None = None
+    """The epoch whose evaluations measure its model as it is; ``None`` between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,10 @@ class SearchContext:
     """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost so far."""
+    seconds: Callable[[str], float] = lambda _config: 0.0
+    """The expected seconds of a config's units; those of a usual config for one that does not exist yet."""
+    save_seconds: float = 0.0
+    """The expected seconds of a save, which may go on behind the last unit."""
 
     @property
     def proposed(self) -> Sequence[ConfigView]:

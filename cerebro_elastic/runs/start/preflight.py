@@ -25,6 +25,7 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
+from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
@@ -159,18 +160,30 @@ def check(
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
+    _check_race(recipe, task, allowed)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    if isinstance(recipe.search, RaceSearch) and not manifest.valid:
+        raise RecipeError(
+            "a race compares validation rows, and the dataset has none: prepare it with `valid`"
+        )
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     _check_cache(recipe, manifest)
-    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
-        task.check_weights(allowed)
+    if weights := loss_weights(recipe, manifest):
+        if isinstance(task, WeighsLosses):
+            task.check_weights(allowed)
+        if isinstance(recipe.search, RaceSearch) and recipe.objective.metric == "val_loss":
+            what = "class_weights" if weights.classes else "sample_weight"
+            raise RecipeError(
+                f"a race needs a mean over validation rows, and {what} make val_loss a weighted one: take a "
+                "metric of the task as objective, or leave the weights out"
+            )
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -183,6 +196,22 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root) | _digests(recipe.root, files),
     )
+
+
+def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:
+    """Raise ``RecipeError`` for a race without losses of rows."""
+    from cerebro_elastic.training.task import MeasuresRows
+
+    if not isinstance(recipe.search, RaceSearch):
+        return
+    metric, kind = recipe.objective.metric, recipe.task.kind
+    why: str | None = f"a task of kind {kind!r} gives metrics of all rows together; tasks of kind torch can"
+    if isinstance(task, MeasuresRows):
+        why = task.why_no_rows(metric)
+    if why is None and any(strategy.ranks > 1 for strategy in allowed):
+        why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
+    if why is not None:
+        raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
 
 
 def _check_arrays(recipe: Recipe) -> None:
