@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -24,7 +24,8 @@ from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, process_settings
+from cerebro_elastic.training import job_batches, prefix_content, process_settings
+from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
@@ -77,10 +78,14 @@ def begun(
 ) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
+    if refusal := prefix_content.refusal_of(section.frozen_prefix, job.strategy):
+        raise TaskError(refusal)
     parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
-            yield FunctionUnit(section, user, job, parallelism, observe)
+            unit = FunctionUnit(section, user, job, parallelism, observe)
+            with unit.prefix_attached():
+                yield unit
         finally:
             parallelism.close()
 
@@ -103,6 +108,12 @@ class FunctionUnit:
         self._job = job
         self._device = torch.device(job.device)
         self._parallelism = parallelism
+        self._prefix: FrozenPrefix | None = None
+        if section.frozen_prefix is not None:
+            self._prefix = FrozenPrefix(
+                section.frozen_prefix, self._as_prepared, user.input_arguments(job.hparams)
+            )
+            self._job = replace(job, learns_rows=self._prefix)
         self._trained: tuple[str, ...] = ()
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
@@ -162,9 +173,13 @@ class FunctionUnit:
             done = stopped.batches
         return {"train_loss": loss.value}, done
 
+    def prefix_attached(self) -> AbstractContextManager[None]:
+        """Within the block, which is the unit, the frozen prefix returns features, if the model has one."""
+        return nullcontext() if self._prefix is None else self._prefix.attached(lambda: self._model)
+
     def take_up(self, job: UnitJob) -> None:
         """Continue with the next unit of the config in the same model, as one ordinary fit does."""
-        self._job = job
+        self._job = replace(job, learns_rows=self._prefix)
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
@@ -397,10 +412,20 @@ class FunctionUnit:
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in self._user.prepared(self._shown(batches), self._job.hparams):
-            if self._device.type == "cpu":
-                yield batch
-            else:
-                yield mapped(batch, lambda _, tensor: tensor.to(self._device))
+            placed = self._placed(batch)
+            if self._prefix is not None:
+                self._prefix.change(placed)
+            yield placed
+
+    def _as_prepared(self, batch: Any) -> Any:
+        (prepared,) = self._user.prepared([batch], self._job.hparams)
+        return self._placed(prepared)
+
+    def _placed(self, batch: Any) -> Any:
+        """The batch on the unit's device."""
+        if self._device.type == "cpu":
+            return batch
+        return mapped(batch, lambda _, tensor: tensor.to(self._device))
 
     def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

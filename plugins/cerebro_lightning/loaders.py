@@ -118,6 +118,8 @@ class ValidationLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._job.learns_rows is not None:
+            self._job.learns_rows.rest()
         for batch in self._batches():
             self._job.beat()
             yield batch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
 from cerebro_elastic.extending.recipes import import_object
-from cerebro_elastic.extending.state import UserFiles, is_users
+from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
@@ -88,6 +88,7 @@ class LightningTask:
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
         self._check_own_callbacks(hparams)
+        self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
@@ -102,12 +103,27 @@ class LightningTask:
                 return
         refuse_callbacks(own)
 
+    def _check_prefix(self, hparams: HParams) -> None:
+        """Check that there is such a module, on one without values, if it can be built."""
+        path = self._section.frozen_prefix
+        if path is None:
+            return
+        with self._in_unit(), torch.device("meta"):
+            try:
+                module = self._build(hparams, seed=0)
+                module.configure_model()
+            except Exception:  # whatever the user's code needs
+                return
+        prefix_content.part_of(module, path)
+
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checks the settings, the callbacks, and a module without values, unless its constructor needs
         values."""
         name, settings = strategy.parallelism, self._section.trainer
         if name == "single":
             return None
+        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
+            return refusal
         try:
             by = refusals.stepwise(make_parallelism(name, strategy.options), name)
             refusals.refuse_settings(settings, by, name)
@@ -123,6 +139,7 @@ class LightningTask:
         end = job_batches.unit_batches(job)
         logger = RowLogger(job.unit.epoch)
         strategy = _strategy(job)
+        (job,), prefix_of = self._with_prefix([job])
         with self._in_unit(strategy.root_device), closing(strategy):
             module = self._build(job.hparams, job.seed)
             unit = SubEpoch(
@@ -139,7 +156,7 @@ class LightningTask:
             )
             unit_loaders = UnitLoaders(job, strategy)
             training, validation = unit_loaders.training(), unit_loaders.validation(module)
-            with attached(data_module(job), training, validation) as loaders:
+            with attached(data_module(job), training, validation) as loaders, prefix_of(module):
                 unit.fit(loaders, training.opened)
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
@@ -155,6 +172,20 @@ class LightningTask:
             not_finite=unit.not_finite,
         )
 
+    def _with_prefix(
+        self, jobs: Sequence[UnitJob]
+    ) -> tuple[Sequence[UnitJob], Callable[[pl.LightningModule], AbstractContextManager[None]]]:
+        """The jobs of a fit, and a context for it: inside it the frozen prefix of the module, if there is
+        one, returns features."""
+        path = self._section.frozen_prefix
+        if path is None:
+            return jobs, lambda _: nullcontext()
+        if refusal := prefix_content.refusal_of(path, jobs[0].strategy):
+            raise TaskError(refusal)
+        prefix = FrozenPrefix(path)
+        jobs = [replace(job, learns_rows=prefix) for job in jobs]
+        return jobs, lambda module: prefix.attached(lambda: module)
+
     def observed(self, observe: Observe) -> AbstractContextManager[None]:
         return observed(observe)
 
@@ -162,7 +193,9 @@ class LightningTask:
         first = jobs[0]
         with self._in_unit(torch.device(first.device)):
             module = self._build(first.hparams, first.seed)
-            return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
+            jobs, prefix_of = self._with_prefix(jobs)
+            with prefix_of(module):
+                return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """Finds them by what the config's code reads in the first epoch, on a few rows, and by what the hooks
