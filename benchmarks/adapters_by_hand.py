@@ -2,15 +2,14 @@
 
     python benchmarks/adapters_by_hand.py recipes/lora_sweep.yaml
 
-By hand means what somebody would write without this package: as many processes as the recipe has nodes,
-that take the configs in turn. A process reads the base for each config, puts an adapter of PEFT on it,
-trains it in a loop over the same texts, validates after each epoch, and saves the adapter and the
-optimizer's state, so that it could go on. Where the base's folder is not beside the recipe, a GPT of bytes
-is drawn, of ``width`` and ``layers``.
+By hand means what somebody would write without this package: as many processes as the recipe has nodes take
+the configs in turn. A process reads the base for each config, puts an adapter of PEFT on it, trains it in a
+loop over the same texts, validates after each epoch, and saves the adapter and the optimizer's state after
+each epoch, so that it could go on. Where the base's folder is not beside the recipe, a GPT of bytes is drawn,
+of ``width`` and ``layers``.
 
 Printed are for both: seconds from start to end, the greatest memory of all processes together (PSS, read each
-fifth of a second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``, without etcd's
-log, which counts as well).
+second) and the bytes that they have written to disk (``write_bytes`` of ``/proc``; etcd's count as well).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import cerebro_elastic
 from cerebro_elastic.extending.tasks import select_arguments
 from cerebro_elastic.recipes import Recipe
 
-EVERY_SECONDS = 0.2
+EVERY_SECONDS = 1.0
 
 
 def sweep(recipe: Recipe) -> list[dict[str, Any]]:
@@ -166,8 +165,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--draw", type=Path, help="write a base into this folder, and do nothing else")
     parser.add_argument("--process", type=int, help="be this process of those by hand")
     options = parser.parse_args()

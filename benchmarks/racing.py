@@ -30,7 +30,6 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
@@ -48,12 +47,16 @@ Values = NDArray[np.float64]
 
 def recorded(spread: str) -> Mapping[str, Values]:
     """The losses and hits of 16 configs after each epoch, on the rows that are held out."""
+    from sklearn.datasets import load_digits  # which sets environment variables
+
     x, y = load_digits(return_X_y=True)
     x, y = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, held = order[:797], order[797:]
     rates, widths = (
-        ((0.5 * 0.6**k for k in range(16)), [32] * 16) if spread == "wide" else ([0.3] * 16, range(24, 40))
+        ((0.5 * 0.6**k for k in range(16)), [32] * 16)
+        if spread == "learning rates"
+        else ([0.3] * 16, range(24, 40))
     )
     values: dict[str, list[list[Values]]] = {name: [] for name in BOUNDS}
     for rate, width in zip(rates, widths, strict=True):

@@ -21,7 +21,14 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, unit_text
+from cerebro_elastic.reporting.tables import (
+    INTERVALS,
+    failure_texts,
+    front_table,
+    leaderboard_table,
+    measured_table,
+    unit_text,
+)
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
@@ -84,6 +91,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
         "folder": str(result.folder.path),
         "head": result.head,
         "objective": result.recipe.objective.model_dump(),
+        "front": [row.config for row in result.front],
         "exactness": {
             "verdict": result.exactness.verdict,
             "text": result.exactness.text,
@@ -99,6 +107,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "best_epoch": row.best_epoch,
                 "metrics": dict(row.curve[-1]) if row.curve else {},
                 "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+                "test": row.test,
             }
             for row in result.leaderboard
         ],
@@ -121,6 +130,18 @@ def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    if objectives := result.recipe.search.objectives:
+        console.print(front_table(result.front, objectives, len(result.leaderboard)))
+    if constraints := result.recipe.objective.constraints:
+        outside = [row.config for row in result.leaderboard if row.curve and row.best is None]
+        console.print(
+            f"constraints: {'; '.join(map(str, constraints))}"
+            + (f"; no epoch of {', '.join(outside)} is within" if outside else ""),
+            soft_wrap=True,
+        )
+    if tested := [row.test for row in result.leaderboard if row.test is not None]:
+        console.print(measured_table(tested))
+        console.print(INTERVALS, soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

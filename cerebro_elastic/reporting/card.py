@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import number
+from cerebro_elastic.reporting.tables import measured_by, number
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
@@ -97,6 +97,7 @@ class Card:
             hub_licence=licence if licence in _HUB_LICENCES else "other",
             shown=_SHOWN,
             meanings=_MEANINGS,
+            measured=f"Measured {measured_by(self.row.test)}" if self.row.test else "",
         )
 
 

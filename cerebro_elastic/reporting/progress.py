@@ -189,10 +189,9 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    metric, mode = objective.metric, objective.mode
     configs = in_order(state.configs.values())
-    rows = [config_result(c, state.curves.get(c.id, ()), (), metric, mode) for c in configs]
-    return {row.config: row.best for row in ranked(rows, mode) if row.best is not None}
+    rows = [config_result(c, state.curves.get(c.id, ()), (), objective) for c in configs]
+    return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:

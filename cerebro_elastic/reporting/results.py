@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.system.files import write_text
 
@@ -46,7 +48,7 @@ class ConfigResult:
     """Its committed units, in the order of their commits."""
     best_place: int | None = None
     """The index in ``curve`` of the epoch with the best value of the objective, the first of equals; ``None``
-    without a finite value."""
+    without a finite value within its constraints."""
     best: float | None = None
     """That value."""
     checkpoint: CheckpointRef | None = None
@@ -55,6 +57,8 @@ class ConfigResult:
     """The state at the end of the best epoch."""
     behind: int = 0
     """How many epochs its parent had done where it began."""
+    test: Measurement | None = None
+    """What this state has reached on the test set; ``None`` if it was not measured."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
@@ -82,15 +86,39 @@ def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
     return sorted({name for row in rows for metrics in row.curve for name in metrics})
 
 
-def leaderboard(view: RunView, metric: str, mode: str) -> list[ConfigResult]:
-    """All configs, the best first by the best value of ``metric`` over their epochs; those without
-    a finite value last, in the order of their creation."""
+def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
+    """All configs, the best first by the best value of the objective over their epochs; those without
+    a finite value within its constraints last, in the order of their creation."""
     state = view.state
+    tests = {(found.config, found.checkpoint.url): found for found in state.measured}
     rows = [
-        config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), metric, mode)
+        config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), objective)
         for c in in_order(state.configs.values())
     ]
-    return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
+    rows = [
+        replace(row, test=tests.get((row.config, row.best_checkpoint.url))) if row.best_checkpoint else row
+        for row in rows
+    ]
+    return [*ranked(rows, objective.mode), *(row for row in rows if row.best is None)]
+
+
+def front(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[ConfigResult]:
+    """The configs that no other one surpasses: none is as good in all ``objectives`` and better in one. The
+    values are those of each config's best epoch; a config that lacks one is not compared."""
+    losses = {
+        row.config: [loss(row.curve[row.best_place].get(each.metric), each.mode) for each in objectives]
+        for row in rows
+        if row.best_place is not None
+    }
+    known = {name: values for name, values in losses.items() if all(map(math.isfinite, values))}
+
+    def surpassed(values: Sequence[float]) -> bool:
+        return any(
+            other != values and all(a <= b for a, b in zip(other, values, strict=True))
+            for other in known.values()
+        )
+
+    return [row for row in rows if row.config in known and not surpassed(known[row.config])]
 
 
 def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
@@ -99,11 +127,11 @@ def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
 
 
 def config_result(
-    config: Config, curve: Sequence[Point], visits: Sequence[Visit], metric: str, mode: str
+    config: Config, curve: Sequence[Point], visits: Sequence[Visit], objective: Objective
 ) -> ConfigResult:
     """The results of a config that has made these visits, and this curve by them."""
     ends = epoch_ends(curve)
-    place = best_end(ends, metric, mode)
+    place = best_end(ends, objective)
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
@@ -112,7 +140,7 @@ def config_result(
         curve=[end.metrics for end in ends],
         visits=visits,
         best_place=place,
-        best=None if place is None else ends[place].metrics[metric],
+        best=None if place is None else ends[place].metrics[objective.metric],
         checkpoint=config.head,
         best_checkpoint=None if place is None else ends[place].checkpoint,
         behind=born(config).epoch,

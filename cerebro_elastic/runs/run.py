@@ -17,6 +17,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.words import one_line, option
 
 if TYPE_CHECKING:
+    from cerebro_elastic.core.model.units import Measurement
     from cerebro_elastic.runs.callbacks import RunCallback
     from cerebro_elastic.runs.forecast.what_if import WhatIf
     from cerebro_elastic.runs.live import Watcher
@@ -261,6 +262,34 @@ class Run(ControlledRun):
         from cerebro_elastic.runs.results.export import export
 
         return export(self.result, folder, config, merged=merged)
+
+    def test(self, top: int = 1, *, by: str = "") -> list[Measurement]:
+        """Measure the best configs of a run that has ended on its test set (imports torch).
+
+        The recipe's ``data.test`` keeps its rows from all units. A run measures its best config by itself,
+        when it ends. A model that was measured before is not measured again.
+
+        Args:
+            top: How many of the best configs. They stay ranked by validation: a choice among them by the
+                test set would use it up.
+            by: The name of the person who requests it, for the record.
+
+        Returns:
+            What each of them has reached, the best by validation first.
+
+        Raises:
+            NoTestSet: The run has no test set: the message says what to add.
+            RunError: The run has not ended, or has fewer configs with a best epoch.
+            CheckpointError: A model is gone, as after ``prune``.
+
+        Example:
+            >>> Run.open("sweep").test()
+            Traceback (most recent call last):
+            cerebro_elastic.errors.NoTestSet: run 'sweep' has no test set: its rows were all used for ...
+        """
+        from cerebro_elastic.runs.start.measure import measure_best
+
+        return measure_best(self.result, top, one_line(by))
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
-from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
 
 
@@ -172,6 +173,20 @@ class ArrayTask(ABC):
             Moved(self.settings).put(job.state)
             metrics = self._measured(self._begun(job), job, [job.partition])
         return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        if not self.evaluates or job.state is None:
+            raise TaskError("a test set needs a task that measures: give it an `eval_fn`")
+
+        def measured(batches: Iterator[Any]) -> dict[str, float]:
+            return {f"test_{name}": float(value) for name, value in learner.measure(batches).items()}
+
+        with self._borrowed():
+            Moved(self.settings).put(job.state)
+            learner = self._begun(job)
+            metrics = measured(job_batches.natural_batches(job, [job.partition]))
+            alone = job_batches.natural_batches(row_by_row(job), [job.partition])
+            return ModelValues(metrics, measured_alone(measured, alone))
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""

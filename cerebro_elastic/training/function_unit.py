@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -20,10 +20,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, process_settings
+from cerebro_elastic.training import job_batches, prefix_content, process_settings
+from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
@@ -48,6 +50,7 @@ from cerebro_elastic.training.passes import (
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
+from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
@@ -75,10 +78,14 @@ def begun(
 ) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
+    if refusal := prefix_content.refusal_of(section.frozen_prefix, job.strategy):
+        raise TaskError(refusal)
     parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
-            yield FunctionUnit(section, user, job, parallelism, observe)
+            unit = FunctionUnit(section, user, job, parallelism, observe)
+            with unit.prefix_attached():
+                yield unit
         finally:
             parallelism.close()
 
@@ -101,6 +108,12 @@ class FunctionUnit:
         self._job = job
         self._device = torch.device(job.device)
         self._parallelism = parallelism
+        self._prefix: FrozenPrefix | None = None
+        if section.frozen_prefix is not None:
+            self._prefix = FrozenPrefix(
+                section.frozen_prefix, self._as_prepared, user.input_arguments(job.hparams)
+            )
+            self._job = replace(job, learns_rows=self._prefix)
         self._trained: tuple[str, ...] = ()
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
@@ -160,9 +173,13 @@ class FunctionUnit:
             done = stopped.batches
         return {"train_loss": loss.value}, done
 
+    def prefix_attached(self) -> AbstractContextManager[None]:
+        """Within the block, which is the unit, the frozen prefix returns features, if the model has one."""
+        return nullcontext() if self._prefix is None else self._prefix.attached(lambda: self._model)
+
     def take_up(self, job: UnitJob) -> None:
         """Continue with the next unit of the config in the same model, as one ordinary fit does."""
-        self._job = job
+        self._job = replace(job, learns_rows=self._prefix)
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
@@ -199,27 +216,35 @@ class FunctionUnit:
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
         """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
-        job, user = self._job, self._user
-        if not partitions or (user.eval_fn is None and user.loss is None):
+        if not partitions or (self._user.eval_fn is None and self._user.loss is None):
             return {}
+        # Every rank takes all rows of the user's pass: how its metrics add up over portions is unknown.
+        part = whole if self._user.eval_fn else self._portion
+        batches = self._prepared(job_batches.natural_batches(self._job, partitions, part))
+        return self._validated(batches, job_batches.validation_rows(self._job, partitions))
+
+    def validate_rows(self, partition: Partition) -> dict[str, list[float]]:
+        """The metrics of each row of ``partition`` alone, by name."""
+        batches = self._prepared(job_batches.natural_batches(row_by_row(self._job), [partition]))
+        return measured_alone(lambda batch: self._validated(batch, [1]), batches)
+
+    def _validated(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
+        user = self._user
         self._parts.model.eval()
         with torch.no_grad():
             if user.eval_fn:
-                # Every rank takes all rows: how the user's metrics add up over portions is unknown.
-                batches = self._prepared(job_batches.natural_batches(job, partitions))
-                metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
+                metrics = user.call(user.eval_fn, self._job.hparams, self._context(batches))
                 return _prefixed("val_", collectives.means(metrics))
-            return _prefixed("val_", self._measured(partitions))
+            return _prefixed("val_", self._measured(batches, rows))
 
-    def _measured(self, partitions: Sequence[Partition]) -> dict[str, float]:
+    def _measured(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
         """The means of the loss and of each measure over all rows. No weights count in measures."""
-        job, measures = self._job, self._user.measures
+        measures = self._user.measures
         assert self._user.loss is not None
         losses = self._losses(self._user.loss)
-        batches = self._prepared(job_batches.natural_batches(job, partitions, self._portion))
         means = {name: Mean() for name in ("loss", *measures)}
-        raced = job.row_metric.removeprefix("val_")
-        for batch, count in zip(batches, job_batches.validation_rows(job, partitions), strict=True):
+        raced = self._job.row_metric.removeprefix("val_")
+        for batch, count in zip(batches, rows, strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
             output = self._parts.model(x)
@@ -232,7 +257,7 @@ class FunctionUnit:
                 means[name].add(value * part, count)
                 if name == raced:
                     of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
-                    check_mean_over_rows(job.row_metric, of_rows, float(value))
+                    check_mean_over_rows(self._job.row_metric, of_rows, float(value))
                     self.row_values += of_rows
         return {name: mean.value for name, mean in means.items()}
 
@@ -387,10 +412,20 @@ class FunctionUnit:
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in self._user.prepared(self._shown(batches), self._job.hparams):
-            if self._device.type == "cpu":
-                yield batch
-            else:
-                yield mapped(batch, lambda _, tensor: tensor.to(self._device))
+            placed = self._placed(batch)
+            if self._prefix is not None:
+                self._prefix.change(placed)
+            yield placed
+
+    def _as_prepared(self, batch: Any) -> Any:
+        (prepared,) = self._user.prepared([batch], self._job.hparams)
+        return self._placed(prepared)
+
+    def _placed(self, batch: Any) -> Any:
+        """The batch on the unit's device."""
+        if self._device.type == "cpu":
+            return batch
+        return mapped(batch, lambda _, tensor: tensor.to(self._device))
 
     def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

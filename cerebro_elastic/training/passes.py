@@ -106,6 +106,11 @@ def values_of_rows(measure: BatchMean, output: Any, target: Any, rows: int) -> l
     losses do, else by batches of one row."""
     if "reduction" in (arguments.accepted(measure) or ()):
         each = measure(output, target, reduction="none")  # type: ignore[call-arg]
+        if each.numel() % rows:
+            raise TaskError(
+                f"a race needs the loss of each of the {rows} rows of a batch, and reduction='none' gives "
+                f"losses of shape {list(each.shape)}: make as many outputs as rows, or take another search"
+            )
         return list(map(float, each.double().reshape(rows, -1).mean(1).tolist()))
 
     def row(number: int) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
+from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
@@ -62,6 +63,18 @@ def nothing() -> None:
 def never(_done: int) -> bool:
     """A ``UnitJob.stop`` that lets the unit end."""
     return False
+
+
+class LearnsRows(Protocol):
+    """Learns which rows the batches of a job have."""
+
+    def next(
+        self, job: UnitJob, partition: Partition, loader: LoaderSettings, rows: Index, batch: Any
+    ) -> None:
+        """The next batch has these ``rows`` of the partition. Called before it is trained."""
+
+    def rest(self) -> None:
+        """The batches from here on are of no partition."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +133,8 @@ class UnitJob:
     """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
     data_use: DataUse = field(default_factory=DataUse)
     """Counts the batches that were made and taken."""
+    learns_rows: LearnsRows | None = None
+    """What of the task learns which rows each batch has (``training/frozen_prefix.py``)."""
     row_metric: str = ""
     """In a race, of an evaluation: the metric of which the result has a value for each row."""
     memory_limit_bytes: int | None = None
@@ -281,6 +296,28 @@ class ReadsLength(Protocol):
 
         Returns:
             A sentence for each, without a full stop; none if nothing depends on the number.
+        """
+
+
+@dataclass(frozen=True)
+class ModelValues:
+    """What a model has reached on a test set."""
+
+    metrics: Mapping[str, float]
+    """The metrics over all rows, by name."""
+    rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By name, the metric of each row alone. Metrics of which no single row has a value are left out."""
+
+
+@runtime_checkable
+class SupportsTest(Protocol):
+    """A task that can measure a model on a test set."""
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        """Measure the model of ``job.state`` on ``job.partition``, which has the test set.
+
+        Raises:
+            TaskError: The task has nothing to measure with.
         """
 
 

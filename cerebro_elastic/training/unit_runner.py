@@ -23,7 +23,7 @@ from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition, unopened
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import import_object, load, naming_extras
@@ -31,7 +31,9 @@ from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.training.hparams import bound, dataset_factory, task_hparams
 from cerebro_elastic.training.task import (
     LossWeights,
+    ModelValues,
     SetsThreads,
+    SupportsTest,
     Task,
     TaskState,
     UnitJob,
@@ -163,8 +165,10 @@ class UnitRunner:
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
         memory_limit_bytes: int | None = None,
+        partition: Partition | None = None,
     ) -> UnitJob:
-        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``."""
+        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``.
+        ``partition`` has other rows than the unit's."""
         rows, inherits = self._manifest.rows, None
         if config.parent and is_newborn(config):
             inherits = task_hparams(self._task, self._loader.dataset, config.parent.hparams)
@@ -175,7 +179,7 @@ class UnitRunner:
             epochs=self._spec.epochs_of(config.id, unit.epoch),
             visited=config.visited,
             rows=rows,
-            partition=self.fetch(unit.phase, unit.partition, beat),
+            partition=self.fetch(unit.phase, unit.partition, beat) if partition is None else partition,
             validation=self._validation(config, unit, beat),
             loader=bound(self._loader, config.hparams),
             state=state,
@@ -234,6 +238,30 @@ class UnitRunner:
             for partition in (job.partition, *job.validation):
                 if partition.damage:
                     raise partition.damage[0]
+
+    def measure_test(self, config: Config, state: TaskState) -> tuple[ModelValues, int]:
+        """Measure the model of ``state`` on the test set; ``config`` is as it was then. Returns its values,
+        and how many rows the test set has.
+
+        Raises:
+            TaskError: The task cannot measure, or the model's data module has no test data.
+        """
+        if not isinstance(self._task, SupportsTest):
+            raise TaskError(
+                f"a task of kind {self.recipe.task.kind!r} does not say how a model is measured on a test "
+                "set: its adapter needs a method `measure_test` (see training/task.py)"
+            )
+        if self._manifest.test:
+            partition = self.cache.fetch(self._url, self._manifest, "test", 0, nothing)
+        else:  # a data module has rows of its own
+            first = partial(self.fetch, Phase.TRAIN, 0, nothing)
+            partition = unopened(0, 0, "the data module's test data", first)
+        unit = Unit(config.id, config.epoch - 1, 0, Phase.EVALUATE)
+        job = self.job(config, unit, state, partition=partition)
+        values = self._task.measure_test(job)
+        if partition.damage:
+            raise partition.damage[0]
+        return values, partition.rows or max(map(len, values.rows.values()), default=0)
 
 
 @functools.cache

@@ -64,7 +64,11 @@ def base_of(
 def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Base:
     def found(name: str, key: str, has: str) -> str:
         of_package = re.fullmatch(r"(\w+):([^:]+)", name)
-        folder = _in_package(*of_package.groups(), key) if of_package else Path(root, Path(name).expanduser())
+        folder = (
+            _in_package(of_package[1], of_package[2], key)
+            if of_package
+            else Path(root, Path(name).expanduser())
+        )
         if not folder.is_dir() and not download:
             raise TaskError(
                 f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
@@ -256,7 +260,7 @@ class Base:
     def model(self, objective: str, labels: Labels | None, dtype: str, quantize: str | None = None) -> Any:
         """The model with the base's weights. Layers that these lack are drawn at random."""
         kind, config = _CLASSES[objective], self._config(objective, labels)
-        if self.begins_at_random:
+        if not isinstance(self.source, str):
             return kind.from_config(config, **({} if dtype == "auto" else {"dtype": dtype}))
         model, loaded = self._read(
             kind,
@@ -281,7 +285,7 @@ class Base:
 
     def _bits(self, quantize: str, dtype: str) -> BitsAndBytesConfig:
         stored = self.config.dtype or torch.float32
-        return BitsAndBytesConfig(
+        return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
             load_in_4bit=quantize == "4bit",
             load_in_8bit=quantize == "8bit",
             bnb_4bit_quant_type="nf4",

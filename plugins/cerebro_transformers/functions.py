@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -169,7 +170,7 @@ def adapted(
 def _leave_out(inner: nn.Module) -> None:
     """Leave the matrices of few bits out of states: each unit makes them from the base's files, whose digests
     the run records."""
-    from bitsandbytes import nn as bits
+    bits: Any = import_module("bitsandbytes.nn")
 
     of_base = tuple(
         f"{name}.{end}"
@@ -187,8 +188,8 @@ def _leave_out(inner: nn.Module) -> None:
             name for name in keys.missing_keys if not name.partition("inner.")[2].startswith(of_base)
         ]
 
-    inner.register_state_dict_post_hook(of_state)
-    inner.register_load_state_dict_post_hook(on_loading)
+    inner.register_state_dict_post_hook(of_state)  # type: ignore[no-untyped-call]
+    inner.register_load_state_dict_post_hook(on_loading)  # type: ignore[no-untyped-call]
 
 
 def batch(

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from cerebro_elastic.extending.recipes import Section, TaskSection, Url
 
+
+def _classes(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if len(set(value)) == len(value) > 1:
+            return value
+    elif isinstance(value, int) and value > 1 and not isinstance(value, bool):
+        return value
+    raise ValueError("the number of classes, from 2 on, or a list of their names, of which no two are equal")
+
+
+Classes = Annotated[int | list[str], BeforeValidator(_classes)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -61,7 +72,7 @@ class TransformersSection(TaskSection):
     chat: Literal["all", "answers"] | None = None
     """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
     chat template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""
-    labels: Annotated[int, Field(ge=2)] | Annotated[list[str], Field(min_length=2)] | None = None
+    labels: Classes | None = None
     """For classes: how many there are, or their names."""
     beta: Annotated[float, Field(gt=0)] | None = None
     """For `dpo`: how strongly the model is held to its base. By default 0.1."""

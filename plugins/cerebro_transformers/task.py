@@ -17,11 +17,14 @@ from pydantic import ValidationError
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import TorchSection
 from cerebro_elastic.extending.state import FunctionTask, not_carried
-from cerebro_elastic.extending.tasks import Exported, HParams, TaskState, select_arguments
+from cerebro_elastic.extending.tasks import Exported, HParams, Strategy, TaskState, select_arguments
 from cerebro_transformers import functions
 from cerebro_transformers.base import base_of
 from cerebro_transformers.export import exported
 from cerebro_transformers.section import LoraSection, TransformersSection
+
+_WHOLE = ("single", "ddp")
+"""The parallelisms under which a rank has the base as it is."""
 
 
 class TransformersTask(FunctionTask):
@@ -51,6 +54,15 @@ class TransformersTask(FunctionTask):
         super().check(hparams)
         _check_values(hparams)
         functions.check(**select_arguments(functions.check, given))
+
+    def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
+        bits = {**self._given, **hparams}.get("quantize")
+        if bits is not None and strategy.parallelism not in _WHOLE:
+            return (
+                f"{strategy.parallelism} divides a base among ranks, which matrices of {bits} do not allow: "
+                f"take {' or '.join(_WHOLE)}, or leave quantize out"
+            )
+        return super().refusal(hparams, strategy)
 
     def files(self, hparams: HParams) -> Sequence[Path]:
         return base_of(**self._arguments(base_of, hparams)).files

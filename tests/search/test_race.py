@@ -97,7 +97,7 @@ def test_what_is_recorded_never_shows_more_than_what_was_measured(rows: list[tup
     assert log_wealth((losses(*mine),), (losses(*theirs),)) <= true + 1e-9
 
 
-def test_equally_good_models_are_rarely_told_apart() -> None:
+def test_equally_good_models_are_rarely_distinguished() -> None:
     """Losses that differ by much on few rows, and by little on all others; 20 looks at 500 rows."""
     chance, alpha, wrong = np.random.default_rng(0), 0.2, 0
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""A run ends within its time: an epoch that cannot end in it is not begun."""
+"""A run ends within its time, up to a unit: an epoch that cannot end in it is not begun."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recipe(budget: dict[str, Any], **search: Any) -> Recipe:
     ],
     ids=["random", "asha", "pbt"],
 )
-def test_no_unit_ends_behind_the_budget_and_little_of_it_is_left(
+def test_a_run_uses_its_time_and_is_late_by_less_than_a_unit(
     search: dict[str, Any], budget: dict[str, Any]
 ) -> None:
     of = recipe(budget, **search)
@@ -49,7 +49,10 @@ def test_no_unit_ends_behind_the_budget_and_little_of_it_is_left(
     times = Times(configs=seconds, hop=0.3, saving=0.2, dispatch=0.1)
     events = simulate(of, seconds=times, start_time=BEGIN).simulation.events
     view = RunView(events)
-    assert 0.8 * SECONDS < view.state.usage.until - BEGIN <= SECONDS
+    longest = max(visit.seconds + visit.hop_seconds for visit in view.log)
+    assert 0.8 * SECONDS < view.state.usage.until - BEGIN < SECONDS + longest
+    late = [visit for visit in view.log if visit.ended > BEGIN + SECONDS]
+    assert len(late) <= 2, "at most one for each node"
     stopped = [config for config in view.state.configs.values() if config.status is Status.STOPPED]
     assert any("its epoch takes" in config.reason for config in stopped)
     assert check(events) == []
@@ -63,7 +66,7 @@ def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:
     again = load_recipe(of.resolved())
     assert again.search.budget == of.search.budget
     check_deadline(of, moment - 1)
-    with pytest.raises(RecipeError, match=r"search.budget.deadline: the deadline .* is past: give one"):
+    with pytest.raises(RecipeError, match=r"search.budget.deadline is 2026-.*, which is past: give one"):
         check_deadline(of, moment + 1)
     local = recipe({"deadline": "2026-12-01T08:00"}, method="random", num=2).search.budget.until
     assert local == datetime(2026, 12, 1, 8).timestamp()

@@ -16,8 +16,9 @@ def prepare(
     destination: str,
     *,
     valid: float | Source = 0.0,
+    test: float | Source = 0.0,
     **settings: Any,
 ) -> Manifest:
     """The dataset of a source."""
     checked = prepare_settings(settings)
-    return prepare_columns(Sources(source, valid), destination, checked)
+    return prepare_columns(Sources(source, valid, test), destination, checked)

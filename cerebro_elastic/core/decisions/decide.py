@@ -76,7 +76,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or list(reuses(moment, reusable)) or searches(moment, search)),
+        *(_goings_on(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -275,6 +275,11 @@ def _view(
         row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
         measured=measured_epoch(config, plan),
     )
+
+
+def _goings_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[ConfigResumed | UnitsReused]:
+    """What happens to configs before the search is asked: those of an extension first."""
+    return [*continuations(moment.state)] or [*reuses(moment, reusable)]
 
 
 def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:

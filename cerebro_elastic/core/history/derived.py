@@ -36,7 +36,8 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
     ``config``. One of an earlier run says nothing about nodes and times of this one."""
     assert state.plan is not None
     if visit.reused:
-        return replace(state, curves=add_point(state.curves, config, visit, state.plan))
+        curves = add_point(state.curves, config, visit, state.plan)
+        return replace(state, curves=curves, row_losses=add_row_losses(state.row_losses, visit))
     timings, speed_factors = learn(state.timings, state.speed_factors, visit)
     committed = add_token(state.committed, visit)
     may_end = any(name in state.streaks for name in visit.nodes)

@@ -11,6 +11,7 @@ from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     RunEnded,
@@ -171,6 +172,28 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
                     again = retrain(visit, hparams[visit.unit.config])
                     if again != visit.output.digest:
                         yield f"{in_words(visit.unit)} gave {visit.output.digest}, done again {again}"
+
+
+def unseen(read: StateRead, events: Trace) -> Iterator[str]:
+    """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
+    of the config has written."""
+    over = read.state.outcome is not None
+    written: set[tuple[str, CheckpointRef]] = set()
+    for event in [*_led_to(read), *events]:
+        written |= {(visit.unit.config, visit.output) for visit in visits_in(event)}
+        match event:
+            case RunEnded():
+                over = True
+            case RunExtended():
+                over = False
+            case ConfigMeasured(measurement=found):
+                if not over:
+                    yield f"{found.config} was measured on the test set before the run had ended"
+                if (found.config, found.checkpoint) not in written:
+                    yield (
+                        f"{found.config} was measured on the test set with {found.checkpoint.url}, which no "
+                        "visit of it has written"
+                    )
 
 
 def _units(plan: Plan) -> set[tuple[Phase, int]]:

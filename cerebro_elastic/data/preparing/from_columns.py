@@ -134,11 +134,11 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
             return _kept(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
 
         try:
-            train, valid = by_split(writers.map(kept, dealt))
+            splits = by_split(writers.map(kept, dealt))
         finally:
             stop.set()  # at an error or Ctrl-C the others do not write to their ends
             writers.shutdown(cancel_futures=True)
-        manifest = replace(described, train=train, valid=valid)
+        manifest = replace(described, train=splits["train"], valid=splits["valid"], test=splits["test"])
         if not exists:
             write(root / NAME, [manifest.to_json()])
     if exists and (other := read_manifest(url).digest) != manifest.digest:

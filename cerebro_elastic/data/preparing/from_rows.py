@@ -26,6 +26,7 @@ import numpy as np
 
 from cerebro_elastic.data.manifest import (
     NAME,
+    SPLITS,
     Column,
     ColumnFile,
     Manifest,
@@ -185,8 +186,9 @@ def prepare_rows(
             joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
             written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
-            manifest = Manifest(tuple(kinds), *by_split(written), seed)
-            rows = {split: sum(part.rows for part in manifest.split(split)) for split in ("train", "valid")}
+            splits = by_split(written)
+            manifest = Manifest(tuple(kinds), splits["train"], splits["valid"], seed, splits["test"])
+            rows = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
             write_report(place, records.bad, digest=digest, rows=rows)
             write(place / NAME, [manifest.to_json()])
             if share.index == 0:

@@ -23,8 +23,9 @@ HeldOut: TypeAlias = Mapping[Split, float | Columns]
 """By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
 own."""
 
-HELD_OUT: Mapping[Split, str] = {"valid": "validation"}
-"""The splits beside the training rows, and what messages call them."""
+HELD_OUT: Mapping[Split, str] = {"test": "test", "valid": "validation"}
+"""The splits beside the training rows, and what messages call them. The test set comes first: it has the same
+rows whatever is held out for validation."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
 _KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
@@ -38,6 +39,8 @@ class Sources(NamedTuple):
     valid: float | Source = 0.0
     """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
     that a source function returns override a share."""
+    test: float | Source = 0.0
+    """The same of the test set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +57,24 @@ class PartitionRows:
 def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
     """The columns of the rows, and what is validation data. What cannot be read of columns that are
     not ``wanted`` is left out."""
-    train, own = read_source(sources.train, wanted)
-    if own is not None and not isinstance(sources.valid, int | float):
-        raise DataError(
-            "the source brings validation data of its own, and `valid` names others: leave one out"
-        )
-    return train, {"valid": _held_out("valid", sources.valid, wanted) if own is None else own}
+    splits = read_source(sources.train, wanted)
+    named: Mapping[Split, float | Source] = {"test": sources.test, "valid": sources.valid}
+    held_out = {split: _held_out(split, named[split], splits.get(split), wanted) for split in HELD_OUT}
+    return splits["train"], held_out
 
 
-def _held_out(key: str, named: float | Source, wanted: Wanted) -> float | Columns:
+def _held_out(key: Split, named: float | Source, own: Columns | None, wanted: Wanted) -> float | Columns:
+    if own is not None:
+        # By default `valid` is a share, which the source's own data override; `test` is given or absent.
+        if not isinstance(named, int | float) or (named and key == "test"):
+            raise DataError(
+                f"the source brings {HELD_OUT[key]} data of its own, and `{key}` names others: leave one out"
+            )
+        return own
     if isinstance(named, int | float):
         return float(named)
     try:
-        return read_source(named, wanted)[0]
+        return read_source(named, wanted)["train"]
     except DataError as exc:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 

@@ -219,6 +219,7 @@ def _record(
         "hparams": dict(row.hparams),
         "epoch": picked.at.epoch,
         "metrics": [dict(metrics) for metrics in row.curve],
+        "test": asdict(row.test) if row.test is not None else None,
         "seed": spec.plan.seed,
         "recipe": dict(spec.recipe),
         "data": data,

@@ -138,7 +138,7 @@ def compare_results(
     ]
     recorded, objective = result.config(config), result.recipe.objective
     own = ConfigHistory.of(result.view.state.configs[config], visits, result.spec.plan)
-    derived = config_result(own.config, own.curve, visits, objective.metric, objective.mode)
+    derived = config_result(own.config, own.curve, visits, objective)
     values = {
         f"best {objective.metric}": (recorded.best, derived.best),
         "epoch of the best": (recorded.best_epoch, derived.best_epoch),

@@ -200,7 +200,9 @@ def check_deadline(recipe: Recipe, now: float) -> None:
     budget = recipe.search.budget
     if budget.until is not None and budget.until <= now:
         where = recipe.source.where(("search", "budget", "deadline"))
-        raise RecipeError(f"{where}: the deadline {budget.deadline} is past: give one that is to come")
+        raise RecipeError(
+            f"{where}: search.budget.deadline is {budget.deadline}, which is past: give one that is to come"
+        )
 
 
 def _say_notes(checked: PreflightResult, watcher: Watcher) -> None:

@@ -3,7 +3,7 @@ configs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     RunExtended,
@@ -21,6 +22,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.errors import IllegalEvent, RunError, SameConfig, TxnUnknown
 from cerebro_elastic.store.client.base import Put, absent, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in
@@ -117,6 +119,27 @@ class OperatorLedger:
             except TxnUnknown:
                 tried = True
 
+    def measure(self, found: Measurement) -> bool:
+        """Note what a config's model has reached on the test set, as the run's next measurement.
+
+        Guard: the run has ended, and not gone on since its state was read. Event: ``ConfigMeasured``.
+
+        Returns:
+            ``False`` if the run goes on.
+        """
+        record, keys = self.record, self.record.keys
+        while True:
+            state, outcome = record.state(), record.store.get(keys.outcome)
+            if found in (replace(known, number=found.number) for known in state.measured):
+                return True  # by an earlier try of ours
+            if outcome is None or state.outcome is None:
+                return False
+            event = ConfigMeasured(0, replace(found, number=len(state.measured)))
+            guard = [at_revision(keys.outcome, outcome.mod_revision)]
+            with suppress(TxnUnknown):
+                if write(record, Writer.OPERATOR, state, event, guard) is not None:
+                    return True
+
     def release_nodes(self) -> None:
         """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,
         by the end of each lease."""
@@ -147,6 +170,7 @@ class OperatorLedger:
         start: Callable[[Config], Config | None] = lambda parent: parent,
         reason: str = "",
         allowance: Allowance | None = None,
+        without: Collection[str] = (),
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
 
@@ -159,6 +183,7 @@ class OperatorLedger:
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
             allowance: Of the agent that adds it, if one does.
+            without: The parent's hyper-parameters that it lacks: those of a branch that it does not take.
 
         Returns:
             The new config; ``None`` if the run has no such parent or has ended.
@@ -181,7 +206,8 @@ class OperatorLedger:
                     f"config {name} has done {counted(at.epoch, 'epoch')} there, all it has: nothing is left "
                     "for a clone: clone it from the beginning or an earlier epoch, or another config"
                 )
-            new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
+            kept = {key: value for key, value in parent.hparams.items() if key not in without}
+            new, merged = next(fresh_names(state.configs)), {**kept, **hparams}
             clone = child(at, new, merged, origin) if at else Config(new, merged, origin=origin)
             config = replace(clone, by_hand=True, reason=reason)
             _check_new(config, at, state)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
 import os
 import shutil
 import subprocess
@@ -32,8 +34,9 @@ from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.extending.tasks import select_arguments
+from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
+from cerebro_elastic.extending.tasks import Strategy, select_arguments
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitResult
 from cerebro_transformers import functions
@@ -164,28 +167,6 @@ class TestCausalLm(Contract):
         assert all("lora_" in name for name in hops)
 
 
-class TestSequenceClassification(Contract):
-    kind = "bert"
-    section = {"objective": "sequence-classification", "labels": 3}  # noqa: RUF012
-    of_batch = {"objective": "sequence-classification"}  # noqa: RUF012
-    hparams = {"lr": 0.01}  # noqa: RUF012
-    variants = {  # noqa: RUF012
-        "an adapter": {"r": 2},
-        "a float": {"lr": 0.001},
-        "batch_size": {"batch_size": 2},
-    }
-
-    def partition(self, index: int, rows: int) -> Partition:
-        classes = np.array([len(text) % 3 for text in texts(index, rows)])
-        return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
-
-    def model(self, values: Mapping[str, Any]) -> Any:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            base(self.kind), num_labels=values["labels"]
-        )
-        return model.train()
-
-
 class Of(Contract):
     """Units of an objective, with a model that has no dropout."""
 
@@ -213,9 +194,13 @@ class Of(Contract):
                 columns = {"text": column(words), "tags": column([b" ".join(each) for each in tags])}
         return Partition(index, rows, columns)
 
+    def of_folder(self, root: Path) -> TransformersTask:
+        """With the base in the folder ``model``."""
+        return TransformersTask(TransformersSection(model="model", **self.section), root)
+
     def units(self, root: Path, count: int) -> list[UnitResult]:
-        """Units that hop, with the base in the folder ``model``."""
-        task = TransformersTask(TransformersSection(model="model", **self.section), root)
+        """Units that hop."""
+        task = self.of_folder(root)
         results: list[UnitResult] = []
         for number in range(count):
             state = hop(results[-1].state) if results else None
@@ -227,11 +212,13 @@ OBJECTIVES = ("causal-lm", "dpo", "sequence-classification", "token-classificati
 
 
 def digest_of(objective: str, folder: Path) -> str:
-    """The state after a unit, with a base in ``folder``."""
+    """The state after a unit, with a base in ``folder``, and the layers that the exported adapter names."""
     of = Of(objective)
     root = folder / objective
     shutil.copytree(base(of.kind), root / "model")
-    return digest(of.units(root, 1)[0].state)
+    state = of.units(root, 1)[0].state
+    further = of.of_folder(root).export(of.hparams, state, of.seed, 1, 9).further
+    return f"{digest(state)}:{'+'.join(json.loads(further['adapter_config.json'])['target_modules'])}"
 
 
 def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(tmp_path: Path) -> None:
@@ -307,8 +294,9 @@ def test_units_equal_a_loop_by_hand_and_a_trainer_of_transformers(objective: str
     ],
 )
 def test_an_export_is_loaded_by_peft_or_transformers(
-    kind: str, objective: str, how: str, tmp_path: Path
+    kind: str, objective: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # PEFT's bar, though not shown, starts a thread
     of = Of(objective)
     (tmp_path / "model").symlink_to(base(kind))
     hparams = {"lr": 0.01, **({} if how == "whole" else {"r": 2})}
@@ -476,6 +464,21 @@ def test_what_cannot_be_trained_is_refused_by_name(
         task.check(hparams)
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: alpha, dropout, r, target_modules"),
+        ({"labels": ["a", "a"]}, r"task.labels is \['a', 'a'\]: the number of classes, from 2 on, or a list"),
+        ({"labels": 1}, r"task.labels is 1: the number of classes"),
+        ({"quantize": "2bit"}, r"task.quantize is '2bit': choices: '4bit' or '8bit'"),
+    ],
+)
+def test_a_key_that_the_section_does_not_take_is_refused(key: dict[str, Any], words: str) -> None:
+    recipe = {"task": {"kind": "transformers", **key}, "data": {"source": "a:b"}, "search": {"space": {}}}
+    with pytest.raises(RecipeError, match=words):
+        load_recipe(recipe)
+
+
 CLASSES = {"objective": "sequence-classification"}
 TAGS = {"objective": "token-classification", "labels": ["O", "P"]}
 
@@ -531,6 +534,15 @@ def test_a_conversation_is_learned_by_its_template(
             functions.check(**{**of_chat, "chat": "answers"})
 
 
+def test_preferences_begin_with_those_of_the_base() -> None:
+    """Though the base has dropout."""
+    model, *_ = functions.make(str(base("gpt2")), "", 0.1, 1, objective="dpo", r=2)
+    pairs = functions.batch(
+        ([b"a", b"b"], [b"c", b"de"], [b"f", b"g"]), str(base("gpt2")), "", objective="dpo"
+    )
+    assert functions.loss(model.train()(pairs[0]), pairs[1]).item() == pytest.approx(math.log(2), rel=1e-6)
+
+
 def test_a_base_without_a_head_is_refused_where_it_would_be_random() -> None:
     with pytest.raises(TaskError, match=r"has no weights of .* would begin at random"):
         functions.make(str(base("bert")), "", 0.1, 1)
@@ -582,6 +594,11 @@ def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None
     values = {"objective": "token-classification", "labels": labels}
     given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
     assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
+
+
+def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+    task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
+    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
