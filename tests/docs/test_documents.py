@@ -259,7 +259,7 @@ def test_the_example_of_another_framework_keeps_the_contract(tmp_path: Path) -> 
     )
     done = subprocess.run([sys.executable, "-c", without_torch], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "12 passed" in done.stdout
+    assert "13 passed" in done.stdout
 
 
 def test_the_torchrun_command_is_ours() -> None:
