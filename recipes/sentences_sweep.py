@@ -14,6 +14,6 @@ def load():
         source = inspect.getsource(importlib.import_module(name))
         for documentation in re.findall(r'"""(.+?)"""', source, re.DOTALL):
             sentences = (" ".join(each.split()) for each in re.split(r"(?<=[.:])\s+", documentation))
-            text += [each.encode() for each in sentences if len(each) > 20]
+            text += [each.encode() for each in sentences if len(each) > 70]
         label += [number] * (len(text) - len(label))
     return {"text": text, "label": label}

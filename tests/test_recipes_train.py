@@ -38,7 +38,7 @@ SMALLER = {
     "imagenet_shaped": {},
     "lora_sweep": {"argparse, statistics)": "statistics,)"},
     "pretrain_bytes": {"range(0, len(text), 1000)": "range(0, 20_000, 1000)"},
-    "sentences_sweep": {"len(each) > 20": "len(each) > 150"},
+    "sentences_sweep": {"len(each) > 70": "len(each) > 150"},
     "text_ragged": {"[:200]": "[:40]"},
     "tabular": {'.zip")': '.zip", nrows=3000)'},
 }

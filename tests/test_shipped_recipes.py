@@ -41,7 +41,7 @@ ROWS = {
     "coco_shaped": 1500,
     "lora_sweep": 150,
     "pretrain_bytes": 400,
-    "sentences_sweep": 900,
+    "sentences_sweep": 400,
 }
 """At least so many, where they are fewer."""
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
