@@ -37,6 +37,14 @@ from cerebro_elastic.recipes.fields import (
     Seed,
     Url,
 )
+from cerebro_elastic.recipes.folds import (
+    Folds,
+    Repeats,
+    check_members,
+    check_valid,
+    deals,
+    validation_section,
+)
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
@@ -149,9 +157,12 @@ class Recipe(Section):
     checkpoints: Url | None = None
     """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
     of its id there."""
-    validation: Literal["epoch", "evaluate"] = "epoch"
+    validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
     """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
-    Lightning)."""
+    Lightning). `folds: 5`: [cross-validation](../how-to/folds.md)."""
+    repeats: Repeats | None = None
+    """Train each config with several seeds: `3`, or `{min: 1, max: 5}` for more of them for the best
+    configs; see [repeats](../how-to/folds.md#repeats-over-seeds)."""
     check: Literal["warn", "stop", "off"] = "warn"
     """What a run does if its [check](../how-to/repeat.md#check-your-own-module) finds that units differ
     from one ordinary fit: `warn` or `stop`. `off`: no check."""
@@ -179,7 +190,31 @@ class Recipe(Section):
             raise ValueError(f"only {', '.join(_EVEN)} keep progress even: take one of them as `scheduler`")
         return value
 
+    @field_validator("validation")
+    @classmethod
+    def _folds_fit(cls, value: str | Folds, info: ValidationInfo) -> str | Folds:
+        if isinstance(value, Folds):
+            check_valid(value.folds, info.data.get("data"))
+            check_members("folds", info.data.get("search"))
+        return value
+
+    @field_validator("repeats")
+    @classmethod
+    def _repeats_fit(cls, value: Repeats | None, info: ValidationInfo) -> Repeats | None:
+        if value is not None:
+            check_members("repeats", info.data.get("search"))
+        return value
+
     _ranks_fit = field_validator("parallelism")(check_ranks)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_share_beside_folds(cls, value: Any) -> Any:
+        """By default, a fifth of the rows is for validation; with folds, none."""
+        match value:
+            case {"validation": Folds() | {"folds": _}, "data": Mapping() as data} if deals(data):
+                return {**value, "data": {"valid": 0.0, **data}}
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -213,6 +248,22 @@ class Recipe(Section):
         """The recipe as it was written: ``source.where(path)`` names the line in later checks' messages."""
         return self._source
 
+    @property
+    def folds(self) -> int:
+        """The number of folds; 0 without."""
+        return self.validation.folds if isinstance(self.validation, Folds) else 0
+
+    @property
+    def has_members(self) -> bool:
+        """Whether each config is trained as several."""
+        return bool(self.folds) or self.repeats is not None
+
+    @property
+    def validates_apart(self) -> bool:
+        """Whether validation is in units of its own, where the task can."""
+        when = self.validation.when or "evaluate" if isinstance(self.validation, Folds) else self.validation
+        return when == "evaluate"
+
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""
         excluded = {"data": set(self.data.foreign_keys)}
@@ -238,6 +289,10 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
             return Recipe
         case ("task",):
             return task_type(kind)
+        case ("validation",):
+            return Folds
+        case ("repeats",):
+            return Repeats
         case ("search",):
             return search_type(method)
         case ("search", "space", _):

@@ -227,7 +227,7 @@ def summary_line(
 def unit_counts(configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
     """The units that the configs have done, and those that they have in all. One that has ended has no more
     than it has done: it may have ended early, or before the run was extended."""
-    per_epoch = plan.partitions + plan.evaluations
+    per_epoch = plan.trained + plan.evaluations
     done = left = 0
     for config in configs:
         done += config.epoch * per_epoch + len(config.visited) + len(config.evaluated)

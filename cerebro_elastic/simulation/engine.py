@@ -238,7 +238,7 @@ class Engine:
         """The nodes take the attempt up; one that was queued has been dispatched before."""
         unit, sizes = attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
-        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
+        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
         dispatch = 0.0 if queued else costs.dispatch
         started = self.now + max(dispatch, *map(self._startup, attempt.nodes))
         shared = self._share_batches(attempt) if costs.data else False

@@ -238,7 +238,7 @@ class RunPage(RunView):
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
         forecast = gap(self.state)
-        of_config = plan.epochs * (plan.partitions + plan.evaluations)
+        of_config = plan.epochs * (plan.trained + plan.evaluations)
         return {
             "run": plan.run,
             "live": live and state.outcome is None,
@@ -306,7 +306,7 @@ def _config_row(
     plan: Plan,
 ) -> dict[str, Any]:
     """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
-    total = plan.epochs * (plan.partitions + plan.evaluations)
+    total = plan.epochs * (plan.trained + plan.evaluations)
     return {
         "hparams": config.hparams,
         "status": config.status,
