@@ -21,7 +21,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, unit_text
+from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, spread_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
@@ -71,7 +71,7 @@ def state_json(
         "stalled": {n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
-        "configs": {name: _config_json(c, bests.get(name)) for name, c in state.configs.items()},
+        "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": waits(state, state.plan) if state.plan else {},
     }
@@ -99,6 +99,9 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "best_epoch": row.best_epoch,
                 "metrics": dict(row.curve[-1]) if row.curve else {},
                 "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+                "std": row.std,
+                "interval": row.interval,
+                "scores": {each.config: each.best for each in row.members},
             }
             for row in result.leaderboard
         ],
@@ -134,8 +137,11 @@ def show_outcome(result: RunResult) -> None:
         if not all(row.status == "failed" for row in result.leaderboard):
             console.print(str(error), style="yellow", soft_wrap=True)
     else:
-        assert best.best_checkpoint is not None
-        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
+        if best.members:
+            console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
+        for row in best.members or [best]:
+            if row.best_checkpoint is not None:
+                console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
     if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)
@@ -158,6 +164,7 @@ def _config_json(config: Config, best: float | None) -> ConfigJson:
         "visited": list(config.visited),
         "metrics": dict(config.metrics),
         "best": best,
+        "member_of": config.member_of,
     }
 
 

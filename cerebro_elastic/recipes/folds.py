@@ -95,8 +95,8 @@ def check_members(key: str, search: SearchSection | None) -> None:
         return
     if search.method in ("pbt", "pbt-replay"):
         raise ValueError(
-            f"method {search.method} lets a config go on from the state of another one, and with {key} a config "
-            "has several, each as far as it has come: use asha or hyperband, or leave them out"
+            f"method {search.method} lets a config go on from the state of another one, and with {key} a "
+            "config has several, each as far as it has come: use asha or hyperband, or leave them out"
         )
     if getattr(search, "resource", "epochs") == "units":
         raise ValueError(

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.decisions.gangs import Wait, waits
-from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
@@ -20,7 +19,7 @@ from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
-from cerebro_elastic.reporting.results import config_result, ranked
+from cerebro_elastic.reporting.results import ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -156,7 +155,8 @@ def _configs_table(
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
 ) -> Table:
-    """The value is the config's best at the end of any epoch; the gap is how far the run's best is ahead."""
+    """The value is the config's best at the end of any epoch, a mean if it has several trainings; the gap is
+    how far the run's best is ahead."""
     table = _plain_table("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
     bests = best_so_far(state, objective)
@@ -164,14 +164,14 @@ def _configs_table(
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
-        value = bests.get(config.id)
-        behind = f"{abs(bests[config.id] - bests[lead]):.4f}" if lead and config.id in bests else ""
+        value = bests.get(config.seen_as)
+        behind = f"{abs(value - bests[lead]):.4f}" if lead and value is not None else ""
         table.add_row(
             config.id,
             ProgressBar(total=max(total, 1), completed=done, width=12),
             f"{config.epoch if finished else min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
-            "best" if config.id == lead else behind,
+            "best" if config.seen_as == lead else behind,
             Text(_doing(state, config, waiting), STYLES[config.status]),
             Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
         )
@@ -190,8 +190,7 @@ def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
     metric, mode = objective.metric, objective.mode
-    configs = in_order(state.configs.values())
-    rows = [config_result(c, state.curves.get(c.id, ()), (), metric, mode) for c in configs]
+    rows = results(state, {}, metric, mode)
     return {row.config: row.best for row in ranked(rows, mode) if row.best is not None}
 
 

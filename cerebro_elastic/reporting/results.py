@@ -9,12 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.history.lineage import born, in_order
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.members import (
+    by_config,
+    came_to,
+    deviation,
+    first_members,
+    half_interval,
+    mean_curve,
+    status_of,
+)
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.system.files import write_text
@@ -55,11 +65,33 @@ class ConfigResult:
     """The state at the end of the best epoch."""
     behind: int = 0
     """How many epochs its parent had done where it began."""
+    members: Sequence[ConfigResult] = ()
+    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has the means of
+    those that have come to each epoch, ``visits`` are those of all, and each has checkpoints of its own."""
+    scores: Sequence[float] = ()
+    """Of each of these that has come to the best epoch, the value there: ``best`` is their mean."""
+    std: float | None = None
+    """The standard deviation of ``scores`` (with n - 1); ``None`` for fewer than two."""
+    interval: float | None = None
+    """Half the 95 % interval of their mean, by Student's t; for folds, which share training rows, with the
+    correction of Nadeau and Bengio (2003)."""
+    partial: bool = False
+    """Fewer than all of its first trainings have a value: it comes behind configs of which all have."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
-        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {self.best_epoch}"
+        best = "" if self.best_epoch is None else f", best {self.best_text} in epoch {self.best_epoch}"
         return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
+
+    @property
+    def best_text(self) -> str:
+        """The best value for people: ``0.9123``, or ``0.9123 ± 0.0041 (5)`` with the standard deviation and
+        number of its trainings; empty without one."""
+        if self.best is None:
+            return ""
+        std = "" if self.std is None else f" ± {self.std:.2g}"
+        missing = f" of {len(self.members)}" if self.partial else ""
+        return f"{self.best:.4f}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
 
     @property
     def epochs(self) -> int:
@@ -85,17 +117,63 @@ def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
 def leaderboard(view: RunView, metric: str, mode: str) -> list[ConfigResult]:
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
     a finite value last, in the order of their creation."""
-    state = view.state
-    rows = [
-        config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), metric, mode)
-        for c in in_order(state.configs.values())
-    ]
+    rows = results(view.state, view.visits, metric, mode)
     return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
 
 
+def results(
+    state: State, visits: Mapping[str, Sequence[Visit]], metric: str, mode: str
+) -> list[ConfigResult]:
+    """The results of all configs in the order of their creation; ``visits`` are those of each training."""
+    rows = []
+    for name, configs in by_config(state.configs.values()).items():
+        curves = [state.curves.get(config.id, ()) for config in configs]
+        own = [
+            config_result(config, curve, visits.get(config.id, ()), metric, mode)
+            for config, curve in zip(configs, curves, strict=True)
+        ]
+        rows.append(own[0] if name in state.configs else group_result(own, curves, state.plan, metric, mode))
+    return rows
+
+
 def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
-    """The ``rows`` (in the order of creation) that have a best value; the best first."""
-    return [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
+    """The ``rows`` (in the order of creation) that have a best value; the best first, those that are
+    ``partial`` last."""
+    order = [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
+    return sorted(order, key=lambda row: row.partial)
+
+
+def group_result(
+    members: Sequence[ConfigResult],
+    curves: Sequence[Sequence[Point]],
+    plan: Plan | None,
+    metric: str,
+    mode: str,
+) -> ConfigResult:
+    """The results of a config that has ``members`` with these curves."""
+    assert plan is not None
+    first, ended = members[0], [row.status is Status.FINISHED for row in members]
+    means, at = mean_curve(curves, ended), came_to(curves, ended)
+    place = best_end(means, metric, mode)
+    points = [] if place is None else at[means[place].epochs]
+    values = [point.metrics[metric] for point in points if metric in point.metrics]
+    status = status_of(row.status for row in members)
+    return ConfigResult(
+        config=first.config.partition(".")[0],
+        hparams=first.hparams,
+        status=status,
+        reason=next((row.reason for row in members if row.status is status and row.reason), ""),
+        curve=[point.metrics for point in means],
+        visits=sorted((visit for row in members for visit in row.visits), key=lambda visit: visit.attempt),
+        best_place=place,
+        best=None if place is None else means[place].metrics[metric],
+        behind=first.behind,
+        members=members,
+        scores=values,
+        std=deviation(values),
+        interval=half_interval(values, plan.folds),
+        partial=len(values) < len(first_members(plan)),
+    )
 
 
 def config_result(
@@ -120,8 +198,9 @@ def config_result(
 
 
 def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
-    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric with
-    the name of a hyper-parameter is called ``metric.<name>``. A metric that was not logged is ``None``."""
+    """A row for each config, and its members, and full epoch (from 1): hyper-parameters, then metrics, by
+    name. A metric with the name of a hyper-parameter is called ``metric.<name>``. A metric that was not
+    logged is ``None``."""
     hparams = sorted({name for row in rows for name in row.hparams})
     metrics = logged_metrics(rows)
     titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
@@ -132,7 +211,7 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
             **{name: row.hparams.get(name) for name in hparams},
             **{titles[name]: values.get(name) for name in metrics},
         }
-        for row in sorted(rows, key=lambda row: row.config)
+        for row in sorted((each for row in rows for each in (row, *row.members)), key=lambda row: row.config)
         for number, values in enumerate(row.curve, start=row.behind + 1)
     ]
 
@@ -152,8 +231,10 @@ def curves_text(rows: Sequence[ConfigResult]) -> str:
 
 
 def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[str, Any]]:
-    """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``. A
-    hyper-parameter with the name of another column is called ``hparam.<name>``."""
+    """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``, with
+    folds or several seeds a mean, of ``scores`` trainings. A hyper-parameter with the name of another column
+    is called ``hparam.<name>``."""
+    spread = any(row.members for row in rows)
     table: list[dict[str, Any]] = [
         {
             "place": place,
@@ -164,6 +245,7 @@ def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[
             "best": row.best,
             "best_epoch": row.best_epoch,
             "epochs": row.epochs,
+            **({"std": row.std, "interval": row.interval, "scores": len(row.scores)} if spread else {}),
         }
         for place, row in enumerate(rows, start=1)
     ]

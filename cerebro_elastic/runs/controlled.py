@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import A_DAY
+from cerebro_elastic.core.history.members import named, status_of
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.best import best_end, epoch_ends
@@ -35,11 +36,11 @@ class ControlledRun(RecordedRun):
         """Stop a config. The unit that it is in does not count; all it has committed stays.
 
         Args:
-            config: The config's id.
+            config: The config's id. One that has several trainings is stopped with all of them.
             reason: Why, for the record.
 
         Returns:
-            The config as it is now.
+            The config as it is now; of several trainings, the first that was stopped.
 
         Raises:
             RunError: The run is not live, or has no such config that could be stopped.
@@ -49,9 +50,12 @@ class ControlledRun(RecordedRun):
             <Status.STOPPED: 'stopped'>
         """
         with live_run(*self.live_place()) as (record, _):
-            stopped = _known(record, config, OperatorLedger(record).stop(config, reason))
-            if stopped.status is not Status.STOPPED:
-                status = stopped.status.value
+            members = _members(record, config)
+            due = [each for each in members if not (members[1:] and each.status is Status.FINISHED)]
+            ended = [_known(record, e.id, OperatorLedger(record).stop(e.id, reason)) for e in due or members]
+            stopped = next((each for each in ended if each.status is Status.STOPPED), None)
+            if stopped is None:
+                status = status_of(each.status for each in ended).value
                 raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
             return stopped
 
@@ -74,15 +78,19 @@ class ControlledRun(RecordedRun):
             <Status.LIVE: 'live'>
         """
         with live_run(*self.live_place()) as (record, _):
-            known = _known(record, config, record.config(config))
-            if known.status is Status.LIVE:
+            members = _members(record, config)
+            stopped = [each for each in members if each.status is Status.STOPPED]
+            status = status_of(each.status for each in members)
+            if not stopped and status is Status.LIVE:
                 raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
-            if known.status is Status.FAILED:
+            if not stopped and status is Status.FAILED:
                 again = for_reader(f"cerebro retry {self.id} {config}", f"Run.retry([{config!r}])")
                 raise RunError(f"config {config!r} has failed: to have it tried again: {again}")
-            resumed = _known(record, config, OperatorLedger(record).resume(config, reason))
-            if resumed.status is not Status.LIVE:
-                raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
+            ledger, due = OperatorLedger(record), stopped or members
+            gone_on = [_known(record, each.id, ledger.resume(each.id, reason)) for each in due]
+            resumed = next((each for each in gone_on if each.status is Status.LIVE), None)
+            if resumed is None:
+                raise RunError(f"config {config!r} is {status.value}: only a stopped one can go on")
             return resumed
 
     def clone(
@@ -104,7 +112,7 @@ class ControlledRun(RecordedRun):
             reason: Why, for the record.
 
         Returns:
-            The new config.
+            The new config; of several trainings, the first.
 
         Raises:
             RunError: The run is not live, has no such config, hyper-parameter or checkpoint, or has a config
@@ -116,16 +124,19 @@ class ControlledRun(RecordedRun):
         """
         changed = dict(hparams or {})
         with live_run(*self.live_place()) as (record, spec):
-            parent = _known(record, config, record.config(config))
-            _check_changes(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
+            parents = _members(record, config)
+            _check_changes(config, parents[0], changed, spec.recipe.get("search", {}).get("space", {}))
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
-            return _known(
-                record, config, OperatorLedger(record).clone(config, changed, begins[start], reason)
-            )
+            clones: list[Config] = []
+            for parent in parents:
+                of = clones[0].member_of if clones else ""
+                clone = OperatorLedger(record).clone(parent.id, changed, begins[start], reason, of)
+                clones.append(_known(record, config, clone))
+            return clones[0]
 
     def add(
         self, hparams: Mapping[str, Any], *, like: str | None = None, reason: str = "added by hand"
@@ -144,11 +155,11 @@ class ControlledRun(RecordedRun):
             RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
         """
         if like is None:
-            configs = self.status().configs
-            like = next(iter(configs), None)
-            if like is None:
+            known = next(iter(self.status().configs.values()), None)
+            if known is None:
                 raise RunError(f"run {self.id!r} has no config yet: add one once it has")
-            if missing := sorted(set(configs[like].hparams) - set(hparams)):
+            like = known.seen_as
+            if missing := sorted(set(known.hparams) - set(hparams)):
                 values = ", ".join(missing)
                 raise RunError(
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
@@ -237,6 +248,21 @@ def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
             f"{objective.metric!r}"
         )
     return at_end(parent, ends[place])
+
+
+def _members(record: Record, name: str) -> list[Config]:
+    """The config of this id, or its members. Raises ``RunError`` if there is none, or for a member."""
+    configs = record.state().configs
+    members = named(configs, name)
+    if not members:
+        seen = [config.seen_as for config in configs.values()]
+        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+    if of := members[0].member_of if members[0].id == name else "":
+        raise RunError(
+            f"{name} is one of the trainings of config {of}, which are compared by their mean: name {of}, "
+            "and the same is done with all of them"
+        )
+    return members
 
 
 def _known(record: Record, name: str, config: Config | None) -> Config:

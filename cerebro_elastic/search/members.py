@@ -102,15 +102,16 @@ class MemberSearch(Search):
     def _contenders(self, context: SearchContext) -> Iterator[Proposal]:
         repeats = self._recipe.repeats
         over = exhausted(self._recipe.search.budget, context, self._criterion)
-        ended = [view for view in context.configs if view.status is Status.FINISHED]
+        ended = [view for view in context.configs if view.status is Status.FINISHED and _from_scratch(view)]
         if repeats is None or over is not None or not ended:
             return
         most = max(map(_repeats, ended))
         rivals = [view for view in ended if _repeats(view) == most]
         if most < repeats.max:
             order = ranked((self._criterion.best(view), view) for view in rivals)
-            for view in order[: max(2, -(-len(rivals) // 2))]:
-                yield Proposal(view.hparams, view.config, repeats=most + 1)
+            chosen = order[: max(2, -(-len(rivals) // 2))]
+            for view in chosen:
+                yield Proposal(view.hparams, view.config, repeats=most + 1 if chosen[2:] else repeats.max)
 
 
 def _live(view: ConfigView) -> list[ConfigView]:
@@ -134,6 +135,11 @@ def _ended(view: ConfigView) -> ConfigView:
     return ConfigView(
         view.config, view.hparams, members=members, curve=mean_curve(curves, [True] * len(members))
     )
+
+
+def _from_scratch(view: ConfigView) -> bool:
+    """A clone has no further seeds: it went on from states that have its parent's."""
+    return all(each.parent is None for each in view.members)
 
 
 def _repeats(view: ConfigView) -> int:

@@ -7,7 +7,7 @@ here remembers what was decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from cerebro_elastic.core.history.members import (
 )
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -165,12 +165,12 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
 
 
 def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
-    """Members that a config still lacks, since whoever created the others was interrupted; and live ones
-    whose config was stopped while they were in a unit."""
+    """Members that a config of the search still lacks, since the leader that created the others was
+    interrupted; and live ones whose config was stopped while they were in a unit."""
     state, plan = moment.state, moment.plan
     for members in by_config(state.configs.values()).values() if plan.has_members else ():
         known = {(each.fold, each.repeat) for each in members}
-        for fold, repeat in first_members(plan):
+        for fold, repeat in first_members(plan) if members[0].origin != BY_HAND else ():
             if (fold, repeat) not in known:
                 yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
         stopped = next((each for each in members if each.status is Status.STOPPED), None)
@@ -267,7 +267,7 @@ def _observe(moment: Moment) -> SearchContext:
     )
     views = _view(plan, seen)
     return SearchContext(
-        configs=list(grouped(views.values(), state.configs) if plan.has_members else views.values()),
+        configs=_grouped(plan, views, state.configs) if plan.has_members else list(views.values()),
         partitions=plan.trained,
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
@@ -294,29 +294,36 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
     )
 
 
-def grouped(views: Iterable[ConfigView], configs: Mapping[str, Config]) -> Iterator[ConfigView]:
-    """The views of configs, each of all of its members; ``views`` are in the order of creation."""
-    groups: dict[str, list[ConfigView]] = {}
-    for view in views:
-        groups.setdefault(configs[view.config].seen_as, []).append(view)
-    for name, members in groups.items():
-        first, parent = members[0], members[0].parent
-        counting = [each for each in members if each.status is Status.LIVE] or members
-        yield ConfigView(
-            config=name,
-            hparams=first.hparams,
-            status=status_of(each.status for each in members),
-            epochs=min(each.epochs for each in counting),
-            units=min(each.units for each in counting),
-            curve=mean_curve(
-                [each.curve for each in members], [each.status is Status.FINISHED for each in members]
+def _grouped(plan: Plan, views: Mapping[str, ConfigView], configs: Mapping[str, Config]) -> list[ConfigView]:
+    """The views of configs, each of all of its members."""
+    return list(
+        _group(
+            plan,
+            (
+                (members[0], (*(views[each.id] for each in members),))
+                for members in by_config(configs.values()).values()
             ),
-            idle=any(each.idle for each in counting),
-            parent=configs[parent].seen_as if parent is not None else None,
-            origin=first.origin,
-            by_hand=any(each.by_hand for each in members),
-            members=members,
-        )
+        ).values()
+    )
+
+
+@PerConfig
+def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> ConfigView:
+    counting = [each for each in members if each.status is Status.LIVE] or members
+    return ConfigView(
+        config=first.seen_as,
+        hparams=first.hparams,
+        status=status_of(each.status for each in members),
+        epochs=min(each.epochs for each in counting),
+        units=min(each.units for each in counting),
+        curve=mean_curve(
+            [each.curve for each in members], [each.status is Status.FINISHED for each in members]
+        ),
+        idle=any(each.idle for each in counting),
+        origin=first.origin,
+        by_hand=any(each.by_hand for each in members),
+        members=members,
+    )
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:

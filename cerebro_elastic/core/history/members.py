@@ -11,8 +11,8 @@ with what it logged last.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from cerebro_elastic.core.history.lineage import in_order
@@ -66,6 +66,11 @@ def status_of(statuses: Iterable[Status]) -> Status:
     return next(s for s in (Status.LIVE, Status.FAILED, Status.STOPPED, Status.FINISHED) if s in known)
 
 
+def statuses(configs: Iterable[Config]) -> Counter[str]:
+    """How many configs, as a person sees them, have each status."""
+    return Counter(status_of(c.status for c in members).value for members in by_config(configs).values())
+
+
 def came_to(curves: Sequence[Sequence[Point]], ended: Sequence[bool]) -> dict[int, list[Point]]:
     """By epoch: what each member has logged at its end, in the order of the members.
 
@@ -100,29 +105,25 @@ def _means(points: Sequence[Point]) -> Iterator[tuple[str, float]]:
         yield name, math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How far apart the values of members are."""
-
-    values: Sequence[float]
-    """The value of each member that has come so far, in their order."""
-    std: float
-    """Their standard deviation (with n - 1)."""
-    interval: float
-    """Half the 95 % interval of the mean, by Student's t. Folds share most of their training rows, so that
-    their values are no independent draws: the variance is corrected for that (Nadeau and Bengio 2003)."""
-
-
-def spread(values: Sequence[float], folds: int) -> Spread | None:
-    """``None`` for fewer than two finite values. ``folds`` are those of the plan."""
-    count = len(values)
-    if count < 2 or not all(map(math.isfinite, values)):
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation (with n - 1) of members' values; ``None`` for fewer than two finite ones."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
         return None
-    mean = math.fsum(values) / count
-    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def half_interval(values: Sequence[float], folds: int) -> float | None:
+    """Half the 95 % interval of the mean of members' values, by Student's t; ``None`` as for ``deviation``.
+
+    Folds share most of their training rows, so that their values are no independent draws. The variance is
+    corrected for that (Nadeau and Bengio, Machine Learning 2003).
+    """
+    std = deviation(values)
+    if std is None:
+        return None
     shared = 1 / (folds - 1) if folds else 0.0
-    interval = _t95(count - 1) * math.sqrt(variance * (1 / count + shared))
-    return Spread(tuple(values), math.sqrt(variance), interval)
+    return _t95(len(values) - 1) * std * math.sqrt(1 / len(values) + shared)
 
 
 _T95 = (

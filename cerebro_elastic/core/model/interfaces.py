@@ -135,7 +135,7 @@ class ConfigView:
     idle: bool = True
     """It is in no unit now."""
     parent: str | None = None
-    """The config of this run from which it continues."""
+    """The config of this run from which it continues; without members."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """What the search noted with its proposal."""
     by_hand: bool = False
@@ -218,8 +218,8 @@ class Search(Protocol):
     """
 
     def held(self, context: SearchContext) -> Sequence[str]:
-        """Live configs, or members of configs, that come after all others: a node takes a unit of one only if it
-        would be idle otherwise, and of the first that it can."""
+        """Live configs, or members of configs, that come after all others: a node takes a unit of one only if
+        it would be idle otherwise, and of the first that it can."""
         del context
         return ()
 

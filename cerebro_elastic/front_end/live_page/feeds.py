@@ -205,7 +205,7 @@ def _importances(view: RunPage) -> dict[str, Any]:
     """How much each hyper-parameter matters for the objective, by optuna: the shares by name, the most
     important first; or why there are none."""
     metric = view.objective.metric
-    ended = [row for row in view.results.values() if row.best is not None and row.status != "live"]
+    ended = [row for row in view.ranked() if row.status != "live"]
     if len(ended) < _LEAST_ENDED:
         return {
             "problem": f"importances need {_LEAST_ENDED} configs that have ended with a value of {metric}"

@@ -58,12 +58,19 @@ def export(result: RunResult, folder: str | Path, config: str = "best") -> Expor
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 
     def pick(live: RunResult) -> tuple[ExportedConfig, CheckpointRef]:
-        picked = _pick(live, live.config(config))
+        picked = _pick(live, live.training(config))
         check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
         return picked, picked.ref
 
     result, picked, state = load_picked(result, pick)
     exported = _exported(result, picked, state)
+    fold, folds = picked.at.fold, result.spec.plan.folds
+    if fold is not None:
+        left_out = (
+            f"what the rows of fold {fold} of {folds} would have taught: {picked.row.config} was validated "
+            "on them (for a model of all rows, run its hyper-parameters without folds)"
+        )
+        exported = replace(exported, not_carried=(*exported.not_carried, left_out))
     manifest = _manifest(result)
     if manifest is None:
         unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
@@ -127,7 +134,7 @@ def _exported(result: RunResult, picked: ExportedConfig, state: Any) -> Exported
     return task.export(
         task_hparams(task, dataset_factory(result.recipe), picked.row.hparams),
         state,
-        result.spec.plan.seed,
+        result.spec.plan.seed_of(picked.at.repeat),
         result.spec.plan.epochs,
         batches=sum(visit.batches for visit in last),
     )
@@ -209,7 +216,7 @@ def _record(
         "hparams": dict(row.hparams),
         "epoch": picked.at.epoch,
         "metrics": [dict(metrics) for metrics in row.curve],
-        "seed": spec.plan.seed,
+        "seed": spec.plan.seed_of(picked.at.repeat),
         "recipe": dict(spec.recipe),
         "data": data,
         "code": dict(spec.code),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.lineage import born, child, fresh_names
+from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
+from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -104,6 +105,7 @@ class OperatorLedger:
         hparams: HParams,
         start: Callable[[Config], Config | None] = lambda parent: parent,
         reason: str = "",
+        member_of: str = "",
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
 
@@ -115,6 +117,7 @@ class OperatorLedger:
             start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
+            member_of: The config that the clone of a member belongs to; "" for a new one.
 
         Returns:
             The new config; ``None`` if the run has no such parent or has ended.
@@ -137,8 +140,13 @@ class OperatorLedger:
                     "for a clone: clone it from the beginning or an earlier epoch, or another config"
                 )
             new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
-            clone = child(at, new, merged, BY_HAND) if at else Config(new, merged, origin=BY_HAND)
-            config = replace(clone, by_hand=True, reason=reason)
+            if parent.member_of:
+                like = member(member_of or new, merged, parent.fold, parent.repeat, state.plan)
+                new = like.id
+            else:
+                like = Config(new, merged)
+            like = replace(like, parent=edge_from(at) if at else None, origin=BY_HAND)
+            config = replace(born(like), by_hand=True, reason=reason)
             _check_new(config, at, state)
             try:
                 if self._ask(state, ConfigCreated(0, config)):
@@ -177,7 +185,8 @@ def _check_new(config: Config, at: Config | None, state: State) -> None:
     the config ``at`` whose state is copied: it is trained to the same weights."""
     for other in state.configs.values():
         same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
-        if same_beginning and other.hparams == config.hparams:
+        alike = (other.fold, other.repeat) == (config.fold, config.repeat)
+        if alike and same_beginning and other.hparams == config.hparams:
             others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
             raise RunError(
                 f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "
