@@ -14,7 +14,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import write_spec
@@ -58,16 +58,18 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
-def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
+def record(
+    home: Path, run: str = "recorded", partitions: int = 2, valid: float = 0.2, **changed: object
+) -> RunResult:
     """The run, to its end; ``changed`` are keys of the recipe."""
     (home / "a_recorded_model.py").write_text(MODEL)
     data = str(home / "data")
-    manifest = prepare(rows, data, partitions=2, seed=1, valid=0.2)
+    manifest = prepare(rows, data, partitions=partitions, seed=1, valid=valid)
     recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
     folder = RunFolder(home / "runs" / run)
     folder.path.mkdir(parents=True)
     spec = Spec(
-        plan=plan_of(recipe, run, len(manifest.train), len(manifest.valid)),
+        plan=plan_of(recipe, run, len(manifest.train), validations(recipe, manifest)),
         recipe=recipe.resolved(),
         recipe_digest=recipe.digest,
         data=data,
