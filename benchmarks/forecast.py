@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cerebro-forecast-") as home:
         for number in range(asked.runs):
             before_it = plan(recipe, nodes=[asked.nodes], partitions=partitions)
-            live = cerebro_elastic.run(recipe, run_id=f"live-{number}", home=home)
+            live = cerebro_elastic.run(recipe, run_id=f"live-{number}", home=home, reuse=False)
             seconds = timeline(live.view).seconds
             fed = simulate(recipe, like=live).seconds / seconds
             ahead = f"{simulate(recipe, like=before).seconds / seconds:.3f}" if before else "-"

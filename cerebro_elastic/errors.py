@@ -153,6 +153,14 @@ class RunError(CerebroError):
     """
 
 
+class SameConfig(RunError):
+    """A run has this config already. ``config`` is its id."""
+
+    def __init__(self, text: str, config: str) -> None:
+        super().__init__(text)
+        self.config = config
+
+
 class RunFailed(RunError):
     """A run has ended, and all its configs failed. The message begins with the user's line that raised.
 

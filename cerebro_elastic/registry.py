@@ -70,6 +70,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "wandb": "cerebro_elastic.reporting.wandb_tracker:WandbTracker",
     },
     "cerebro.launchers": {},
+    "cerebro.servers": {},
     "cerebro.sources": {},
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",

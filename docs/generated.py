@@ -359,6 +359,7 @@ EXTRAS: Mapping[str, str] = {
     "keras": "Keras 3",
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
     "lightning": "LightningModules, `CerebroTrainer`",
+    "mcp": "[a run for agents](agents.md)",
     "metrics": "Prometheus metrics of nodes",
     "mlflow": "the tracker [MLflow](trackers.md)",
     "pandas": "results as a DataFrame",

@@ -18,17 +18,25 @@ from typing import Any
 import fsspec.config
 import pytest
 import requests
+from hypothesis import HealthCheck, settings
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
+from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
 from cerebro_elastic.system.process import ALLOCATOR
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.proxy import BadProxy
+
+# A machine that is full makes examples slow, which is no failure of theirs.
+settings.register_profile(
+    "any-machine", settings(), deadline=None, suppress_health_check=(HealthCheck.too_slow,)
+)
+settings.load_profile("any-machine")
 
 _SECONDS_TO_END = 5.0
 _SHARED = "fork server"
@@ -98,6 +106,7 @@ def _runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, secrets.token_hex(32))
         patch.setenv(CHECK, "off")
+        patch.setenv(REUSE, "off")  # tests share homes
         yield
 
 

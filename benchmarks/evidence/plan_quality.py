@@ -99,7 +99,7 @@ def live(case: str, epochs: int, root: Path, rounds: int) -> dict[str, Any]:
                 continue
             run = f"{case}-{nodes}-{partitions}-{strategy}-{number}".replace(" ", "-")
             candidate = recipe(case, epochs, root, [strategy], nodes, partitions)
-            view = cerebro_elastic.run(candidate, run_id=run, home=root).view
+            view = cerebro_elastic.run(candidate, run_id=run, home=root, reuse=False).view
             tried.setdefault(_name(nodes, partitions, strategy), []).append(round(timeline(view).seconds, 3))
             shutil.rmtree(root / run)
     print(tried, flush=True)

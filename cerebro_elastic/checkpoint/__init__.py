@@ -4,6 +4,7 @@ from cerebro_elastic.checkpoint.bases import as_they_are
 from cerebro_elastic.checkpoint.manifest import Manifest, Still
 from cerebro_elastic.checkpoint.storage import (
     Staged,
+    adopt,
     complete,
     is_divided,
     load,
@@ -27,6 +28,7 @@ __all__ = [
     "Part",
     "Staged",
     "Still",
+    "adopt",
     "as_they_are",
     "complete",
     "is_divided",

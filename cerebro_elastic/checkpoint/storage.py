@@ -39,7 +39,6 @@ from cerebro_elastic.system.files import (
     Hashing,
     Place,
     Sha256,
-    chunks,
     content,
     digest,
     exists,
@@ -185,11 +184,26 @@ def put_back(copy: CheckpointRef, ref: CheckpointRef, origin: Origin | None = No
         contents, stays = _contents(source, copy)
         hashing = _hashing(source, contents, stays)
         for name, expected in contents.items():
-            written = write(folder / name, _Copy(source / name), hashing.get(name, Sha256))
+            written = write(folder / name, files.FileChunks(source / name), hashing.get(name, Sha256))
             _check(source / name, expected, written)
         settle(folder)
         _completed(folder, contents, ref.url, origin, stays)
     remove(copy)
+
+
+def adopt(ref: CheckpointRef, url: str) -> CheckpointRef:
+    """Have the checkpoint ``ref`` of another run at ``url``, too, with the bases that it needs. Files are
+    linked where that is possible, and not read: see ``verify``. Raises as ``load``."""
+    with _reading(ref) as source, _writing(url) as folder:
+        contents, _ = _contents(source, ref)
+        bases_needed = manifest.read(read(source / MANIFEST), source / MANIFEST).bases
+        for base in sorted(bases_needed):
+            if not exists(bases.folder_of(folder) / base):
+                files.copy(bases.folder_of(source) / base, bases.folder_of(folder) / base)
+        for name in (*contents, MANIFEST):
+            files.copy(source / name, folder / name)
+        settle(folder)
+    return replace(ref, url=url)
 
 
 def stays_in(state: Mapping[str, Any] | None) -> dict[str, Still]:
@@ -466,16 +480,6 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
 def _contents(folder: Place, ref: CheckpointRef) -> tuple[dict[str, Content], dict[str, Still]]:
     """What the manifest says of the other files, and of tensors in bases."""
     return manifest.contents(read(folder / MANIFEST), folder / MANIFEST, ref)
-
-
-class _Copy:
-    """A file's bytes, which can be gone over again."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    def __iter__(self) -> Iterator[bytes]:
-        return chunks(self._place)
 
 
 def _check_same(copy: CheckpointRef, ref: CheckpointRef) -> None:

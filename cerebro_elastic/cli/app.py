@@ -34,11 +34,13 @@ _MODULES = {
     "report": "results",
     "track": "results",
     "compare": "runs",
+    "explain": "results",
     "tag": "runs",
     "prune": "runs",
     "rm": "runs",
     "join": "start",
     "drain": "control",
+    "mcp": "agents",
     "host": "start",
     "etcd": "start",
     "ray": "start",
@@ -46,6 +48,7 @@ _MODULES = {
     "profile": "status",
     "plan": "plan",
     "simulate": "simulate",
+    "what-if": "what_if",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
 
@@ -70,7 +73,7 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if super().__getitem__(name) is None:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name)
+            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name.replace("-", "_"))
             # The tag -good is no option.
             settings = {"ignore_unknown_options": name == "tag"}
             single.command(name, cls=_Command, help=unwrapped(function.__doc__), context_settings=settings)(

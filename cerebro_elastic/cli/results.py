@@ -47,7 +47,7 @@ def verify(
     """
     from cerebro_elastic.cli.output import head_text, json_text
     from cerebro_elastic.cli.shapes import VerifyJson
-    from cerebro_elastic.core.model.events import UnitCommitted
+    from cerebro_elastic.core.history.keys import visits_of
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.runs.results.verify import verify as check
     from cerebro_elastic.system.words import counted
@@ -55,7 +55,7 @@ def verify(
     result = run.result
     notes: list[str] = []
     violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
-    visits = sum(isinstance(event, UnitCommitted) for event in result.events)
+    visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
         echo(json_text(found))
@@ -139,6 +139,33 @@ def _visit(replayed: ReplayedVisit) -> VisitJson:
         "same": replayed.same,
         "differences": [str(difference) for difference in replayed.differences],
     }
+
+
+@on_last_run
+def explain(run: Run, as_json: Json = False) -> None:
+    """Say what a run has taken over from earlier runs, and why it has trained the rest.
+
+    Example: cerebro explain digits
+    """
+    from rich.table import Table
+
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.reporting.tables import brief
+    from cerebro_elastic.reporting.terminal import terminal
+
+    found = run.explain()
+    if as_json:
+        echo(json_text(found))
+        return
+    table = Table("config", "taken over", "trained", "", box=None, padding=(0, 2, 0, 0))
+    for config in found.configs:
+        what = f"from {', '.join(config.runs)}" if config.runs else config.why
+        table.add_row(config.config, f"{config.reused} units", f"{config.trained} units", what)
+    terminal().print(table)
+    for name, reasons in found.earlier.items():
+        echo(f"not from run {name}:")
+        for reason in reasons:
+            echo(f"  {brief(reason, 300)}")
 
 
 @on_last_run

@@ -20,6 +20,7 @@ from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
+from cerebro_elastic.runs.explanation import Explanation
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
 
@@ -334,6 +335,44 @@ class PlanJson(TypedDict):
     """Bytes over the network by method."""
 
 
+class OutlookJson(TypedDict):
+    """What becomes of a run, if something happens to it at once."""
+
+    lose: list[str]
+    """The nodes that are lost."""
+    add: int
+    """How many nodes join."""
+    stop: list[str]
+    """The configs that are stopped."""
+    ends: float | None
+    """When it ends, in seconds since 1970; `null`: no node is left that could go on."""
+    nodes: int
+    """The nodes that train."""
+    node_hours: float | None
+    """What they cost from now on; `null` if it never ends."""
+    units: int
+    """The units that are still trained."""
+    finished: int
+    """The configs that have trained to their end by then."""
+
+
+class WhatIfJson(TypedDict):
+    """What would become of a run."""
+
+    run: str
+    now: float
+    """Seconds since 1970."""
+    deadline: float | None
+    """Seconds since 1970."""
+    holds: bool | None
+    """Whether the run ends by the deadline, with the change; `null` without one."""
+    as_it_is: OutlookJson
+    changed: OutlookJson | None
+    """With the change; `null` if none was asked about."""
+    remedies: list[OutlookJson]
+    """With what else a deadline would hold that is missed."""
+
+
 SHAPES: Mapping[str, Any] = {
     "run": OutcomeJson,
     "extend": OutcomeJson,
@@ -341,6 +380,7 @@ SHAPES: Mapping[str, Any] = {
     "runs": RunsJson,
     "status": StatusJson,
     "compare": Comparison,
+    "explain": Explanation,
     "tag": TagJson,
     "prune": PruneJson,
     "clone": AddedJson,
@@ -352,6 +392,7 @@ SHAPES: Mapping[str, Any] = {
     "check": CheckJson,
     "plan": PlanJson,
     "simulate": SimulateJson,
+    "what-if": WhatIfJson,
     "doctor": DoctorJson,
 }
 """By command: what it prints with ``--json``."""

@@ -62,6 +62,16 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
+    reuse: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Take over what this earlier run has trained, also where code reads unseen files.",
+        ),
+    ] = None,
+    no_reuse: Annotated[
+        bool, typer.Option("--no-reuse", help="Train all, also what earlier runs have trained.")
+    ] = False,
     yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -74,10 +84,14 @@ def run(
 ) -> None:
     """Run a recipe on this machine, or continue an unfinished run of it.
 
-    Ctrl-C or SIGTERM stops the run cleanly; the same command continues it. Nodes may join at any time.
+    Configs that earlier runs of the home have trained with equal code, data and versions begin where these
+    left them; `cerebro explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the
+    same command continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
+    if reuse is not None and no_reuse:
+        raise RunError("--reuse names a run to take over from, and --no-reuse says to take nothing: give one")
     if recipe is None:
         raise RecipeError(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
@@ -101,6 +115,7 @@ def run(
             store=store_of(etcd),
             grace=grace,
             agrees=agreement(yes),
+            reuse=not no_reuse if reuse is None else reuse,
         )
         view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
         with _page(launch.folder) if ui else nullcontext(), view:

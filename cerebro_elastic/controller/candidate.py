@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead
 from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.lease import LeaseKeeper
@@ -64,7 +66,9 @@ class Candidate:
         name: str | None = None,
         versions: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps,
     ) -> None:
+        self._reusable = reusable
         self._record = record
         self._policy = policy
         self._search = search
@@ -206,6 +210,7 @@ class Candidate:
                 known=self._known,
                 foreign=self._foreign,
                 spec=self._spec,
+                reusable=self._reusable,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():

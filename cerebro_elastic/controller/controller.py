@@ -7,7 +7,7 @@ So it needs no memory of its own, and a controller that takes over decides as th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,9 +17,11 @@ from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.controller.mending import Mending
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.moment import Questions
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, Ordered, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
+from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
@@ -52,6 +54,7 @@ class Controller(Follower):
         known: The state to begin with, instead of one that is read from a store with foreign values.
         foreign: The keys that are known to be changed by other programs, and at which revision.
         spec: The run's spec as it stood in the store, to restore it.
+        reusable: What configs may take over from earlier runs (``Reusable.steps``).
     """
 
     def __init__(
@@ -69,7 +72,9 @@ class Controller(Follower):
         known: State | None = None,
         foreign: Mapping[str, int] = MappingProxyType({}),
         spec: bytes | None = None,
+        reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps,
     ) -> None:
+        self._reusable = reusable
         self._ledger = ledger
         self._policy = policy
         # Asked once: Python looks at each member of the protocol, in every step 0.1 ms.
@@ -142,7 +147,7 @@ class Controller(Follower):
         if self.revision < self._awaited:
             return
         try:
-            events = decide(self.state, self._policy, self._search)
+            events = decide(self.state, self._policy, self._search, self._reusable)
             done = [self._write(event) for event in events]
             self._awaited = max([self._awaited, *(revision or 0 for revision in done)])
             self._refused = self._refused + 1 if done and not any(done) else 0

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
+from cerebro_elastic.core.history.keys import KINDS, Keys, visits_of, written_at
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import Event, ProfileDone, StateRead, UnitCommitted
+from cerebro_elastic.core.model.events import Event, ProfileDone, StateRead, UnitCommitted, UnitsReused
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
@@ -144,8 +144,9 @@ def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
 
     for event in history:
         match event:
-            case UnitCommitted(revision=revision, visit=visit):
-                visited(visit, revision)
+            case UnitCommitted(revision=revision) | UnitsReused(revision=revision):
+                for visit in visits_of(event):
+                    visited(visit, revision)
             case ProfileDone(profile=profile):
                 values[keys.profile(profile.unit.config, profile.attempt)] = profile
             case StateRead(visits=visits):

@@ -8,7 +8,8 @@ nothing else either.
 - ``deciding``: a policy of live runs (``cerebro.schedulers``), a search procedure or a sampler
   (``cerebro.search``, ``cerebro.samplers``)
 - ``logging``: a logger (``cerebro.loggers``)
-- ``running``: what starts hosts on a cluster (``cerebro.launchers``), and what starts runs and shows them
+- ``running``: what starts hosts on a cluster (``cerebro.launchers``), what starts runs and shows them,
+  and what serves a run to other programs (``cerebro.servers``)
 - ``data``, ``errors``: columns and sources (``cerebro.sources``), errors
 
 Each name is imported from its module: importing torch takes seconds, and only some of them need it. ``import

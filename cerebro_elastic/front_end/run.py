@@ -46,6 +46,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
+    reuse: bool | str | Path = True,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -64,6 +65,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
+    reuse: bool | str | Path = True,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -81,6 +83,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
+    reuse: bool | str | Path = True,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -102,6 +105,8 @@ def run(
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.
         changed_code: Go on with an unfinished run though its code has changed since.
+        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and versions,
+            begin where these left them. A run's id or folder: only those of this run.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
@@ -145,6 +150,7 @@ def run(
         grace=grace,
         callbacks=callbacks,
         agrees=agreement(changed_code),
+        reuse=reuse,
         overrides=values,
     )
     run_id, objective = launch.folder.run, launch.recipe.objective

@@ -157,6 +157,9 @@ class Recipe(Section):
     checkpoints: Url | None = None
     """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
     of its id there."""
+    keep: Literal["epochs"] | None = None
+    """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
+    not only the last two states and the best epoch's."""
     validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
     """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
     Lightning). `folds: 5`: [cross-validation](../how-to/folds.md)."""

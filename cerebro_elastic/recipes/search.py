@@ -42,6 +42,11 @@ class Domain(Section):
     loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """A number between two bounds above 0, all orders of magnitude equally likely."""
 
+    def __str__(self) -> str:
+        """As in a recipe: ``uniform: [0.1, 1.0]``."""
+        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
+        return ", ".join(f"{name}: {list(value)}" for name, value in given.items())
+
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: object) -> object:

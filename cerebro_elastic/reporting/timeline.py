@@ -109,7 +109,7 @@ def timeline(view: RunView) -> Timeline:
     quarantines = list(_quarantines(view.spans.quarantines, clock, presence))
     visits = [
         Span(node, visit.started, visit.freed, "", visit.unit, visit)
-        for visit in view.log
+        for visit in view.trained
         for node in visit.nodes
     ]
     spans = sorted(
@@ -138,7 +138,7 @@ class _Clock:
 
     def __init__(self, view: RunView) -> None:
         noted = view.spans
-        started = {visit.attempt: visit.started for visit in view.log}
+        started = {visit.attempt: visit.started for visit in view.trained}
         self.begin = min(started.values(), default=0.0)
         first = next(iter(noted.attempts.values()), None)
         knots = dict(noted.known)

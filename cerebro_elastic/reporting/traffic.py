@@ -71,8 +71,9 @@ class TrafficSummary:
 def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummary:
     """Sum up what a run moved; ``manifest`` is that of its dataset, if it can be read."""
     usage = view.state.usage
-    trained = [visit for visit in view.log if visit.unit.phase is Phase.TRAIN]
-    steps = [pair for row in view.visits.values() for pair in pairwise(row)]
+    trained = [visit for visit in view.trained if visit.unit.phase is Phase.TRAIN]
+    visits = {name: [visit for visit in row if not visit.reused] for name, row in view.visits.items()}
+    steps = [pair for row in visits.values() for pair in pairwise(row)]
     hops = [after for before, after in steps if before.node != after.node]
     dataset = None if manifest is None else manifest.training_bytes
     return TrafficSummary(
@@ -88,9 +89,9 @@ def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummar
             usage.batches_made,
             usage.batches_shared,
             usage.data_seconds,
-            sum(visit.seconds for visit in view.log),
+            sum(visit.seconds for visit in view.trained),
         ),
-        communication=communication_costs(view.visits, dataset, len({v.node for v in trained})),
+        communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
 
 

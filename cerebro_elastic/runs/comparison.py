@@ -107,7 +107,8 @@ def _outcome(result: RunResult) -> dict[str, Any]:
         "configs": len(board),
         "failed": sum(row.status == "failed" for row in board),
         "units": len(view.log),
-        "seconds of training": round(sum(visit.seconds for visit in view.log), 1),
+        "units taken over": len(view.log) - len(view.trained),
+        "seconds of training": round(sum(visit.seconds for visit in view.trained), 1),
         "outcome": view.state.outcome,
     }
 

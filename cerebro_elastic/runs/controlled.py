@@ -14,12 +14,13 @@ from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes import Domain, Objective, Recipe
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.recorded import RecordedRun
-from cerebro_elastic.search.sampling import misfit
+from cerebro_elastic.search.constraints import constraint_of
+from cerebro_elastic.search.sampling import contains, misfit, written_alike
 from cerebro_elastic.store.ledger.nodes import NodeLedger
-from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.words import for_reader, option
 
@@ -100,6 +101,7 @@ class ControlledRun(RecordedRun):
         *,
         start: CloneStart = "here",
         reason: str = "",
+        allowance: Allowance | None = None,
     ) -> Config:
         """Add a config: like another one, except for some hyper-parameters. The unit that the other one is in
         goes on.
@@ -110,6 +112,8 @@ class ControlledRun(RecordedRun):
             start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's
                 best epoch; ``scratch``: it begins anew.
             reason: Why, for the record.
+            allowance: That of the agent that adds it, if one does. A person may leave the search's space, an
+                agent may not.
 
         Returns:
             The new config; of several trainings, the first.
@@ -122,10 +126,12 @@ class ControlledRun(RecordedRun):
             >>> Run.open("live").clone("c0000", {"lr": 0.01}, start="scratch").hparams
             {'lr': 0.01}
         """
-        changed = dict(hparams or {})
         with live_run(*self.live_place()) as (record, spec):
             parents = _members(record, config)
-            _check_changes(config, parents[0], changed, spec.recipe.get("search", {}).get("space", {}))
+            space = spec.recipe.get("search", {}).get("space", {})
+            changed = _checked(config, parents[0], hparams or {}, space)
+            if allowance is not None:
+                _check_in_space(spec.load_recipe(), changed, {**parents[0].hparams, **changed})
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
@@ -134,12 +140,17 @@ class ControlledRun(RecordedRun):
             clones: list[Config] = []
             for parent in parents:
                 of = clones[0].member_of if clones else ""
-                clone = OperatorLedger(record).clone(parent.id, changed, begins[start], reason, of)
-                clones.append(_known(record, config, clone))
+                new = OperatorLedger(record).clone(parent.id, changed, begins[start], reason, allowance, of)
+                clones.append(_known(record, config, new))
             return clones[0]
 
     def add(
-        self, hparams: Mapping[str, Any], *, like: str | None = None, reason: str = "added by hand"
+        self,
+        hparams: Mapping[str, Any],
+        *,
+        like: str | None = None,
+        reason: str = "added by hand",
+        allowance: Allowance | None = None,
     ) -> Config:
         """Add a config that is trained from scratch. In the record it is a clone of another config.
 
@@ -147,6 +158,7 @@ class ControlledRun(RecordedRun):
             hparams: Its hyper-parameters.
             like: The id of the config that has the others; without it ``hparams`` must name all.
             reason: Why, for the record.
+            allowance: As in ``clone``.
 
         Returns:
             The new config.
@@ -165,7 +177,7 @@ class ControlledRun(RecordedRun):
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
                     f"the others with {option('like')}"
                 )
-        return self.clone(like, hparams, start="scratch", reason=reason)
+        return self.clone(like, hparams, start="scratch", reason=reason, allowance=allowance)
 
     def drain(self, node: str, *, grace: float = A_DAY) -> None:
         """Ask a node to leave: it gets no more units, and then ends.
@@ -223,18 +235,37 @@ class ControlledRun(RecordedRun):
         return len(stopped)
 
 
-def _check_changes(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
-    """Raise ``RunError`` unless the parent has these hyper-parameters, and the values are as in the space, or
-    else like the parent's."""
-    for key, value in changed.items():
+def _checked(
+    name: str, parent: Config, hparams: Mapping[str, Any], space: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The changes, with types as in the space. Raises ``RunError`` unless the parent has these
+    hyper-parameters, and the values are as in the space, or else like the parent's."""
+    changed = {}
+    for key, value in hparams.items():
         if key not in parent.hparams:
             near = did_you_mean(key, parent.hparams)
             raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
         own = parent.hparams[key]
+        domain = Domain.model_validate(space.get(key, [own]))
+        value = changed[key] = written_alike(domain, value)
         other_type = own is not None and type(value) is not type(own)
-        expected = misfit(Domain.model_validate(space.get(key, [own])), value)
+        expected = misfit(domain, value)
         if expected is not None and (key in space or other_type):
             raise RunError(f"{key}={value}: {key} has to be {expected}; {name} has {own!r}")
+    return changed
+
+
+def _check_in_space(recipe: Recipe, changed: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
+    """Raise ``RunError`` unless the changed values lie in the recipe's space, and all hyper-parameters of the
+    config are as its constraints want them."""
+    for key, value in changed.items():
+        domain = recipe.search.space.get(key)
+        if domain is not None and not contains(domain, value):
+            raise RunError(f"{key}={value} lies outside the search's space, {domain}")
+    if not constraint_of(recipe)(hparams):
+        raise RunError(
+            f"{dict(hparams)} breaks a constraint of the search: {'; '.join(recipe.search.constraints)}"
+        )
 
 
 def _at_best(record: Record, spec: Spec, parent: Config) -> Config:

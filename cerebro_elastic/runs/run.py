@@ -18,6 +18,7 @@ from cerebro_elastic.system.words import one_line, option
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.callbacks import RunCallback
+    from cerebro_elastic.runs.forecast.what_if import WhatIf
     from cerebro_elastic.runs.live import Watcher
     from cerebro_elastic.runs.removal import Kept, Pruning
     from cerebro_elastic.runs.results.export import ExportedConfig
@@ -98,6 +99,38 @@ class Run(ControlledRun):
         """Stop a run in the background of this process, if it has not ended, and wait until nothing of it is
         left here. While the recipe is being checked, that takes until the check's end. A run that goes on
         elsewhere is not touched."""
+
+    def what_if(
+        self,
+        *,
+        lose: Sequence[str] = (),
+        add: int = 0,
+        stop: Sequence[str] = (),
+        deadline: str | None = None,
+    ) -> WhatIf:
+        """Forecast when the live run ends, as it is and if something happened to it now. Nothing is changed.
+
+        The rest of the run is simulated from its present state, with the seconds that its units took.
+
+        Args:
+            lose: Nodes that are lost.
+            add: How many nodes join, like those that it has.
+            stop: Configs that are stopped.
+            deadline: A duration such as ``2h30m``, or a date and time such as ``2026-12-01T08:00``. The
+                answer says whether it holds, and otherwise with what it would.
+
+        Raises:
+            RunError: The run is not live, or has not trained a unit yet; there is no such node or config; or
+                the deadline is past.
+
+        Example:
+            >>> Run.open("sweep").what_if(add=1)
+            Traceback (most recent call last):
+            cerebro_elastic.errors.RunError: run 'sweep' is ended: only a live one can be forecast; ...
+        """
+        from cerebro_elastic.runs.forecast.what_if import Change, what_if
+
+        return what_if(self, Change(tuple(lose), add, tuple(stop)), deadline)
 
     def extend(
         self,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import platform
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, entry_points, version
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
 
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, users_file
+from cerebro_elastic.system.source_code import code_digest, outside
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import (
     PACKAGE,
     changed_code,
-    content_digest,
     package_digest,
 )
 
@@ -54,10 +57,10 @@ def other_code(spec: Spec) -> list[str]:
     return texts
 
 
-def other_versions(recipe: Recipe, events: Iterable[Event]) -> list[str]:
+def other_versions(spec: Spec, events: Iterable[Event]) -> list[str]:
     """The versions of Python and of packages on record with the run's leaders that are others here, a
     sentence for each. (``other_code`` has the version of this package.)"""
-    here = on_record(recipe)
+    here = on_record(spec)
     recorded: dict[str, dict[str, None]] = {}
     for event in events:
         if isinstance(event, LeaderChanged):
@@ -74,13 +77,44 @@ def _digest_here(spec: Spec, name: str) -> str:
     if name == PACKAGE:
         return package_digest()[:12]
     file = users_file(name, Path(spec.root))
-    return content_digest(file)[:12] if file else "missing"
+    return code_digest(file)[:12] if file else "missing"
 
 
-def on_record(recipe: Recipe) -> dict[str, str]:
-    """The versions that a leader records of a run of ``recipe``: of all that decides, and of what its task
-    uses."""
-    return {**deciding(recipe), **installed([*TRAINING, *packages_of(recipe.task)])}
+def on_record(spec: Spec) -> dict[str, str]:
+    """The versions that a leader records of the run of ``spec``: of all that decides, and of all that may
+    decide what a unit's result is."""
+    recipe = spec.load_recipe()
+    return deciding(recipe) | of_units(spec, recipe)
+
+
+def of_units(spec: Spec, recipe: Recipe) -> dict[str, str]:
+    """The versions of what may decide a unit's result: Python, the processor, what the task needs, and the
+    packages that the user's code imports."""
+    own = installed([*TRAINING, *packages_of(recipe.task), *_imported(spec)])
+    return {"python": platform.python_version(), "processor": _processor(), **own}
+
+
+def _imported(spec: Spec) -> Iterator[str]:
+    """The distributions of the packages that the user's code imports."""
+    root = Path(spec.root)
+    files = [file for name in spec.code if (file := users_file(name, root))]
+    own = {"__future__", *sys.stdlib_module_names, *(Path(name).parts[0] for name in spec.code)}
+    names = {name for file in files for name in outside(file).imports if not {name, f"{name}.py"} & own}
+    unknown = {name for name in names if not installed([name])}
+    yield from names - unknown
+    if unknown:  # to look through all packages takes a second
+        found = packages_distributions()
+        yield from (distribution for name in unknown for distribution in found.get(name, ()))
+
+
+@functools.cache
+def _processor() -> str:
+    """The kind of this machine's processor: others may round otherwise."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,6 +32,19 @@ def values(domain: Domain) -> Sequence[Any] | None:
     return None
 
 
+def written_alike(domain: Domain, value: Any) -> Any:
+    """A person's ``value`` with the type that the ``domain``'s have: 1 becomes 1.0 where these are floats,
+    and 1.0 becomes 1 where they are whole."""
+    if not _is_number(value) or not _in_range(value):
+        return value
+    if domain.choice is not None:
+        alike = [item for item in domain.choice if _is_number(item) and item == value]
+        return value if contains(domain, value) or not alike else alike[0]
+    if domain.integers is not None:
+        return int(value) if value == int(value) else value
+    return float(value)
+
+
 def contains(domain: Domain, value: Any) -> bool:
     """Whether ``value`` is one of the ``domain``'s."""
     if domain.choice is not None:
@@ -52,7 +66,7 @@ def misfit(domain: Domain, value: Any) -> str | None:
         return None
     if not numbers:
         return f"one of {', '.join(map(repr, listed))}"
-    if not _is_number(value) or not math.isfinite(value):
+    if not _is_number(value) or not _in_range(value):
         return "a number"
     whole = all(isinstance(number, int) for number in numbers)
     return "a whole number" if whole and not isinstance(value, int) else None
@@ -60,6 +74,11 @@ def misfit(domain: Domain, value: Any) -> str | None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _in_range(value: int | float) -> bool:
+    """Whether it is a float, or a whole number that is one up to rounding; no NaN, and not infinite."""
+    return -sys.float_info.max <= value <= sys.float_info.max
 
 
 def key(hparams: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.moment import Questions
+from cerebro_elastic.core.decisions.decide import COOLDOWN, decide
+from cerebro_elastic.core.decisions.moment import LEAST, Questions
 from cerebro_elastic.core.history.derived import cached_partitions
+from cerebro_elastic.core.history.estimates import begun_at
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
@@ -27,6 +28,7 @@ from cerebro_elastic.core.model.events import (
     NodeJoined,
     NodeLeft,
     NodeQuarantined,
+    NodeReady,
     NodeReleased,
     Ordered,
     ProfileDone,
@@ -133,9 +135,53 @@ class Engine:
         self._solving = False
 
     def run(self) -> None:
-        """Play to the run's end, or until nothing more happens."""
+        """Play a new run to its end, or until nothing more happens."""
         self.record(RunOpened(self.revision, self.plan))
         self.record(LeaderChanged(self.revision, "simulated"))
+        self.play()
+
+    def take_over(self, state: State) -> None:
+        """Begin with a live run as it stands at ``Conditions.start``. Its nodes go on with what they are in,
+        for as long as that will probably take. Its solver is not asked: answers take seconds."""
+        self.state, self._questions = state, None
+        if state.leader is None:
+            self.record(LeaderChanged(self.revision, "simulated"))
+        times = self.conditions.times
+        self._begun = {name for name, node in state.nodes.items() if not node.starting}
+        for attempt in {attempt.token: attempt for attempt in state.attempts.values()}.values():
+            self.go_on(self._under_way(attempt))
+        for attempt in state.saving.values():
+            self.at(times.saving / 2, partial(self.saved, self._under_way(attempt)))
+        for name in state.quarantined:
+            self.at(COOLDOWN, partial(self.release, name))
+        for name, node in state.nodes.items():
+            if node.starting:
+                ready = partial(NodeReady, node=name, cached=node.cached)
+                self.at(max(times.startup.values(), default=0.0), partial(self._record_if_there, name, ready))
+            if node.drain is not None:
+                self.when_idle[name] = partial(self.leave, name)
+                self.at(0.0, partial(self.leave_if_idle, name))
+        self.at(0.0, lambda: None)
+
+    def _record_if_there(self, node: str, event: Callable[[int], Event]) -> None:
+        if node in self.state.nodes:
+            self.record(event(self.revision))
+
+    def _under_way(self, attempt: Attempt) -> RunningUnit:
+        """An attempt that was begun before the simulation."""
+        config = self.state.configs[attempt.unit.config]
+        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
+        begun = begun_at(self.state, attempt)
+        started = 0.0 if begun is None else min(0.0, begun - self.conditions.start)
+        batches = max(1, self.conditions.sizes.batches - attempt.skip)
+        seconds = costs.training * batches / self.conditions.sizes.batches
+        # It may be late, but it has not ended.
+        seconds = max(seconds, LEAST * seconds - started - costs.hop)
+        saving = costs.saving if attempt.unit.phase is Phase.TRAIN else 0.0
+        return RunningUnit(attempt, started, 0.0, costs.hop, seconds, saving, batches)
+
+    def play(self) -> None:
+        """Play on to the run's end, or until nothing more happens."""
         while self._agenda and self.state.outcome is None:
             self.now, _, callback = heapq.heappop(self._agenda)
             callback()

@@ -12,9 +12,11 @@ from typing import NamedTuple, Protocol
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
 from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase
 
 
@@ -79,6 +81,29 @@ class RecordedMetrics:
 def _key_of(config: Config) -> str:
     member = f"{config.fold} {config.repeat}" if config.member_of else ""
     return member + _key(config.hparams)
+
+
+class ContinuedCurves:
+    """The metrics of the configs of a live run from now on: each logs what it has logged last.
+
+    A config that has logged nothing yet logs what another one has, drawn by its hyper-parameters; if none has
+    logged anything, ``fallback``.
+    """
+
+    def __init__(self, state: State, fallback: MetricSource) -> None:
+        self._fallback = fallback
+        self._curves = {
+            name: ends for name, curve in sorted(state.curves.items()) if (ends := epoch_ends(curve))
+        }
+
+    def after(self, config: Config, units: int) -> Logged:
+        """See ``MetricSource``."""
+        if not self._curves:
+            return self._fallback.after(config, units)
+        own = self._curves.get(config.id)
+        curve = own or random.Random(_key(config.hparams)).choice(list(self._curves.values()))
+        known = [point for point in curve if point.units <= units] or curve[:1]
+        return Logged(known[-1].metrics)
 
 
 def _key(hparams: HParams) -> str:

@@ -13,6 +13,7 @@ from itertools import accumulate
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.keys import Keys, written_at
 from cerebro_elastic.core.history.machine import TABLE, fold
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -25,9 +26,11 @@ from cerebro_elastic.core.model.events import (
     RecordMended,
     RunEnded,
     UnitAssigned,
+    UnitsReused,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.reuse import standing
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
@@ -40,6 +43,7 @@ _STEPS: Mapping[type[Event], int] = {
     ConfigCreated: 3,
     ConfigEnded: 3,
     ConfigResumed: 3,
+    UnitsReused: 3,
     HomesAssigned: 4,
     UnitAssigned: 5,
     RunEnded: 6,
@@ -89,9 +93,11 @@ def redecide(
     """
     searches = [*former, search]
 
+    reusable = _reusable(events)
+
     def decided_in(state: State) -> list[Event]:
         number = state.extension.number if state.extension is not None else 0
-        return decide(state, policy, searches[min(number, len(searches) - 1)])
+        return decide(state, policy, searches[min(number, len(searches) - 1)], reusable)
 
     record = _Record(events, decided_in)
     total = len(record.decided)
@@ -115,6 +121,17 @@ def redecide(
     proposed = decided_in(record.states[first])
     explanation = f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
     return Redecision(furthest.done - furthest.skipped, total - furthest.skipped, explanation)
+
+
+def _reusable(events: Sequence[Event]) -> dict[str, tuple[Visit, ...]]:
+    """What configs could take over from earlier runs, as far as they did; what was to be had besides is not
+    in the history."""
+    state, found = State(), {}
+    for event in events:
+        if isinstance(event, UnitsReused):
+            found[standing(state.configs[event.config])] = event.visits
+        state = fold(state, event)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class CheckpointCollector:
         self._storage = storage
         self._plan = plan
         self._objective = recipe.objective
+        self._keeps_epochs = recipe.keep == "epochs"
         self._log = log
         self._histories: dict[str, ConfigHistory] = {}
         self._independent: set[str] = set()
@@ -48,7 +49,8 @@ class CheckpointCollector:
         attempts at this visit."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
         try:
-            urls = self._history(visit).kept(self._objective.metric, self._objective.mode)
+            metric, mode = self._objective.metric, self._objective.mode
+            urls = self._history(visit).kept(metric, mode, epochs=self._keeps_epochs)
             kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
         except ForeignValue as error:  # the config's next visit deletes what this one leaves
             self._log.warning("nothing is deleted", why=str(error))

@@ -35,6 +35,9 @@ from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, train_a
 _VERDICT = 0.25
 """The part of the hang time that the lead waits, when its group has broken, for the reason to be recorded: by
 then a rank that hangs has ended, and its agent has found one that died."""
+_AFTER_FORMING_SECONDS = 10.0
+"""The lead waits at least this much longer than a group may take to form: until then a sibling of a dead rank
+may try to reach it, deaf to its agent."""
 _APART_SECONDS = 15.0
 """How long the lead waits for that reason if the group could not be formed: a lost node is known by then."""
 _LOOK_SECONDS = 0.1
@@ -238,8 +241,8 @@ class RankAttempt:
         if leaving.asked:
             self._give_up(error)
             return
-        seconds = _VERDICT * self._hang_seconds
-        deadline = clock.now() + (min(_APART_SECONDS, seconds) if isinstance(error, RanksApart) else seconds)
+        patience = max(_VERDICT * self._hang_seconds, group.FORM_SECONDS + _AFTER_FORMING_SECONDS)
+        deadline = clock.now() + (_APART_SECONDS if isinstance(error, RanksApart) else patience)
         while self._rank_assignment.leads and self._context.rendezvous.is_assigned(self.attempt):
             if clock.now() > deadline or leaving.asked:
                 self._give_up(error)

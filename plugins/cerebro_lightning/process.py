@@ -29,9 +29,10 @@ _CAUSED_BY_UNITS = (
     r"GPU available but not used",
     r"It is recommended to use `self\.log\(.*, sync_dist=True\)`",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r"The `srun` command is available on your system but is not used",
 )
-"""Warnings caused by training one partition at a time on one device, or by Lightning's own code: a user can
-do nothing about them."""
+"""Warnings caused by training one partition at a time on one device, in a process that cerebro starts, or by
+Lightning's own code: a user can do nothing about them."""
 
 
 @contextmanager

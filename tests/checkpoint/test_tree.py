@@ -120,7 +120,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(trees)
 def test_any_tree_comes_back_exactly(state: Any) -> None:
     assert same(trip(state), state)

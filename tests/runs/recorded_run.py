@@ -4,12 +4,14 @@ memory, and one node does all its units."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
@@ -17,17 +19,19 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.runs.start.reuse import Reuse, find
+from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.logs import EventLog
+from cerebro_elastic.system.source_code import code_digest, read_by
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
-from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
@@ -58,13 +62,22 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
-def record(
-    home: Path, run: str = "recorded", partitions: int = 2, valid: float = 0.2, **changed: object
-) -> RunResult:
-    """The run, to its end; ``changed`` are keys of the recipe."""
-    (home / "a_recorded_model.py").write_text(MODEL)
+def opened(
+    home: Path,
+    run: str = "recorded",
+    reuse: Reuse = False,
+    model: str = MODEL,
+    partitions: int = 2,
+    valid: float = 0.2,
+    **changed: object,
+) -> Spec:
+    """The run as it is opened: it may ``reuse`` what earlier ones have made; ``changed`` are keys of the
+    recipe."""
+    (home / "a_recorded_model.py").write_text(model)
     data = str(home / "data")
-    manifest = prepare(rows, data, partitions=partitions, seed=1, valid=valid)
+    if not (home / "data").exists():
+        prepare(rows, data, partitions=partitions, seed=1, valid=valid)
+    manifest = read_manifest(data)
     recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
     folder = RunFolder(home / "runs" / run)
     folder.path.mkdir(parents=True)
@@ -75,15 +88,26 @@ def record(
         data=data,
         data_digest=manifest.digest,
         root=str(home),
-        code={"a_recorded_model.py": content_digest(home / "a_recorded_model.py")},
+        code={
+            "a_recorded_model.py": code_digest(home / "a_recorded_model.py"),
+            **dict(read_by([home / "a_recorded_model.py"], home)),
+        },
         storage=str(folder.path),
         version="0",
     )
+    spec, _ = find(spec, recipe, folder, reuse)
     write_spec(folder, spec)
+    return spec
+
+
+def record(home: Path, run: str = "recorded", **opening: Any) -> RunResult:
+    """The run, to its end; it is ``opened`` so."""
+    spec, folder = opened(home, run, **opening), RunFolder(home / "runs" / run)
+    recipe = spec.load_recipe()
     ledger, journal = Ledger(MemoryStore(), run), Journal(folder.history)
     ledger.open_run(spec)
     since = journal.resume(ledger.read())
-    leader = ledger.lead("the-leader", ledger.store.grant(99), deciding(recipe), journal.head)
+    leader = ledger.lead("the-leader", ledger.store.grant(99), on_record(spec), journal.head)
     assert leader is not None
     ledger.register(Node("n", "host", boot="boot"), ledger.store.grant(99))
     clock, unit_runner = SystemClock(), UnitRunner(spec, folder.cache)
@@ -94,6 +118,7 @@ def record(
         since=since,
         observe=lambda events, _: journal.append(events),
         head=lambda: journal.head,
+        reusable=read_reusable(spec).steps,
     )
     with (
         (folder.path / "dump").open("w+") as dump,

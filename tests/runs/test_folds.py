@@ -1,4 +1,4 @@
-"""Configs that are trained on folds, or with several seeds: real units, results, and what people do with them."""
+"""Configs that are trained on folds, or with several seeds: real units, results, and what is made of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from recorded_run import record
 
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.batches import batches
@@ -19,7 +20,6 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.unit_runner import UnitRunner
-from recorded_run import record
 
 FOLDS = {"folds": 3, "early_stop": False}
 

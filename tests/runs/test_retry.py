@@ -123,12 +123,12 @@ def test_somebody_agrees_before_trained_configs_go_on_with_other_code(
 
 
 def test_versions_on_record_that_are_others_here_are_named(broken: RunResult) -> None:
-    assert other_versions(broken.recipe, broken.events) == []
+    assert other_versions(broken.spec, broken.events) == []
     events = [
         replace(event, versions={**event.versions, "torch": "0.1", "python": "2.7"})
         if getattr(event, "versions", None)
         else event
         for event in broken.events
     ]
-    texts = other_versions(broken.recipe, events)  # type: ignore[arg-type]
+    texts = other_versions(broken.spec, events)  # type: ignore[arg-type]
     assert [text.partition(",")[0] for text in texts] == ["python 2.7 made the run", "torch 0.1 made the run"]

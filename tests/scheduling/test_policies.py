@@ -19,7 +19,7 @@ from cerebro_elastic.testing.policy_contract import check_policy, scheduling_con
 @pytest.mark.parametrize(
     "make", [Auto, Exact, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(context=scheduling_contexts())
 def test_contract(make: Callable[[], Policy], context: SchedulingContext) -> None:
     check_policy(make, context)

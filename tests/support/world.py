@@ -8,7 +8,7 @@ with the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
@@ -29,6 +29,7 @@ from cerebro_elastic.core.model.interfaces import (
     Stop,
 )
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, Phase, RecordHead
@@ -98,10 +99,11 @@ class World:
         patience: float = 0.0,
         forgets: bool = False,
         heads: bool = False,
+        reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps,
     ) -> None:
         """Nodes whose caches are limited (``forgets``) drop partitions, and say so. Assignments have what
-        their leader had read if it keeps ``heads``."""
-        self.forgets, self.heads = forgets, heads
+        their leader had read if it keeps ``heads``. Configs may take over what is ``reusable``."""
+        self.forgets, self.heads, self.reusable = forgets, heads, reusable
         self.clock = HandClock()
         self.store = store(self.clock)
         self.ledger = Ledger(self.store, plan.run, unreadable=lambda _error: None)
@@ -118,7 +120,7 @@ class World:
         self.slowness: dict[str, float] = {}
         self.workers: list[Worker] = []
         self.controllers: list[Controller] = []
-        self.saved: set[str] = set()
+        self.saved: set[str] = {visits[-1].output.digest for visits in reusable.values()}
         self.acknowledged: list[Visit] = []
         self.elections = 0
         self.leader_lease = 0
@@ -142,6 +144,7 @@ class World:
             name=name,
             history=self.trace,
             head=lambda: RecordHead(controller.state.revision, "digest") if self.heads else None,
+            reusable=self.reusable,
         )
         controller.__enter__()
         self.controllers.append(controller)

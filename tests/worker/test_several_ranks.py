@@ -179,7 +179,7 @@ def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     os.kill(before[1], signal.SIGKILL)
     play.stage.done(attempt)
     (failure,) = play.stage.config("dies").failures
-    assert (failure.kind, failure.node) == (FailureKind.CRASH, "pair")
+    assert (failure.kind, failure.node) == (FailureKind.CRASH, "pair"), failure.story
     wait_for(lambda: len(play.stage.said("pair", "ready")) == ready + 2, "both ranks to be started anew")
     assert play.stage.node("pair").drain is None
     play.unit("dies", ["one", "pair"], THREE)

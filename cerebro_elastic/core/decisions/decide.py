@@ -37,7 +37,7 @@ from cerebro_elastic.core.history.members import (
     status_of,
 )
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -47,6 +47,7 @@ from cerebro_elastic.core.model.events import (
     HomesAssigned,
     NodeQuarantined,
     RunEnded,
+    UnitsReused,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import (
@@ -59,6 +60,7 @@ from cerebro_elastic.core.model.interfaces import (
     Stop,
 )
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.reuse import NOTHING, standing
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State, Streak
 from cerebro_elastic.system.words import counted
@@ -73,11 +75,14 @@ WORTH_MOVING = 0.75
 """Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""
 
 
-def decide(state: State, policy: Policy, search: Search) -> list[Event]:
+def decide(
+    state: State, policy: Policy, search: Search, reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps
+) -> list[Event]:
     """The events that shall happen now, in order; empty if the run only waits. The store knows their
     revisions.
 
-    Repairs come first. Units are assigned only in a state that needs no repair.
+    Repairs come first. Units are assigned only in a state that needs no repair, and in which no config may
+    take over what earlier runs have made (``reusable``, as ``Reusable.steps``).
     """
     plan = state.plan
     if plan is None or state.outcome is not None:
@@ -87,7 +92,12 @@ def decide(state: State, policy: Policy, search: Search) -> list[Event]:
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(list(continuations(state)) or list(memberships(moment)) or searches(moment, search)),
+        *(
+            list(continuations(state))
+            or list(reuses(moment, reusable))
+            or list(memberships(moment))
+            or searches(moment, search)
+        ),
         *home_changes(moment),
     ]
     if repairs:
@@ -324,6 +334,30 @@ def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> Confi
         by_hand=any(each.by_hand for each in members),
         members=members,
     )
+
+
+def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:
+    """Idle configs that stand where an earlier run has gone on: they have its visits. The run that has nodes
+    of the kind on which these were trained would have made them so, too."""
+    if not reusable:
+        return
+    state = moment.state
+    kinds = {node.hardware for node in state.nodes.values()}
+    able = ((c, None) for c in state.configs.values() if c.status is Status.LIVE and c.id not in moment.busy)
+    for name, place in _standing(None, able).items():
+        visits, config = reusable.get(place, ()), state.configs[name]
+        if visits and visits[-1].unit.epoch < moment.plan.epochs and {v.hardware for v in visits} <= kinds:
+            first = replace(visits[0], input=config.head)  # the same state, perhaps at another place
+            yield UnitsReused(0, tuple(_of(name, visit) for visit in (first, *visits[1:])))
+
+
+@PerConfig
+def _standing(_shared: None, config: Config, _own: None) -> str:
+    return standing(config)
+
+
+def _of(name: str, visit: Visit) -> Visit:
+    return replace(visit, unit=replace(visit.unit, config=name))
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:

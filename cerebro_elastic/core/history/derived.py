@@ -31,8 +31,10 @@ Batches: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 def after_visit(state: State, visit: Visit, config: Config) -> State:
     """``state`` with its derived fields as they are after ``visit``, which has brought its config to
-    ``config``."""
+    ``config``. One of an earlier run says nothing about nodes and times of this one."""
     assert state.plan is not None
+    if visit.reused:
+        return replace(state, curves=add_point(state.curves, config, visit, state.plan))
     timings, speed_factors = learn(state.timings, state.speed_factors, visit)
     committed = add_token(state.committed, visit)
     may_end = any(name in state.streaks for name in visit.nodes)

@@ -25,6 +25,7 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
     UnitTrained,
     UnitWithdrawn,
 )
@@ -139,6 +140,16 @@ def _profile_name(config: str, attempt: int) -> str:
     return f"{config}/{attempt:012d}"
 
 
+def visits_of(event: Event) -> tuple[Visit, ...]:
+    """The visits that the event adds to the run."""
+    match event:
+        case UnitCommitted(visit=visit):
+            return (visit,)
+        case UnitsReused(visits=visits):
+            return visits
+    return ()
+
+
 def attempt_of(state: State, event: Event) -> Attempt | None:
     """The attempt that an event of a unit is about, if ``state`` has it; ``None`` for other events."""
     match event:
@@ -218,7 +229,7 @@ class Kind:
     held: Callable[[State, str], object] = lambda _state, _name: None
     """What a state says that a key of this name holds; ``None``: there is no such key, or the state does not
     have its value."""
-    reported: Callable[[Any], object] | None = None
+    reported: Callable[[Any, str], object] | None = None
     """The value in the event that writes such a key, where states do not have it."""
     revision: str = ""
     """The field of the value that is the key's revision: the last one; the first one of a key that is
@@ -324,15 +335,17 @@ KINDS: Mapping[str, Kind] = {
         text="partition, nodes, checkpoints and digests, samples, seconds, metrics, strategy",
         value=Visit,
         own=lambda keys, visit: [keys.visit(visit.unit, visit.index_in_epoch)],
-        concerned=lambda _, event: [_visit_name(event.visit.unit, event.visit.index_in_epoch)],
-        reported=lambda event: event.visit,
+        concerned=lambda _, event: [_visit_name(v.unit, v.index_in_epoch) for v in visits_of(event)],
+        reported=lambda event, name: next(
+            visit for visit in visits_of(event) if _visit_name(visit.unit, visit.index_in_epoch) == name
+        ),
         named=True,
     ),
     "profiles": Kind(
         text="what the profile of a strategy measured",
         value=ProfileResult,
         concerned=lambda _, event: [_profile_name(event.profile.unit.config, event.profile.attempt)],
-        reported=lambda event: event.profile,
+        reported=lambda event, _name: event.profile,
         named=True,
     ),
     "quarantined": Kind(

@@ -48,6 +48,7 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
@@ -89,8 +90,8 @@ def _subject(event: Event) -> tuple[str, Sequence[str]]:
     match event:
         case ConfigCreated(config=config):
             return config.parent.config if config.parent else config.id, ()
-        case ConfigEnded(config=name) | ConfigResumed(config=name):
-            return name, ()
+        case ConfigEnded() | ConfigResumed() | UnitsReused():
+            return event.config, ()
         case UnitAssigned(attempt=attempt):
             return attempt.unit.config, attempt.nodes
         case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):

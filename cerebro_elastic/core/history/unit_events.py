@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
     UnitTrained,
     UnitWithdrawn,
 )
@@ -92,6 +93,28 @@ def committed(state: State, event: UnitCommitted) -> State:
     return changed(state, event, **over, configs={**state.configs, config.id: config})
 
 
+def reused(state: State, event: UnitsReused) -> State:
+    """Possible if the config is live and idle, and each visit is one of its next units, begins with what the
+    one before it wrote, and was made by an earlier run by a strategy of the plan. Then the config has
+    advanced by all of them; no node has."""
+    assert state.plan is not None
+    require(bool(event.visits), event, "it has no visit")
+    require(event.config in state.configs, event, f"configs are {sorted(state.configs)}")
+    require(state.running(event.config) is None, event, "the config is in a unit (isolation)")
+    config = state.configs[event.config]
+    for visit in event.visits:
+        earlier = bool(visit.reused) and visit.strategy in state.plan.strategies
+        require(earlier, event, "no earlier run has made it by a strategy of this plan")
+        require(is_next(config, visit.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+        begins = visit.input == config.head and visit.skip == skipped(config)
+        require(begins, event, f"{config} is at another checkpoint (isolation)")
+        config = advance(config, visit, state.plan)
+        state = derived.after_visit(state, visit, config)
+    return changed(
+        state, event, configs={**state.configs, config.id: replace(config, revision=event.revision)}
+    )
+
+
 def failed(state: State, event: UnitFailed) -> State:
     """Possible if the attempt is the node's and may report. Then the config remembers the failure, the
     attempt is over, and the streak of the node that failed is longer."""
@@ -148,6 +171,7 @@ ROWS: Rows = {
     UnitAssigned: Row(assigned, (LEADER,), ("assign",), compares=(*_ATTEMPT, "nodes", "configs")),
     UnitTrained: Row(trained, (WORKER,), _ATTEMPT),
     UnitCommitted: Row(committed, (WORKER,), ("visits", "configs"), also=_ATTEMPT, derives=derived.committed),
+    UnitsReused: Row(reused, (LEADER,), ("visits", "configs")),
     UnitFailed: Row(failed, (WORKER,), ("configs",), also=_ATTEMPT, derives=derived.failed),
     ProfileDone: Row(profiled, (WORKER,), ("profiles",), also=_ATTEMPT, derives=derived.profiled),
     UnitWithdrawn: Row(withdrawn, (LEADER, WORKER), also=_ATTEMPT),

@@ -35,6 +35,7 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
     UnitTrained,
     UnitWithdrawn,
 )
@@ -72,8 +73,9 @@ class ConfigHistory:
             last=(*self.last, visit.output)[-2:] if trained else self.last,
         )
 
-    def kept(self, metric: str, mode: str) -> frozenset[str]:
-        """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's.
+    def kept(self, metric: str, mode: str, *, epochs: bool = False) -> frozenset[str]:
+        """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's, or those of
+        all ``epochs``.
 
         The last one has been written, but not yet read. The visit that takes it as input loads it and checks
         its digest, and only that visit's commit allows the one before it to be deleted: until then the last
@@ -81,8 +83,9 @@ class ConfigHistory:
         """
         ends = epoch_ends(self.curve)
         place = best_end(ends, metric, mode)
-        best = () if place is None else (ends[place].checkpoint,)
-        return frozenset(ref.url for ref in (*self.last, *best) if ref is not None)
+        best = () if place is None else (ends[place],)
+        ended = [end.checkpoint for end in (ends if epochs else best)]
+        return frozenset(ref.url for ref in (*self.last, *ended) if ref is not None)
 
 
 @dataclass(slots=True)
@@ -208,8 +211,8 @@ class Spans:
             case StateRead(visits=visits):
                 self._follow(self.presences, dict.fromkeys(state.nodes, ""))
                 self._follow(self.quarantines, state.quarantined)
-                if visits:
-                    self._visits_end(max(visit.ended for visit in visits))
+                if ends := [visit.ended for visit in visits if not visit.reused]:
+                    self._visits_end(max(ends))
                 if self.count and state.plan is not None:
                     self._mark("the history has a gap: the state was read afresh")
         self.count += 1
@@ -266,6 +269,11 @@ class RunView:
         for event in events:
             self.take(event)
 
+    @property
+    def trained(self) -> list[Visit]:
+        """The visits of ``log`` that the run has made itself; earlier runs have made the others."""
+        return [visit for visit in self.log if not visit.reused]
+
     def take(self, event: Event) -> list[tuple[int, Visit]]:
         """Take in the next event. Returns the visits that it adds, each with its number among those of its
         config, from 1.
@@ -280,6 +288,8 @@ class RunView:
         match event:
             case UnitCommitted(visit=visit):
                 return self._add([visit])
+            case UnitsReused(visits=visits):
+                return self._add(visits)
             case StateRead(state=state, visits=visits):
                 known = {_place(visit) for visit in self.log}
                 self.log, self.visits = [], {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.invariants.trace import Stretch, Trace, ended_tokens, in_words, plan_of
+from cerebro_elastic.core.invariants.trace import Stretch, Trace, ended_tokens, in_words, plan_of, visits_in
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.events import (
     StateRead,
     UnitAssigned,
     UnitCommitted,
+    UnitsReused,
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
@@ -70,17 +71,18 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                 ended.add(name)
             case ConfigResumed(config=name):
                 ended.discard(name)
-            case UnitCommitted(visit=visit):
-                epoch = progress.setdefault(visit.unit.config, _Epoch())
-                whole = wholes.get(visit.unit.config, set())
-                if (visit.unit.phase, visit.unit.partition) not in whole:
-                    yield f"{in_words(visit.unit)} was visited, and is none of the config's units"
-                if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
-                    epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
-                yield from _violations_of_visit(epoch, visit)
-                yield from _wrong_size(sizes, visit)
-                if visit.done and set(epoch.done) == whole:
-                    ended.add(visit.unit.config)
+            case UnitCommitted() | UnitsReused():
+                for visit in visits_in(event):
+                    epoch = progress.setdefault(visit.unit.config, _Epoch())
+                    whole = wholes.get(visit.unit.config, set())
+                    if (visit.unit.phase, visit.unit.partition) not in whole:
+                        yield f"{in_words(visit.unit)} was visited, and is none of the config's units"
+                    if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
+                        epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
+                    yield from _violations_of_visit(epoch, visit)
+                    yield from _wrong_size(sizes, visit)
+                    if visit.done and set(epoch.done) == whole:
+                        ended.add(visit.unit.config)
             case RunExtended(extension=extension):
                 epochs = extension.epochs
                 ended = set(progress).difference(extension.configs)
@@ -119,12 +121,21 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                             f"{event.revision} while {in_words(other.unit)} was open on {other.node}"
                         )
                 attempts[event.revision] = attempt
-            case UnitCommitted(visit=visit):
-                expected = head.get(visit.unit.config)
-                if visit.input != expected:
-                    yield f"{in_words(visit.unit)} began from {visit.input}, the config's head was {expected}"
-                head[visit.unit.config] = visit.output
-                written.add((visit.unit.config, visit.output))
+            case UnitsReused(visits=visits):
+                for other in attempts.values():
+                    if other.unit.config == event.config:
+                        yield (
+                            f"{event.config} took over visits of {visits[0].reused or 'no earlier run'} at "
+                            f"revision {event.revision} while {in_words(other.unit)} was open on {other.node}"
+                        )
+        for visit in visits_in(event):
+            expected = head.get(visit.unit.config)
+            if visit.input != expected:
+                yield f"{in_words(visit.unit)} began from {visit.input}, the config's head was {expected}"
+            if isinstance(event, UnitsReused) != bool(visit.reused) and event.revision:
+                yield f"{in_words(visit.unit)} is said to be of {visit.reused or 'this run'}, which it is not"
+            head[visit.unit.config] = visit.output
+            written.add((visit.unit.config, visit.output))
 
 
 def durability(
@@ -141,7 +152,7 @@ def durability(
         created = [event.config for event in events if isinstance(event, ConfigCreated)]
         configs = [*read.state.configs.values(), *created]
         heads = {config.id: ref for config in configs if (ref := _inherited(config))}
-        known = [e.visit for e in [*_led_to(read), *events] if isinstance(e, UnitCommitted)]
+        known = [visit for e in [*_led_to(read), *events] for visit in visits_in(e)]
         heads |= {visit.unit.config: visit.output for visit in known}
         visits += known
     for name, head in heads.items():
@@ -160,15 +171,14 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
     for read, events in parts:
         hparams |= {name: config.hparams for name, config in read.state.configs.items()}
         for event in [*_led_to(read), *events]:
-            match event:
-                case ConfigCreated(config=config):
-                    hparams[config.id] = config.hparams
-                case UnitCommitted(visit=visit):
-                    yield from _impure(visit, seen)
-                    if retrain is not None:
-                        again = retrain(visit, hparams[visit.unit.config])
-                        if again != visit.output.digest:
-                            yield f"{in_words(visit.unit)} gave {visit.output.digest}, done again {again}"
+            if isinstance(event, ConfigCreated):
+                hparams[event.config.id] = event.config.hparams
+            for visit in visits_in(event):
+                yield from _impure(visit, seen)
+                if retrain is not None:
+                    again = retrain(visit, hparams[visit.unit.config])
+                    if again != visit.output.digest:
+                        yield f"{in_words(visit.unit)} gave {visit.output.digest}, done again {again}"
 
 
 def _units(plan: Plan, config: Config) -> set[tuple[Phase, int]]:

@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.events import (
     StateRead,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Plan
@@ -114,6 +115,16 @@ def ended_tokens(event: Event) -> tuple[int, ...]:
             return (profile.attempt,)
         case RecordMended(withdrawn=tokens):
             return tokens
+    return ()
+
+
+def visits_in(event: Event) -> tuple[Visit, ...]:
+    """The visits that the event adds: one that was trained, or those of an earlier run."""
+    match event:
+        case UnitCommitted(visit=visit):
+            return (visit,)
+        case UnitsReused(visits=visits):
+            return visits
     return ()
 
 

@@ -176,6 +176,9 @@ class Visit:
     """Seconds for which its training waited for batches."""
     resources: Resources = Resources()
     """What it took of its machine."""
+    reused: str = ""
+    """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and
+    ``attempt`` is 0."""
     revision: int = 0
     """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
 

@@ -14,7 +14,13 @@ HParams: TypeAlias = Mapping[str, Any]
 """Hyper-parameters: names to JSON values."""
 
 BY_HAND: Mapping[str, str] = {"by": "hand"}
-"""The ``Config.origin`` of a config that a person has created."""
+"""What is in the ``Config.origin`` of a config that a person has created; ``agent`` names the program, if one
+did it for them."""
+
+
+def created_by_hand(origin: Mapping[str, Any]) -> bool:
+    """Whether a person has created the config with this ``origin``, or a program for them."""
+    return BY_HAND.items() <= origin.items()
 
 
 class Status(StrEnum):
@@ -89,7 +95,7 @@ class Config:
     parent: Parent | None = None
     """Where its chain of checkpoints begins, if not at the beginning."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that the search noted with its proposal; ``BY_HAND`` for a person's config."""
+    """JSON values that the search noted with its proposal; ``BY_HAND`` and more for a person's config."""
     by_hand: bool = False
     """A person has created, stopped or resumed it. The search leaves it as it is. (A failed config that a
     person has tried again is the search's as before: the search has not decided on the failure.)"""

@@ -228,6 +228,21 @@ class UnitCommitted(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class UnitsReused(_Event):
+    """A config goes on from where an earlier run has left an equal one: it has made these visits without
+    training them."""
+
+    visits: tuple[Visit, ...]
+    """The visits of the earlier run (``Visit.reused``) from where the config stands, in order; the last one
+    wrote a checkpoint that is there."""
+
+    @property
+    def config(self) -> str:
+        """The config's id."""
+        return self.visits[0].unit.config if self.visits else ""
+
+
+@dataclass(frozen=True, slots=True)
 class UnitFailed(_Event):
     """An attempt failed on a node that is alive."""
 
@@ -288,6 +303,7 @@ Event: TypeAlias = (
     | UnitAssigned
     | UnitTrained
     | UnitCommitted
+    | UnitsReused
     | UnitFailed
     | ProfileDone
     | UnitWithdrawn

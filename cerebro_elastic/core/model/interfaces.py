@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from cerebro_elastic.core.model.configs import BY_HAND, HParams, Status
+from cerebro_elastic.core.model.configs import HParams, Status, created_by_hand
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.core.model.units import Order, Unit
@@ -168,7 +168,7 @@ class SearchContext:
     @property
     def proposed(self) -> Sequence[ConfigView]:
         """The configs that the search has proposed, without those that people have created."""
-        return [view for view in self.configs if view.origin != BY_HAND]
+        return [view for view in self.configs if not created_by_hand(view.origin)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,9 @@ class Spec:
     """The version of cerebro-elastic."""
     extensions: tuple[Extension, ...] = ()
     """How the run was extended, in order."""
+    reuse: str = ""
+    """The sha256 of ``<storage>/reuse.json``, which has what the run may take over from earlier ones; "" if
+    it was started without."""
 
     def load_recipe(self, **overrides: Any) -> Recipe:
         """The recipe, checked, with ``overrides`` of its keys."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.trace import in_words
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -22,8 +24,9 @@ from cerebro_elastic.core.model.events import (
     RunEnded,
     UnitAssigned,
     UnitCommitted,
+    UnitsReused,
 )
-from cerebro_elastic.core.model.origin import basis_of, origin_of
+from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.model.run import Basis, Spec, specs_of
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest
@@ -142,6 +145,7 @@ _OVER = (
     ConfigResumed,
     UnitAssigned,
     UnitCommitted,
+    UnitsReused,
     ProfileDone,
     HomesAssigned,
     RunEnded,
@@ -223,6 +227,9 @@ def check_manifests(
         if origin is None:
             yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
             continue
+        if visit.reused:
+            yield from _check_reused(spec, visit, view.state.configs[visit.unit.config].hparams, origin)
+            continue
         made_again += visit.attempt in assigned and origin.record is None
         hparams = view.state.configs[visit.unit.config].hparams
         basis = bases[_extended_by(view, visit.attempt, spec)]
@@ -240,6 +247,18 @@ def check_manifests(
         yield Note(
             f"{counted(made_again, 'checkpoint')} made again after damage, without a head of the record in it"
         )
+
+
+def _check_reused(spec: Spec, visit: Visit, hparams: HParams, origin: Origin) -> Iterator[Violation]:
+    """Check the origin of a checkpoint that an earlier run made: the same unit of an equal config. (One that
+    was made again after damage is of this run.)"""
+    if origin.basis.run not in (visit.reused, spec.plan.run):
+        yield Violation(
+            "checkpoints", f"{visit.output.url} is of run {origin.basis.run!r}, not {visit.reused!r}"
+        )
+    theirs = replace(visit, unit=replace(visit.unit, config=origin.unit.config), attempt=origin.attempt)
+    what = f"what {visit.output.url} says of {in_words(visit.unit)} and what is on record"
+    yield from _differ("checkpoints", what, origin, origin_of(origin.basis, hparams, theirs, origin.record))
 
 
 def _codes(events: Sequence[Event]) -> set[str]:

@@ -95,7 +95,7 @@ def what_differs(result: RunResult, config: str = "best") -> list[str]:
     """What made the run and is another here, a sentence for each: users' files and the package, versions,
     and the hardware on which the ``config`` was trained. A replay may differ for it."""
     row, spec = result.config(config), result.spec
-    texts = [*other_code(spec), *other_versions(result.recipe, result.events)]
+    texts = [*other_code(spec), *other_versions(spec, result.events)]
     led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
     code, last = "", basis_of(spec).code
     changed = 0

@@ -12,6 +12,7 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.reuse import FOLDER
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
@@ -75,7 +76,8 @@ def _findings(
     impossible = list(_foldable(result))
     yield from impossible
     manifests = _manifests(spec)
-    origins = [m.origin for m in manifests.values() if not isinstance(m, DamagedCheckpoint)]
+    own = {name: found for name, found in manifests.items() if not name.startswith(FOLDER)}
+    origins = [found.origin for found in own.values() if not isinstance(found, DamagedCheckpoint)]
     pruned: dict[str, str] = {}
     yield from check(
         events,
@@ -84,7 +86,7 @@ def _findings(
     yield from _chain(result, head)
     if impossible:
         return  # a history that cannot be leads nowhere
-    yield from _heads(result, manifests)
+    yield from _heads(result, own)
     yield from _best_readable(result, origins, pruned)
     if pruned:
         yield Note(

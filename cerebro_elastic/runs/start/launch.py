@@ -45,6 +45,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
+from cerebro_elastic.runs.start.reuse import Reuse, find, looks
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -81,6 +82,8 @@ class Launch:
     """The failed configs of a run that has not ended that are tried again."""
     by: str = ""
     """The name of the person who has them tried again, for the record."""
+    reuse: Reuse = False
+    """Whether a new run takes over what earlier runs of its home have made, or the run to take it from."""
 
     @classmethod
     def of(
@@ -94,6 +97,7 @@ class Launch:
         grace: float,
         callbacks: Sequence[RunCallback] = (),
         agrees: Callable[[str], bool] = refuse_other_code,
+        reuse: Reuse = True,
         overrides: Mapping[str, Any] = MappingProxyType({}),
     ) -> Self:
         """Check the arguments of ``run``. Raises as it does."""
@@ -106,7 +110,7 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees)
+        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse))
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
@@ -151,7 +155,9 @@ class Launch:
             settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
-            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
+            spec = spec or new_spec(
+                folder, self.recipe, watcher, check.preflight, self._with_reusable(watcher)
+            )
             if delete_former is not None:
                 delete_former()
             caller = CallbackCaller(self.callbacks, folder.history)
@@ -159,6 +165,18 @@ class Launch:
         if self.study is not None:
             tell(self.study, RunResult(folder).study())
         return caller
+
+    def _with_reusable(self, watcher: Watcher) -> Callable[[Spec, Recipe], Spec]:
+        """What notes in a new spec what the run may take over from earlier ones."""
+
+        def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
+            former = RunFolder(self.folder.former) if self.fresh else None
+            after, text = find(spec, recipe, self.folder, self.reuse, former)
+            if text:
+                watcher.say(text)
+            return after
+
+        return with_reusable
 
     def _store_settings(self, stack: ExitStack, watcher: Watcher) -> StoreSettings:
         """The settings of the run's etcd, which is started unless one is given, and ends with ``stack``."""

@@ -23,6 +23,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.client.base import Put
@@ -94,7 +95,8 @@ def take_part(
             make_search(recipe),
             journal,
             Host(observe=observe, say=watcher.say, pause=pause),
-            versions=on_record(recipe),
+            versions=on_record(spec),
+            reusable=read_reusable(spec, watcher.say).steps,
         )
         with loggers.written(record, candidate, watcher.say):
             try:

@@ -32,8 +32,8 @@ from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, pr
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.source_code import code_digest, read_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
-from cerebro_elastic.worker.rendezvous.compatibility import content_digest
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -54,7 +54,7 @@ class PreflightResult:
     """Number of partitions that units of their own could evaluate for each config."""
     code: Mapping[str, str]
     """The digest of each of the user's files, and of those that the task reads, by its path below the
-    recipe's folder or, elsewhere, by its path."""
+    recipe's folder or, elsewhere, by its path; and of what these name that they read (``source_code.py``)."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
 
@@ -307,15 +307,17 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 
 
 def _code(root: Path) -> dict[str, str]:
-    """The digests of the user's files that were imported, by the names that they have on all machines."""
+    """The digests of the user's files that were imported, by the names that they have on all machines, and of
+    what these name that they read."""
     files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
     names = sorted({name for file in files if (name := users_name(file, root))})
-    return {name: content_digest(file) for name in names if (file := users_file(name, root))}
+    found = {name: file for name in names if (file := users_file(name, root))}
+    return {name: code_digest(file) for name, file in found.items()} | dict(read_by(found.values(), root))
 
 
 def _digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
     """The digests of files that the task reads, by their names below ``root``, or else by their paths."""
-    return {users_name(file, root) or str(file.absolute()): content_digest(file) for file in files}
+    return {users_name(file, root) or str(file.absolute()): code_digest(file) for file in files}
 
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -156,9 +156,15 @@ def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
     return None
 
 
-def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
-    """Check everything that can be checked, prepare the data, and write the spec's copy, which makes the
-    folder one of a run."""
+def new_spec(
+    folder: RunFolder,
+    recipe: Recipe,
+    watcher: Watcher,
+    preflight: Preflight = preflight,
+    with_reusable: Callable[[Spec, Recipe], Spec] = lambda spec, _recipe: spec,
+) -> Spec:
+    """Check everything that can be checked, prepare the data, look for what earlier runs have made, and write
+    the spec's copy, which makes the folder one of a run."""
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
@@ -182,6 +188,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
         storage=_storage(recipe, folder),
         version=__version__,
     )
+    spec = with_reusable(spec, recipe)
     write_spec(folder, spec)
     return spec
 

@@ -3,12 +3,13 @@ configs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
 from cerebro_elastic.core.history.members import member
+from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -19,14 +20,55 @@ from cerebro_elastic.core.model.events import (
     RunExtended,
     RunOpened,
 )
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import IllegalEvent, RunError, TxnUnknown
+from cerebro_elastic.errors import IllegalEvent, RunError, SameConfig, TxnUnknown
 from cerebro_elastic.store.client.base import Put, absent, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import value_of, write
 from cerebro_elastic.system.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What an agent, a program that proposes configs, may add to a run. What it has added is read from the
+    record, so it is the same for all processes of the agent."""
+
+    agent: str
+    """The agent's name, for the record."""
+    configs: int
+    """How many configs it may add."""
+    units: int | None = None
+    """How many units these may train in all; ``None``: any number."""
+
+    def used(self, configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
+        """How many configs of a run the agent has added, and how many units these have trained or, while
+        they are live, will have."""
+        own = [config for config in configs if config.origin.get("agent") == self.agent]
+        return len(own), sum(_units(config, plan) for config in own)
+
+    def check(self, config: Config, configs: Iterable[Config], plan: Plan) -> None:
+        """Raise ``RunError`` unless the agent may add ``config`` to the run's ``configs``."""
+        added, booked = self.used(configs, plan)
+        if added >= self.configs:
+            raise RunError(
+                f"the budget is used up: {self.agent} may add {counted(self.configs, 'config')} to this run, "
+                f"and has added {added}; whoever started the server can raise it with --configs"
+            )
+        units = _units(config, plan)
+        if self.units is not None and booked + units > self.units:
+            raise RunError(
+                f"the budget does not reach: the config takes {counted(units, 'unit')}, and {self.agent} may "
+                f"add {max(0, self.units - booked)} more of {self.units}; stop one that it has added, or "
+                "clone one that is nearer to its end"
+            )
+
+
+def _units(config: Config, plan: Plan) -> int:
+    """How many training units of its own a config has done or, if it is live, will have."""
+    end = plan.epochs * plan.trained if config.status is Status.LIVE else units_done(config, plan)
+    return end - units_done(born(config), plan)
 
 
 @dataclass(frozen=True)
@@ -105,6 +147,7 @@ class OperatorLedger:
         hparams: HParams,
         start: Callable[[Config], Config | None] = lambda parent: parent,
         reason: str = "",
+        allowance: Allowance | None = None,
         member_of: str = "",
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
@@ -117,6 +160,7 @@ class OperatorLedger:
             start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
+            allowance: Of the agent that adds it, if one does.
             member_of: The config that the clone of a member belongs to; "" for a new one.
 
         Returns:
@@ -126,6 +170,7 @@ class OperatorLedger:
             RunError: No epoch is left where the clone would start, or the run has the same config already.
         """
         sent: Config | None = None
+        origin = BY_HAND if allowance is None else {**BY_HAND, "agent": allowance.agent}
         while True:
             state = self.record.state()
             if sent is not None and (known := state.configs.get(sent.id)) is not None and _is(known, sent):
@@ -145,9 +190,11 @@ class OperatorLedger:
                 new = like.id
             else:
                 like = Config(new, merged)
-            like = replace(like, parent=edge_from(at) if at else None, origin=BY_HAND)
+            like = replace(like, parent=edge_from(at) if at else None, origin=origin)
             config = replace(born(like), by_hand=True, reason=reason)
             _check_new(config, at, state)
+            if allowance is not None:
+                allowance.check(config, state.configs.values(), state.plan)
             try:
                 if self._ask(state, ConfigCreated(0, config)):
                     return self.record.config(new)
@@ -188,8 +235,9 @@ def _check_new(config: Config, at: Config | None, state: State) -> None:
         alike = (other.fold, other.repeat) == (config.fold, config.repeat)
         if alike and same_beginning and other.hparams == config.hparams:
             others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
-            raise RunError(
+            raise SameConfig(
                 f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "
                 "and the same beginning, so another one would be trained to the same weights. Change a "
-                f"hyper-parameter{others.get(other.status, '')}"
+                f"hyper-parameter{others.get(other.status, '')}",
+                other.id,
             )

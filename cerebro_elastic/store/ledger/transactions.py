@@ -96,7 +96,7 @@ def value_of(value: object) -> bytes:
 def _value(kind: Kind, after: State, event: Event, name: str) -> object:
     """What a key holds after the event; ``None``: nothing."""
     if kind.reported is not None:
-        return kind.reported(event)
+        return kind.reported(event, name)
     return event if kind.value and isinstance(event, kind.value) else kind.held(after, name)
 
 

@@ -10,9 +10,11 @@ from cerebro_elastic.system.files.listing import (
     sizes_through_links,
 )
 from cerebro_elastic.system.files.operations import (
+    FileChunks,
     append,
     chunks,
     content,
+    copy,
     exists,
     is_folder,
     open_read,
@@ -41,6 +43,7 @@ __all__ = [
     "CHUNK",
     "Chunk",
     "Content",
+    "FileChunks",
     "Hashing",
     "Place",
     "Sha256",
@@ -49,6 +52,7 @@ __all__ = [
     "check_own",
     "chunks",
     "content",
+    "copy",
     "digest",
     "disk_full_raised",
     "exists",

@@ -11,6 +11,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
+from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest
 from cerebro_elastic.system.version import __version__
 
 _HOME = Path(__file__).parents[2]
@@ -57,22 +58,19 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
 
 
 def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
-    """The names in ``Spec.code`` of what is another here, or missing; ``PACKAGE`` is looked at on request."""
+    """The names in ``Spec.code`` of what is another here, or missing; ``PACKAGE`` is looked at on request.
+    What the code reads is not looked at: a variable may be another in each process."""
     root = Path(spec.root)
 
     def differs(name: str, digest: str) -> bool:
+        if name.startswith((OF_VARIABLE, OF_FILE)):
+            return False
         if name == PACKAGE:
             return package and package_digest() != digest
         file = users_file(name, root)
-        return file is None or content_digest(file) != digest
+        return file is None or code_digest(file) != digest
 
     return [name for name, digest in spec.code.items() if differs(name, digest)]
-
-
-def content_digest(file: Path) -> str:
-    """SHA-256 of a file's content."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @functools.cache
@@ -80,7 +78,7 @@ def package_digest() -> str:
     """SHA-256 of all modules of the package and its plugins, with their names."""
     sha256 = hashlib.sha256()
     for name, file in sorted(_modules()):
-        sha256.update(f"{name} {content_digest(file)}\n".encode())
+        sha256.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return sha256.hexdigest()
 
 

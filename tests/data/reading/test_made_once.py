@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 def called(name: str) -> None:
     """Count a call, in any process; its result costs enough to be worth keeping."""
-    hashlib.pbkdf2_hmac("sha1", b"", b"", 4000)
+    hashlib.pbkdf2_hmac("sha1", b"", b"", 12_000)
     with open(os.environ[CALLS], "a") as file:
         file.write(f"{name}\n")
 

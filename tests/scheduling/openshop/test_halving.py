@@ -99,7 +99,7 @@ def test_it_is_far_from_a_barrier() -> None:
     assert found.makespan <= 1.02 * found.bound == 1.02 * 64.0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 4), st.sampled_from(RULES), st.integers(2, 4), st.integers(0, 999))
 def test_schedules_are_valid(configs: int, nodes: int, rule: str, factor: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

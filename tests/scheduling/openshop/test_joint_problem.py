@@ -15,7 +15,7 @@ from cerebro_elastic.scheduling.openshop import joint
 from support.schedules import judge_joint
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 5), st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 999))
 def test_schedules_are_valid(configs: int, devices: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -138,7 +138,7 @@ def test_every_argument_of_joint() -> None:
             judge_joint(np.asarray(words["seconds"], float), np.asarray(words["devices"]).tolist(), found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_numbers_of_every_size(data: st.DataObject) -> None:
     """From far below a nanosecond to thousands of years, side by side."""
@@ -166,7 +166,7 @@ def test_numbers_of_every_size(data: st.DataObject) -> None:
 times = st.sampled_from([0.0, 1.0, 2.0, 2.5, 3.0, 4.0, 7.0, 1e9, inf])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 2), times, times), max_size=6), st.sampled_from(["auto", "random"]))
 @example([(0, 1.0, 3.0), (0, 2.0, 7.0)], "auto")  # overlapping
 @example([(0, 1.0, 7.0), (0, 2.0, 3.0)], "auto")  # one in the other

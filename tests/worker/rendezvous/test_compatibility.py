@@ -9,20 +9,20 @@ import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.system.source_code import code_digest
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous import compatibility
 from cerebro_elastic.worker.rendezvous.compatibility import (
     PACKAGE,
     changed_code,
     check_compatible,
-    content_digest,
 )
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Spec:
     (tmp_path / "net.py").write_text("LAYERS = 3\n")
-    code = {"net.py": content_digest(tmp_path / "net.py"), PACKAGE: compatibility.package_digest()}
+    code = {"net.py": code_digest(tmp_path / "net.py"), PACKAGE: compatibility.package_digest()}
     return Spec(Plan("r", 1, 1), {}, "", "", "", str(tmp_path), code, "", __version__)
 
 

@@ -1,0 +1,65 @@
+"""What has a run taken over from earlier ones, and why was the rest trained?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cerebro_elastic.core.history.lineage import born, in_order
+from cerebro_elastic.core.model.reuse import standing
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.reusable import read_reusable
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedConfig:
+    """What one config has taken over."""
+
+    config: str
+    reused: int
+    """How many of its visits earlier runs have made."""
+    trained: int
+    """How many the run has trained."""
+    runs: tuple[str, ...]
+    """The runs that made the visits that it has taken over."""
+    why: str
+    """Why it has taken over nothing; empty if it has taken over some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a run has taken over from earlier ones, and why the rest was trained.
+
+    Example:
+        >>> explanation = Run.open("sweep").explain()
+        >>> explanation.looked, [config.reused for config in explanation.configs]
+        (True, [0, 0])
+    """
+
+    run: str
+    looked: bool
+    """Whether it was to look for earlier runs when it was opened."""
+    configs: Sequence[ExplainedConfig]
+    earlier: Mapping[str, Sequence[str]]
+    """By earlier run of the project: why nothing of it could be taken over, or less than all. A run that is
+    not here had all that was asked for, or nothing that was."""
+
+
+def explain(result: RunResult) -> Explanation:
+    spec, view = result.spec, result.view
+    reusable = read_reusable(spec)
+    configs = []
+    for config in in_order(view.state.configs.values()):
+        visits = view.visits.get(config.id, ())
+        reused = [visit for visit in visits if visit.reused]
+        if reused:
+            why = ""
+        elif not spec.reuse:
+            why = "the run was not to look for earlier ones"
+        elif standing(born(config)) in reusable.steps:
+            why = "no node here is of the kind that trained it in an earlier run"
+        else:
+            why = "no earlier run has trained its hyper-parameters with the same code, data and versions"
+        runs = tuple(dict.fromkeys(visit.reused for visit in reused))
+        configs.append(ExplainedConfig(config.id, len(reused), len(visits) - len(reused), runs, why))
+    return Explanation(result.run, bool(spec.reuse), configs, reusable.why_not)

@@ -1,0 +1,487 @@
+"""What need not be trained, since an earlier run has trained it: found in the records of earlier runs when a
+run is opened.
+
+A unit is a pure function of what it reads. So two runs whose units read the same (code, data, recipe,
+versions, processor) give equal configs equal results, in any order of the configs and on any node. All that
+is compared here; ``core/model/reuse.py`` names the rest, where a config stands. In doubt all is trained.
+
+The states from which configs go on are linked or copied into the new run's storage, so that no run needs
+another one afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+from cerebro_elastic.core.history.derived import add_point
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.members import first_members
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.best import best_end, epoch_ends
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import LeaderChanged
+from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
+from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, RunError
+from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.registry import users_file
+from cerebro_elastic.runs.catalog import folders
+from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.runs.from_recipe import first_hparams
+from cerebro_elastic.runs.results import record_chain
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.reusable import write_reusable
+from cerebro_elastic.runs.start.lengths import length_readers
+from cerebro_elastic.runs.versions import of_units
+from cerebro_elastic.system import files
+from cerebro_elastic.system.files import locate, translated
+from cerebro_elastic.system.ownership import distrust_folder
+from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, outside
+from cerebro_elastic.system.words import counted, for_reader, option, some_of
+from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE
+
+Reuse: TypeAlias = bool | str | Path
+"""Whether a run may take over what earlier runs of its home have made; or the one run to take it from."""
+
+_FREE = {
+    *(
+        "name",
+        "search",
+        "objective",
+        "epochs",
+        "repeats",
+        "validation.early_stop",
+        "keep",
+        "nodes",
+        "gang",
+        "parallelism",
+        "etcd",
+        "checkpoints",
+    ),
+    *("scheduler", "replicas", "fetch", "progress", "loggers", "check", "limits.tries", "limits.configs"),
+    *(
+        "limits.hang_factor",
+        "limits.hang_seconds",
+        "node.ranks",
+        "node.cache_bytes",
+        "node.batch_cache_bytes",
+    ),
+}
+"""The keys of a recipe that no unit's result depends on, apart from what is compared for each visit: its
+strategy, and the number of epochs. A key that is not here counts."""
+VARIABLE = "CEREBRO_REUSE"
+"""The environment variable by which runs look for no earlier ones, unless one is named."""
+_AT_ONCE = 64
+"""The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """What an earlier run has made of a config, as far as a new run may begin there."""
+
+    run: RunResult
+    start: Config
+    """The config as it was created."""
+    steps: tuple[tuple[Visit, ...], ...]
+    """Its visits, cut at the states that are there to begin from."""
+
+    @property
+    def visits(self) -> int:
+        return sum(map(len, self.steps))
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks through the records of earlier runs for the run of ``spec``."""
+
+    spec: Spec
+    recipe: Recipe
+    trusting: bool
+    """A person has named the run: what cannot be seen is taken to be the same."""
+    why_not: dict[str, list[str]] = field(default_factory=dict)
+    """By run of the same project: why nothing of it may be taken over, or less than all."""
+
+    def chains(self, folder: RunFolder, name: str, moved: Mapping[str, str]) -> Iterator[_Chain]:
+        """Those of one run, which is called ``name``; of files that were ``moved``, where they are now."""
+        found: list[str] = []
+        if self.trusting:
+            self.why_not[name] = found
+        try:
+            theirs = folder.read_spec()
+            if theirs.root == self.spec.root:
+                self.why_not[name] = found
+            if (why := distrust_folder(folder.path)) is not None:
+                raise RunError(f"{folder.path} {why}")
+            if theirs.plan.run != name:
+                return  # what a machine has kept that joined a run here
+            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs))
+            if not reasons:
+                result = RunResult(folder)
+                reasons += self._unsound(result) or self._other_versions(result)
+            if reasons:
+                found += reasons
+                return
+            for config in result.view.state.configs.values():
+                if (chain := self._chain(result, config, moved, found)) is not None:
+                    yield chain
+        except (CerebroError, OSError, KeyError) as error:
+            found.append(f"its record cannot be read: {error}")
+
+    def _other(self, theirs: Spec) -> Iterator[str]:
+        """What its units read that is another here, by the specs."""
+        ours = self.spec
+        yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
+        if theirs.data_digest != ours.data_digest:
+            yield f"other data: digest {theirs.data_digest[:12]}, now {ours.data_digest[:12]}"
+        if theirs.version != ours.version:
+            yield f"cerebro-elastic {theirs.version}, now {ours.version}"
+        for name in sorted({*theirs.code, *ours.code}):
+            if theirs.code.get(name) != ours.code.get(name):
+                yield _changed(name, name in theirs.code, name in ours.code)
+        if not self.trusting:
+            yield from _doubts(ours, self.recipe)
+
+    def _unsound(self, result: RunResult) -> list[str]:
+        """Why the record cannot be believed: it was changed, or cannot be."""
+        broken = [*record_chain.chain(result.lines)]
+        try:
+            broken += [f"{found.invariant}: {found.story}" for found in check(result.events)] or []
+            _ = result.view
+        except (IllegalEvent, KeyError) as error:
+            broken.append(str(error))
+        way = for_reader(f"`cerebro verify {result.run}`", f"Run.open({result.run!r}).verify()")
+        return [f"its record does not verify ({broken[0]}): see {way}"] if broken else []
+
+    def _other_versions(self, result: RunResult) -> list[str]:
+        led = [event for event in result.events if isinstance(event, LeaderChanged) and event.versions]
+        if not led:
+            return ["its record does not say by which versions of packages it was made"]
+        here, then = of_units(self.spec, self.recipe), led[-1].versions
+        return [
+            f"{name} {then.get(name, '(not recorded)')}, now {version}"
+            for name, version in here.items()
+            if then.get(name) != version
+        ]
+
+    def _chain(
+        self, result: RunResult, config: Config, moved: Mapping[str, str], found: list[str]
+    ) -> _Chain | None:
+        plan, start = self.spec.plan, born(config)
+        made = [visit for visit in _of_this_code(result, config) if visit.unit.epoch < plan.epochs]
+        visits = [_here(visit, moved) for visit in _until(made, lambda v: v.strategy in plan.strategies)]
+        if not visits:
+            return None
+        steps = _steps(self.recipe, self.spec, start, visits)
+        if not steps:
+            found.append(
+                f"{config.id}: {counted(len(visits), 'unit')}, but no state to begin from: `keep: epochs` in "
+                "its recipe would have kept those of all epochs"
+            )
+            return None
+        return _Chain(result, start, tuple(steps))
+
+
+def looks(reuse: Reuse) -> Reuse:
+    """``reuse``, or what the environment says instead of the default."""
+    return False if reuse is True and os.environ.get(VARIABLE) == "off" else reuse
+
+
+def find(
+    spec: Spec, recipe: Recipe, folder: RunFolder, reuse: Reuse, former: RunFolder | None = None
+) -> tuple[Spec, str]:
+    """Look for what the run of ``spec``, which is to be opened in ``folder``, may take over.
+
+    Args:
+        spec: The run's spec.
+        recipe: Its recipe.
+        folder: Its folder. The other runs in the same home are looked at.
+        reuse: Whether to look, or the run to look at.
+        former: The run of this id that is put aside to be deleted.
+
+    Returns:
+        The spec, which says what there is, and a sentence about it for people; "" if there is no other run.
+
+    Raises:
+        RunError: There is no run of this name, it still runs, or nothing of it may be taken over.
+    """
+    if reuse is False:
+        return spec, ""
+    named = None if reuse is True else _named(reuse, folder)
+    search = _Search(spec, recipe, trusting=named is not None)
+    chains: list[_Chain] = []
+    for source in [named] if named is not None else _earlier(folder, former):
+        moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
+        chains += search.chains(source, folder.run if moved else source.run, moved)
+    if named is not None and not chains:
+        found = search.why_not.get(named.run, ())
+        reasons = "\n".join(f"  {why}" for why in found) or "  it has trained nothing"
+        raise RunError(
+            f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
+            f"run without {option('reuse')}: what is equal is taken over from any run, and the rest trained"
+        )
+    wanted = _first(spec, recipe)
+    longest = _of_this_length(spec, recipe, _longest(chains, wanted), search.why_not) or _longest(
+        [chain for chain in chains if chain.run.spec.plan.epochs == spec.plan.epochs], wanted
+    )
+    reusable = Reusable(
+        {name: visits for chain in longest.values() for name, visits in _taken(spec, chain)},
+        {run: tuple(reasons) for run, reasons in search.why_not.items() if reasons},
+    )
+    after = replace(spec, reuse=write_reusable(spec.storage, reusable))
+    return after, _sentence(reusable, wanted)
+
+
+def _of_this_length(
+    spec: Spec, recipe: Recipe, chains: Mapping[str, _Chain], why_not: Mapping[str, list[str]]
+) -> Mapping[str, _Chain] | None:
+    """The ``chains``, if those that had another number of epochs would have been the same so far with the
+    run's; else ``None``, and the reason is noted."""
+    others = {chain.run.spec.plan.epochs for chain in chains.values()} - {spec.plan.epochs}
+    for epochs in sorted(others):
+        of_it = [chain for chain in chains.values() if chain.run.spec.plan.epochs == epochs]
+        shorter, longer = sorted((epochs, spec.plan.epochs))
+        search = {"search": {"max_epochs": shorter}} if recipe.search.max_epochs is not None else {}
+        resolved = spec.load_recipe(epochs=shorter, **search).resolved()
+        short = replace(spec, recipe=resolved, plan=replace(spec.plan, epochs=shorter))
+        configs = [replace(chain.start, head=chain.steps[0][-1].output, epoch=0) for chain in of_it]
+        if readers := length_readers(short, configs, longer):
+            for run in {chain.run.run for chain in of_it}:
+                why_not.get(run, []).append(
+                    f"epochs: {epochs}, now {spec.plan.epochs}, and the training depends on it: {readers[0]}"
+                )
+            return None
+    return chains
+
+
+def _named(reuse: str | Path | bool, folder: RunFolder) -> RunFolder:
+    source = find_run(str(reuse), folder.path.parent)
+    if source.path == folder.path:
+        raise RunError(f"{option('reuse')} {reuse} is this run itself: name an earlier one")
+    return source
+
+
+def _earlier(folder: RunFolder, former: RunFolder | None) -> list[RunFolder]:
+    """The runs to look at, the last one first."""
+    others = [other for other in folders(folder.path.parent) if other.path != folder.path]
+    return [former, *others] if former is not None and former.spec.exists() else others
+
+
+def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The keys of a recipe that a unit's result may depend on."""
+    values: dict[str, Any] = {}
+    for key, value in recipe.items():
+        if f"{prefix}{key}" not in _FREE:
+            within = isinstance(value, Mapping)
+            values[key] = _binding(value, f"{prefix}{key}.") if within else value
+    return {key: value for key, value in values.items() if value != {}}
+
+
+def _changed(name: str, then: bool, now: bool) -> str:
+    if name == PACKAGE:
+        return "the code of cerebro-elastic has changed"
+    what = name.removeprefix(OF_FILE) if name.startswith(OF_FILE) else name
+    if name.startswith(OF_VARIABLE):
+        what = f"the environment variable {name.removeprefix(OF_VARIABLE)}, which the code reads,"
+    elif name.startswith(OF_FILE):
+        what = f"the file {what}, which the code reads,"
+    return f"{what} {'has changed' if then and now else 'is new' if now else 'is not used any more'}"
+
+
+def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
+    """What units read that cannot be compared."""
+    way = f"name the run by {option('reuse')} RUN if that is the same"
+    if (recipe.data.dataset or recipe.data.datamodule) and not recipe.data.materialize:
+        what = "data.dataset" if recipe.data.dataset else "data.datamodule"
+        yield f"rows are read by {what} while it trains, and whether they are the same is not known: {way}"
+    task = str(spec.recipe["task"])
+    sources = [source for source in (recipe.data.source, recipe.data.valid) if isinstance(source, str)]
+    functions = {module: name for module, _, name in (source.partition(":") for source in sources)}
+    for name in spec.code:
+        module = name.removesuffix(".py").replace("/", ".")
+        file = users_file(name, Path(spec.root))
+        if file is None or (module in functions and f"{module}:" not in task):
+            continue  # what a source of data yields is in the digest of the data
+        for place in outside(file, without=functions.get(module, "")).unknown[:1]:
+            yield f"{name} reads what cannot be seen there ({place}): {way}"
+
+
+def _of_this_code(result: RunResult, config: Config) -> list[Visit]:
+    """The config's visits up to the first one that was trained with other code or versions than the last
+    leader's."""
+    led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
+    last = basis_of(result.spec).code, (led[-1].versions if led else {})
+
+    def same(visit: Visit) -> bool:
+        before = led[:1] if visit.reused else [event for event in led if event.revision < visit.attempt]
+        basis = before[-1].basis if before else None
+        return basis is not None and (basis.code, before[-1].versions) == last
+
+    return _until(result.view.visits.get(config.id, ()), same)
+
+
+def _until(visits: Sequence[Visit], holds: Callable[[Visit], bool]) -> list[Visit]:
+    found = []
+    for visit in visits:
+        if not holds(visit):
+            break
+        found.append(visit)
+    return found
+
+
+def _here(visit: Visit, moved: Mapping[str, str]) -> Visit:
+    """The visit with the places where its files are now."""
+
+    def place(url: str) -> str:
+        for before, after in moved.items():
+            if url.startswith(f"{before}/"):
+                return after + url.removeprefix(before)
+        return url
+
+    def ref(of: CheckpointRef | None) -> CheckpointRef | None:
+        return None if of is None else replace(of, url=place(of.url))
+
+    output = replace(visit.output, url=place(visit.output.url))
+    log = None if visit.log is None else place(visit.log)
+    return replace(visit, input=ref(visit.input), output=output, log=log)
+
+
+def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -> list[tuple[Visit, ...]]:
+    """The visits in steps, each of which ends with a state that can be read.
+
+    A search that decides between epochs sees each epoch's end, and may stop a config there: then each must be
+    there. Else the last one, and the best epoch's, which results need.
+    """
+    between = recipe.search.method not in ("grid", "random") or bool(
+        recipe.search.budget.model_dump(exclude_none=True)
+    )
+    objective = recipe.objective
+    config, curves = start, {start.id: ()}
+    needed: list[tuple[int, list[CheckpointRef | None], bool]] = []
+    for number, visit in enumerate(visits, start=1):
+        config = advance(config, visit, spec.plan)
+        curves = {**curves, **add_point(curves, config, visit, spec.plan)}
+        ends = epoch_ends(curves[start.id])
+        best = best_end(ends, objective.metric, objective.mode)
+        refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
+        if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
+            needed.append((number, refs, config.epoch > visit.unit.epoch))
+    there = cache(_readable)
+    if not between:
+        cut = next((number for number, refs, _ in reversed(needed) if all(map(there, refs))), 0)
+        return [tuple(visits[:cut])] if cut else []
+    cuts = [0]
+    for number, refs, ends_epoch in needed:
+        if all(map(there, refs)):
+            cuts.append(number)
+        elif ends_epoch:
+            break
+    return [tuple(visits[begin:end]) for begin, end in pairwise(cuts)]
+
+
+def _readable(ref: CheckpointRef | None) -> bool:
+    if ref is None:
+        return False
+    from cerebro_elastic import checkpoint
+
+    try:
+        checkpoint.verify(ref)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
+    """The configs of a search that says at its start which there will be; ``None`` for others."""
+    if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
+        return None
+    members = first_members(spec.plan) or [(None, 0)]
+    return [
+        born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat))
+        for hparams in first_hparams(recipe)
+        for fold, repeat in members
+    ]
+
+
+def _longest(chains: Sequence[_Chain], wanted: Sequence[Config] | None) -> dict[str, _Chain]:
+    """The longest chain from where each config may stand; of equals the first."""
+    places = None if wanted is None else {standing(config) for config in wanted}
+    longest: dict[str, _Chain] = {}
+    for chain in sorted(chains, key=lambda chain: -chain.visits):
+        place = standing(chain.start)
+        if places is None or place in places:
+            longest.setdefault(place, chain)
+    return longest
+
+
+def _taken(spec: Spec, chain: _Chain) -> Iterator[tuple[str, tuple[Visit, ...]]]:
+    """The chain's steps by where they begin, with their states and rows in the run's own storage."""
+    at = chain.start
+    for step in chain.steps:
+        own = _own(spec.storage, chain, step)
+        for first in range(0, len(own), _AT_ONCE):
+            part = own[first : first + _AT_ONCE]
+            yield standing(at), part
+            for visit in part:
+                at = advance(at, visit, spec.plan)
+
+
+def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...]:
+    """The visits as the new run has them. The state with which the step ends, and each epoch's end that is
+    there, are linked; the others were deleted before, as in any run."""
+    from cerebro_elastic import checkpoint
+
+    run = chain.run.run
+    name = f"{FOLDER}{run}-{chain.start.id}"
+
+    def ours(url: str) -> str:
+        return f"{storage}/checkpoints/{name}/{PurePosixPath(url).name}"
+
+    def ref(of: CheckpointRef | None) -> CheckpointRef | None:
+        return None if of is None else replace(of, url=ours(of.url))
+
+    visits = []
+    for number, visit in enumerate(step):
+        last = number == len(step) - 1
+        ends = last or step[number + 1].unit.epoch > visit.unit.epoch
+        if ends:
+            with suppress(CheckpointError):
+                checkpoint.adopt(visit.output, ours(visit.output.url))
+        log = visit.log
+        if log is not None:
+            log = f"{storage}/logs/{name}/{PurePosixPath(log).name}"
+            assert visit.log is not None
+            with translated(CheckpointError, f"cannot copy {visit.log}"):
+                files.copy(locate(visit.log), locate(log))
+        output = replace(visit.output, url=ours(visit.output.url))
+        visits.append(
+            replace(
+                visit, input=ref(visit.input), output=output, log=log, attempt=0, reused=visit.reused or run
+            )
+        )
+    return tuple(visits)
+
+
+def _sentence(reusable: Reusable, wanted: Sequence[Config] | None) -> str:
+    """What is taken over, for people who start the run; else why nothing is, of the last run of this
+    project."""
+    off = f"({option('no-reuse', 'reuse=False')} trains all)"
+    if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
+        of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
+        if wanted is None:
+            return f"configs that were trained before begin where {of} {off}"
+        begin = sum(standing(config) in reusable.steps for config in wanted)
+        return f"{begin} of {counted(len(wanted), 'config')} begin where {of} {off}"
+    for run, reasons in reusable.why_not.items():
+        return f"nothing is taken over from earlier runs; not from run {run}: {reasons[0]}"
+    return ""

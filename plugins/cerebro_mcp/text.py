@@ -1,0 +1,89 @@
+"""What an agent reads of a run: plain text, of 4,000 tokens at most."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from cerebro_elastic.extending.running import ConfigResult
+
+MOST_TOKENS = 4_000
+_LAST_LINE = 100
+"""The tokens that are kept for the line which says what is left out."""
+_TOKEN = re.compile(r"[A-Za-z]{1,4}|[^\S\n]+|.", re.DOTALL)
+_SHOWN_VALUES = 8
+"""How many values of a curve the leaderboard has."""
+_LONGEST = 400
+"""The characters of a line of which the rest is cut off."""
+_PER_NOISE = math.sqrt(6) * 0.6745
+"""The median of the absolute second difference of independent normal errors, by their standard deviation."""
+
+
+def tokens(text: str) -> int:
+    """How many tokens a text takes at most, for any usual tokenizer: each digit, sign and byte of another
+    script counts as one, and four letters do."""
+    return sum(
+        max(1, len(part.encode(errors="replace"))) if len(part) == 1 else 1 for part in _TOKEN.findall(text)
+    )
+
+
+def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str]) -> str:
+    """The lines of ``head``, and as many ``rows`` as there is room for. ``more`` gives the line for those
+    that are left out, from the number of those that are shown."""
+    lines: list[str] = []
+    room = MOST_TOKENS - _LAST_LINE
+    for line in map(_cut, [*head, *rows]):
+        room -= tokens(line) + 1
+        if room < 0:
+            return "\n".join([*lines, more(max(0, len(lines) - len(head)))])
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 4] + " ..."
+
+
+def noise(curves: Iterable[Sequence[float]]) -> float | None:
+    """The standard deviation with which the values of curves jump from epoch to epoch, beside their trend.
+
+    A second difference of a curve is without its trend, as far as that is a line over three epochs. Where
+    curves bend the noise comes out too large, rather than too small. ``None`` if no curve has three values.
+    """
+    jumps = [
+        abs(before - 2 * value + after)
+        for curve in curves
+        for before, value, after in zip(curve, curve[1:], curve[2:], strict=False)
+        if math.isfinite(before + value + after)
+    ]
+    return median(jumps) / _PER_NOISE if jumps else None
+
+
+def row(place: int, result: ConfigResult, metric: str, why: str) -> str:
+    """A config's line on the leaderboard."""
+    best = "-" if result.best is None else f"{number(result.best)} in epoch {result.best_epoch}"
+    curve = " ".join(number(value) for value in thinned([value for _, value in result.values(metric)]))
+    parts = [f"{place}. {result.config} {result.status.value}, {result.epochs} epochs", f"best {best}"]
+    parts += [hparams(result), *([f"curve {curve}"] if curve else []), *([why] if why else [])]
+    return " | ".join(parts)
+
+
+def hparams(result: ConfigResult) -> str:
+    """All hyper-parameters as JSON, as ``add`` and ``clone`` take them."""
+    return json.dumps(dict(result.hparams), ensure_ascii=True)
+
+
+def thinned(values: Sequence[float]) -> Sequence[float]:
+    """At most so many values of a curve as a line has, the first and the last among them."""
+    if len(values) <= _SHOWN_VALUES:
+        return values
+    last = len(values) - 1
+    return [values[round(i * last / (_SHOWN_VALUES - 1))] for i in range(_SHOWN_VALUES)]
+
+
+def number(value: float) -> str:
+    """Four digits."""
+    return f"{value:.4g}"

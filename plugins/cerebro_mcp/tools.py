@@ -1,0 +1,279 @@
+"""What an agent can call. Each tool is a model of its arguments, with a method that answers.
+
+Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
+and is the transaction that a person's command is: it is refused if the run has gone on meanwhile in a way
+that forbids it, and the record has the agent's name and the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from cerebro_elastic.extending.errors import RunError, SameConfig, did_you_mean
+from cerebro_elastic.extending.running import Allowance, ConfigResult, Run, RunResult, brief, with_name
+from cerebro_mcp.text import hparams, noise, number, row, within
+
+Reason = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
+    Field(description="Why, for the record: one sentence."),
+]
+ConfigId = Annotated[str, Field(max_length=80, description="The config's id, such as c0003.")]
+HParams = Annotated[dict[str, Any], Field(description="Hyper-parameters by name.")]
+
+_LONGEST_HPARAMS = 4_000
+_TELLING = 2.8
+"""How many standard deviations two values with the same noise differ by at most, 19 times of 20."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A run, and what an agent may do with it."""
+
+    run: Run
+    allowance: Allowance
+    """What it may add: no config by default."""
+    may_stop: bool = False
+    """Whether it may stop configs."""
+
+    def reason(self, text: str) -> str:
+        """The reason for the record, with the agent's name."""
+        return with_name(text, self.allowance.agent)
+
+
+class _Tool(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    reads: ClassVar[bool] = False
+    """Whether it changes nothing."""
+
+    def answer(self, desk: Desk) -> str:
+        raise NotImplementedError
+
+
+class Leaderboard(_Tool):
+    """All configs of the run, the best first: hyper-parameters, best value, curve by epochs, status, and why
+    it ended. Above them: the search's space, the noise of the curves, and what you may still do. At most
+    4,000 tokens: of a large run call it again with the place to start at."""
+
+    reads = True
+    start: Annotated[int, Field(ge=1, description="The place on the leaderboard to start at.")] = 1
+
+    def answer(self, desk: Desk) -> str:
+        result = desk.run.result
+        rows = result.leaderboard
+        metric = result.recipe.objective.metric
+        lines = [
+            row(place, config, metric, _why(result, config))
+            for place, config in enumerate(rows, start=1)
+            if place >= self.start
+        ]
+
+        def more(shown: int) -> str:
+            return f"... {len(lines) - shown} more: call leaderboard with start {self.start + shown}"
+
+        head = [
+            *_head(desk, result),
+            f"{len(rows)} configs, by their best value; from place {self.start} on:",
+        ]
+        return within(head, lines, more)
+
+
+class Config(_Tool):
+    """One config: its hyper-parameters, where it began, its metrics in each epoch, who added it, and why it
+    ended. At most 4,000 tokens."""
+
+    reads = True
+    config: ConfigId
+
+    def answer(self, desk: Desk) -> str:
+        result = desk.run.result
+        found = result.config(self.config)
+        config = result.view.state.configs[found.config]
+        objective, parent, origin = result.recipe.objective, config.parent, config.origin
+        by = origin.get("agent") or (origin.get("by") and "a person") or "the search"
+        came_from = f"epoch {parent.epoch} of {parent.config or 'another run'}" if parent else "the beginning"
+        head = [
+            f"{found.config} {found.status.value}, added by {by}, begun at {came_from}",
+            f"hyper-parameters: {hparams(found)}",
+            _best(found, objective.metric),
+            *filter(None, [_why(result, found)]),
+            "metrics by epoch:",
+        ]
+        lines = [
+            f"{epoch}: " + ", ".join(f"{name} {number(value)}" for name, value in sorted(metrics.items()))
+            for epoch, metrics in enumerate(found.curve, start=found.behind + 1)
+        ]
+        # The last epochs say most.
+        return within(head, lines[::-1], lambda shown: f"... {len(lines) - shown} earlier epochs")
+
+
+class Add(_Tool):
+    """Add a config, trained from scratch. With `like`, the hyper-parameters that you leave out are that
+    config's. A config that was tried is refused with its result."""
+
+    hparams: HParams
+    reason: Reason
+    like: Annotated[ConfigId | None, Field(description="The config that has the others.")] = None
+
+    def answer(self, desk: Desk) -> str:
+        _check_hparams(self.hparams)
+        why = desk.reason(self.reason)
+        return _added(
+            desk, lambda run, of: run.add(self.hparams, like=self.like, reason=why, allowance=of), "add"
+        )
+
+
+class Clone(_Tool):
+    """Add a config that goes on from the state of another one, with some hyper-parameters changed."""
+
+    config: ConfigId
+    changes: HParams
+    reason: Reason
+    start: Annotated[
+        Literal["here", "best", "scratch"],
+        Field(description="Go on where the config stands, at the end of its best epoch, or from scratch."),
+    ] = "here"
+
+    def answer(self, desk: Desk) -> str:
+        _check_hparams(self.changes)
+        why = desk.reason(self.reason)
+        return _added(
+            desk,
+            lambda run, of: run.clone(self.config, self.changes, start=self.start, reason=why, allowance=of),
+            "clone",
+        )
+
+
+class Stop(_Tool):
+    """Stop a live config: it gets no more units, and the unit that it is in does not count."""
+
+    config: ConfigId
+    reason: Reason
+
+    def answer(self, desk: Desk) -> str:
+        if not desk.may_stop:
+            raise RunError("you may not stop configs; whoever started the server can allow it with --stop")
+        why = desk.reason(self.reason)
+        stopped = desk.run.stop(self.config, reason=why)
+        if stopped.reason != why:
+            raise RunError(f"{self.config} is stopped already: {stopped.reason}")
+        return f"{self.config} is stopped in epoch {stopped.epoch + 1}"
+
+
+TOOLS: Mapping[str, type[_Tool]] = {
+    "leaderboard": Leaderboard,
+    "config": Config,
+    "add": Add,
+    "clone": Clone,
+    "stop": Stop,
+}
+"""The tools by name."""
+
+
+def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
+    """What the tool of this name answers. Raises ``CerebroError`` if it refuses."""
+    if name not in TOOLS:
+        raise RunError(f"there is no tool {name[:80]!r}; {did_you_mean(name[:80], TOOLS)}")
+    kind = TOOLS[name]
+    unknown = next((key for key in arguments if key not in kind.model_fields), None)
+    if unknown is not None:
+        raise RunError(
+            f"{name} has no argument {unknown[:80]!r}; {did_you_mean(unknown[:80], kind.model_fields)}"
+        )
+    try:
+        tool = kind.model_validate(dict(arguments))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise RunError(f"{name}, argument {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return tool.answer(desk)
+
+
+def _added(desk: Desk, create: Any, verb: str) -> str:
+    """Add a config, and say what came of it. One that was tried is refused with its result."""
+    if not desk.allowance.configs:
+        raise RunError(
+            f"the server is read-only, so {verb} is refused; whoever started it can allow it with --configs N"
+        )
+    try:
+        new = create(desk.run, desk.allowance)
+    except SameConfig as error:
+        result = desk.run.result
+        if (same := result.configs.get(error.config)) is None:
+            raise
+        text = f"{error}. Its result: {_best(same, result.recipe.objective.metric)}"
+        raise RunError(f"{text}. {why}" if (why := _why(result, same)) else text) from error
+    begins = (
+        "from scratch"
+        if new.parent is None
+        else f"in epoch {new.epoch + 1} with the state of {new.parent.config}"
+    )
+    return f"{new.id} is added and begins {begins}: {json.dumps(dict(new.hparams))}. {_left(desk)}"
+
+
+def _check_hparams(values: Mapping[str, Any]) -> None:
+    """Raise ``RunError`` for what no record could hold."""
+    try:
+        size = len(json.dumps(values, ensure_ascii=False).encode())
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise RunError(
+            f"the hyper-parameters are no JSON that can be stored: {type(error).__name__}"
+        ) from error
+    if size > _LONGEST_HPARAMS:
+        raise RunError(f"the hyper-parameters take {size} bytes: at most {_LONGEST_HPARAMS} are taken")
+
+
+def _head(desk: Desk, result: RunResult) -> list[str]:
+    """What an agent must know before it reads the leaderboard."""
+    recipe, status = result.recipe, desk.run.status()
+    metric, mode = recipe.objective.metric, recipe.objective.mode
+    spread = noise([value for _, value in row.values(metric)] for row in result.leaderboard)
+    spread_text = (
+        "too few epochs to say"
+        if spread is None
+        else (
+            f"standard deviation about {number(spread)} from epoch to epoch, so values that differ by less "
+            f"than {number(_TELLING * spread)} may be equal"
+        )
+    )
+    plan = status.state.plan or result.spec.plan
+    return [
+        f"run {desk.run.id} is {status.phase}; objective {metric} ({mode}); search {recipe.search.method}",
+        *(f"space: {name} {domain}" for name, domain in recipe.search.space.items()),
+        *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
+        *(f"constraint: {text}" for text in recipe.search.constraints),
+        f"each config has {plan.epochs} epochs of {plan.partitions} units",
+        f"noise of {metric}: {spread_text}",
+        _left(desk),
+    ]
+
+
+def _left(desk: Desk) -> str:
+    """What the agent may still do."""
+    allowance, state = desk.allowance, desk.run.status().state
+    stop = "you may stop configs" if desk.may_stop else "you may not stop configs"
+    if not allowance.configs or state.plan is None:
+        return f"you may add no configs; {stop}"
+    added, units = allowance.used(state.configs.values(), state.plan)
+    left = f"you may add {max(0, allowance.configs - added)} more configs"
+    if allowance.units is not None:
+        left += f" of {max(0, allowance.units - units)} units in all"
+    return f"{left}; {stop}"
+
+
+def _best(result: ConfigResult, metric: str) -> str:
+    if result.best is None:
+        return f"{result.status.value}, no value of {metric} yet"
+    best = f"best {metric} {number(result.best)} in epoch {result.best_epoch} of {result.epochs}"
+    return f"{result.status.value}, {best}"
+
+
+def _why(result: RunResult, config: ConfigResult) -> str:
+    """Why the config ended, or goes on."""
+    why = result.failures.get(config.config) or config.reason
+    return f"why: {brief(why)}" if why else ""

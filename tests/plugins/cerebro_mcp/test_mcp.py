@@ -1,0 +1,236 @@
+"""An agent reads a run and proposes, also nonsense: over the protocol, on a record in a real etcd."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import typer
+
+pytest.importorskip("mcp")
+
+from mcp import Client
+
+from cerebro_elastic import Run
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
+from cerebro_elastic.extending.running import Allowance
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_mcp.server import server_of
+from cerebro_mcp.text import MOST_TOKENS, noise, tokens, within
+from cerebro_mcp.tools import Desk
+from support.ledger import Leader, Ledger
+from support.live_record import live_record
+
+
+@pytest.fixture
+def record(etcd: EmbeddedEtcd, tmp_path: Path) -> Iterator[Ledger]:
+    with live_record(etcd, tmp_path) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def run(record: Ledger, etcd: EmbeddedEtcd) -> Run:
+    return Run.open(record.keys.run, store=etcd.settings)
+
+
+def agent(run: Run, *calls: tuple[str, Any], configs: int = 9, **allowed: Any) -> list[str]:
+    """What the agent's calls were answered, one after the other; a refusal begins with that word."""
+    return agents(run, calls, configs=configs, **allowed)[0]
+
+
+def agents(
+    run: Run, *scripts: Any, configs: int = 9, units: int | None = None, may_stop: bool = True
+) -> list[list[str]]:
+    """The same for several agents at once, each with a server of its own."""
+    answers: list[list[str]] = [[] for _ in scripts]
+
+    async def play(script: Any, said: list[str]) -> None:
+        desk = Desk(run, Allowance("robot", configs, units), may_stop)
+        async with Client(server_of(desk)) as client:
+            for name, arguments in script:
+                result = await client.call_tool(name, arguments)
+                said.append(result.content[0].text)
+                assert result.is_error == said[-1].startswith("refused: ")
+
+    async def all_at_once() -> None:
+        async with anyio.create_task_group() as group:
+            for script, said in zip(scripts, answers, strict=True):
+                group.start_soon(play, script, said)
+
+    anyio.run(all_at_once)
+    return answers
+
+
+def add(lr: Any, act: Any = "relu", reason: Any = "a hunch", **more: Any) -> tuple[str, Any]:
+    return "add", {"hparams": {"lr": lr, "act": act}, "reason": reason, **more}
+
+
+def clone(**given: Any) -> tuple[str, Any]:
+    return "clone", {"config": "c0000", "changes": {"lr": 0.02}, "reason": "a hunch", **given}
+
+
+def test_an_agent_reads_what_was_tried_and_adds_and_stops_with_its_reasons_on_record(
+    run: Run, record: Ledger
+) -> None:
+    board, one, added, cloned, stopped, after = agent(
+        run,
+        ("leaderboard", {}),
+        ("config", {"config": "c0000"}),
+        add(0.02),
+        ("clone", {"config": "c0000", "changes": {"lr": 0.05}, "start": "best", "reason": "it\nfell"}),
+        ("stop", {"config": "c0001", "reason": " it diverges "}),
+        ("leaderboard", {}),
+    )
+    assert (
+        '1. c0000 live, 3 epochs | best 0.9 in epoch 2 | {"act": "relu", "lr": 0.1} | curve 0.5 0.9 0.7'
+        in board
+    )
+    assert "space: lr loguniform: [0.01, 1.0]" in board
+    assert "you may add 9 more configs; you may stop configs" in board
+    assert one.splitlines()[-3:] == ["3: val_acc 0.7", "2: val_acc 0.9", "1: val_acc 0.5"]
+    assert added.startswith("c0002 is added and begins from scratch: ")
+    assert cloned.startswith("c0003 is added and begins in epoch 3 with the state of c0000: ")
+    assert stopped == "c0001 is stopped in epoch 1"
+    assert "c0001 stopped, 0 epochs" in after
+    assert "why: it diverges (by robot)" in after
+    assert "you may add 7 more configs" in after
+    assert "added by robot" in agent(run, ("config", {"config": "c0003"}))[0]
+    history = record.history()
+    by_agent = [
+        event for event in history if isinstance(event, ConfigCreated | ConfigEnded) and event.by_hand
+    ]
+    reasons = [e.config.reason if isinstance(e, ConfigCreated) else e.reason for e in by_agent]
+    assert reasons == ["a hunch (by robot)", "it␤fell (by robot)", "it diverges (by robot)"]
+    assert check(history, readable=lambda _ref: True) == []
+
+
+NONSENSE = [
+    (("addd", {}), "there is no tool 'addd'; did you mean 'add'?"),
+    (("leaderboard", {"start": 0}), "leaderboard, argument start: Input should be greater"),
+    (("config", {"config": "c9"}), "has no config 'c9'"),
+    (("config", {"config": "c" * 10**5}), "config, argument config: String should have at most 80"),
+    (("config", {}), "config, argument config: Field required"),
+    (add(0.02, resaon="x"), "add has no argument 'resaon'; did you mean 'reason'?"),
+    (add(0.02, reason=""), "add, argument reason: String should have at least 1 character"),
+    (add(0.02, reason=" \n\t"), "add, argument reason: String should have at least 1 character"),
+    (add(0.02, reason="x" * 10**5), "add, argument reason: String should have at most 500 characters"),
+    (add(0.02, reason=None), "add, argument reason: Input should be a valid string"),
+    (("add", {"hparams": {"lr": 0.02}, "reason": "r"}), "the new config lacks act"),
+    (("add", {"hparams": [], "reason": "r"}), "add, argument hparams: Input should be a valid dict"),
+    (("add", {"hparams": {"lr": 0.02, "act": "relu", "width": 3}, "reason": "r"}), "hyper-parameter 'width'"),
+    (("add", {"hparams": {"Lr": 0.02}, "like": "c0000", "reason": "r"}), "has no hyper-parameter 'Lr'"),
+    (("add", {"hparams": {"lr": 0.02}, "like": "c0009", "reason": "r"}), "has no config 'c0009'"),
+    (add(7.0), "lr=7.0 lies outside the search's space, loguniform: [0.01, 1.0]"),
+    (add(-0.02), "lies outside"),
+    (add("0.02"), "lr has to be a number"),
+    (add(True), "lr has to be a number"),
+    (add(10**400), "lr has to be a number"),
+    (add(float("nan")), "lr has to be a number"),
+    (add(None), "lr has to be a number"),
+    (add(0.02, act=3), "act has to be one of 'relu'"),
+    (add(0.02, act="x" * 10**5), "take 100023 bytes: at most 4000"),
+    (add(0.02, act="\ud800"), "no JSON that can be stored"),
+    (add(0.1), "c0000 is this config already (live)"),
+    (("add", {"reason": "r", "hparams": {"act": "relu", "lr": 0.1}}), "live, best val_acc 0.9 in epoch 2"),
+    (clone(changes={}), "c0000 is this config already"),
+    (clone(start="there"), "'here', 'best' or"),
+    (clone(config="c0001", start="best"), "has no best epoch"),
+    (clone(config="best"), "has no config 'best'"),
+    (("stop", {"config": "c7", "reason": "r"}), "has no config 'c7'"),
+    (("stop", {"config": "c0001"}), "stop, argument reason: Field required"),
+]  # fmt: skip
+
+
+def test_nonsense_is_refused_by_name_and_changes_nothing(run: Run, record: Ledger) -> None:
+    before = record.state()
+    for (call, words), said in zip(NONSENSE, agent(run, *(call for call, _ in NONSENSE)), strict=True):
+        assert said.startswith("refused: "), call
+        assert words in said, said
+        assert tokens(said) <= MOST_TOKENS
+    assert record.state() == before
+
+
+def test_an_agent_may_do_no_more_than_it_was_allowed(run: Run, record: Ledger) -> None:
+    calls = add(0.02), ("stop", {"config": "c0001", "reason": "r"})
+    assert [said.split("; ")[0] for said in agent(run, *calls, configs=0, may_stop=False)] == [
+        "refused: the server is read-only, so add is refused",
+        "refused: you may not stop configs",
+    ]
+    clone = ("clone", {"config": "c0000", "changes": {"lr": 0.3}, "reason": "one unit"})
+    said = agent(run, add(0.02), add(0.03), clone, clone, configs=3, units=6)
+    assert "you may add 2 more configs of 2 units in all" in said[0]
+    assert "the config takes 4 units, and robot may add 2 more of 6" in said[1]
+    assert "you may add 1 more configs of 1 units in all" in said[2]
+    assert "c0003 is this config already" in said[3]
+    more = ("clone", {"config": "c0000", "changes": {"lr": 0.4}, "reason": "the last"})
+    assert "c0004 is added" in agent(run, more, configs=3, units=6)[0]
+    assert "the budget is used up: robot may add 3 configs" in agent(run, add(0.06), configs=3)[0]
+    assert len(record.state().configs) == 5
+
+
+def test_two_agents_at_once_add_each_config_once_and_within_their_budget(run: Run, record: Ledger) -> None:
+    rates = [0.02, 1, 1.0]
+    both = agents(run, *([add(lr) for lr in rates],) * 2, configs=2)
+    added = [said for answers in both for said in answers if "is added" in said]
+    assert len(added) == 2
+    new = [config for name, config in record.state().configs.items() if name > "c0001"]
+    assert sorted(config.hparams["lr"] for config in new) == [0.02, 1.0]
+    assert all(isinstance(config.hparams["lr"], float) for config in new)
+    stops = agents(run, *([("stop", {"config": "c0001", "reason": why})] for why in ("mine", "yours")))
+    refused = [answers[0] for answers in stops if answers[0].startswith("refused: ")]
+    assert len(refused) == 1
+    assert "c0001 is stopped already: " in refused[0]
+    assert check(record.history(), readable=lambda _ref: True) == []
+
+
+def test_a_run_that_has_ended_is_read_and_not_changed(run: Run, record: Ledger) -> None:
+    fence = record.store.get(record.keys.leader)
+    assert fence is not None
+    for name in ("c0000", "c0001"):
+        run.stop(name)
+    leader = Leader(record, fence.create_revision)
+    assert leader.end_run("finished", record.state().asked)
+    board, *refused = agent(run, ("leaderboard", {}), add(0.02), ("stop", {"config": "c0000", "reason": "r"}))
+    assert "is ended; objective val_acc (max)" in board
+    assert all("has ended: nothing can be asked of it" in said for said in refused)
+
+
+def test_the_settings_that_the_page_shows_start_the_command() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "agents.md").read_text()
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    servers = [server for block in blocks for settings in block.values() for server in settings.values()]
+    assert len(servers) == 2
+    for server in servers:
+        assert server["command"].endswith("/bin/cerebro")
+        name, *words = server["args"]
+        command = typer.main.get_command(app).commands[name]
+        given = command.make_context(name, words).params
+        assert given["run"] == "digits"
+        assert str(given["home"]).endswith("/runs")
+
+
+def test_texts_keep_to_their_tokens_and_say_what_is_left_out() -> None:
+    rows = [f"{n}. c{n:04d} live | best {random.random():.4g} | curve é 0.123 0.4567" for n in range(500)]
+    text = within(["head"] * 3, rows, lambda shown: f"... {len(rows) - shown} more")
+    shown = text.count(" live ")
+    assert 50 < shown < 200
+    assert text.endswith(f"... {500 - shown} more")
+    assert tokens(text) <= MOST_TOKENS
+    assert tokens(within(["x" * 10**6] * 10**3, rows, lambda _: "")) <= MOST_TOKENS
+
+
+def test_the_noise_of_curves_is_that_beside_their_trend() -> None:
+    rng = random.Random(7)
+    curves = [[0.1 * k + rng.gauss(0.0, 0.02) for k in range(12)] for _ in range(60)]
+    found = noise(curves)
+    assert found is not None
+    assert abs(found - 0.02) < 0.004
+    assert noise([[1.0, 2.0], []]) is None

@@ -1,0 +1,203 @@
+"""What an earlier run has trained is taken over, and nothing else: of the same code, data and versions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_run import MODEL, opened, record
+
+from cerebro_elastic import RunResult
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs import versions
+from cerebro_elastic.runs.explanation import explain
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.reusable import read_reusable
+from cerebro_elastic.runs.start import lengths
+
+
+def content(result: RunResult) -> dict[str, Any]:
+    """What a run has found, by hyper-parameters: all but times, nodes and places."""
+    return {
+        json.dumps(dict(row.hparams)): (row.status, row.curve, [v.output.digest for v in row.visits])
+        for row in result.leaderboard
+    }
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A run of two configs, two epochs and two partitions."""
+    result = record(tmp_path_factory.mktemp("reused"))
+    assert len(result.view.trained) == 8
+    return result
+
+
+@pytest.fixture
+def home(first: RunResult, tmp_path: Path) -> Iterator[Path]:
+    """The home of the first run, which is as it was for the next test: its record names places."""
+    place, kept = Path(first.spec.root), tmp_path / "kept"
+    shutil.copytree(place, kept)
+    yield place
+    shutil.rmtree(place)
+    shutil.copytree(kept, place)
+
+
+def found(home: Path, **opening: Any) -> tuple[int, str]:
+    """How many units a run that is opened so would take over, and why not more from the first run."""
+    reusable = read_reusable(opened(home, "looks", **{"reuse": True, **opening}))
+    shutil.rmtree(home / "runs" / "looks")
+    return sum(map(len, reusable.steps.values())), "; ".join(reusable.why_not.get("recorded", ()))
+
+
+def test_an_unchanged_recipe_trains_nothing_and_gives_the_same(home: Path, first: RunResult) -> None:
+    again = record(home, "again", reuse=True, search={"space": {"lr": [0.01, 0.1]}})  # in another order
+    assert not again.view.trained
+    assert content(again) == content(first)
+    assert verify(again) == []
+    assert all(visit.same for visit in replay(again))
+    shutil.rmtree(first.folder.path)  # nothing of the first run is needed any more
+    assert verify(again.now()) == []
+    third = record(home, "third", reuse=True)
+    assert not third.view.trained
+    assert verify(third) == []
+    assert {visit.reused for visit in third.view.log} == {"recorded"}, "who has trained them stays known"
+
+
+def test_only_a_new_point_and_new_epochs_are_trained(
+    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lengths, "call", lambda _module, _what, request: lengths.check_here(request))
+    more = record(home, "more", reuse=True, epochs=3, search={"space": {"lr": [0.2, 0.1, 0.01]}})
+    assert len(more.view.trained) == 6 + 2 * 2
+    before = content(first)
+    for hparams, (_, curve, digests) in before.items():
+        assert content(more)[hparams][1][:2] == curve
+        assert content(more)[hparams][2][:4] == digests
+    assert verify(more) == []
+    assert all(visit.same for visit in replay(more))
+    configs = explain(more).configs
+    assert [(c.reused, c.trained, c.runs) for c in configs] == [
+        (0, 6, ()),
+        (4, 2, ("recorded",)),
+        (4, 2, ("recorded",)),
+    ]
+    assert "hyper-parameters" in configs[0].why
+
+
+COMMENTED = MODEL.replace("def model(lr):", 'def model(lr):\n    """Says more."""  # and more')
+OTHER_TASK = {"kind": "torch", "model_fn": "a_recorded_model:model", "optimizer": "SGD", "loss": "mse_loss"}
+
+
+@pytest.mark.parametrize(
+    ("opening", "units", "why"),
+    [
+        ({"model": COMMENTED}, 8, ""),
+        ({"objective": {"metric": "train_loss", "mode": "min"}}, 8, ""),
+        ({"scheduler": "random", "limits": {"tries": 1}, "keep": "epochs"}, 8, ""),
+        ({"model": MODEL.replace("0.5", "0.4")}, 0, "a_recorded_model.py has changed"),
+        ({"seed": 4}, 0, "seed: 3 -> 4"),
+        ({"node": {"threads": 2}}, 0, "node.threads: 1 -> 2"),
+        ({"task": OTHER_TASK}, 0, "task.loss"),
+        ({"reuse": False}, 0, ""),
+    ],
+)
+def test_only_what_a_unit_reads_counts(home: Path, opening: dict[str, Any], units: int, why: str) -> None:
+    taken, reasons = found(home, **opening)
+    assert taken == units
+    assert why in reasons
+    assert why or not reasons
+
+
+def _damage_the_states(folder: Path) -> None:
+    for file in folder.glob("checkpoints/*/*/tensors.safetensors"):
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+
+
+def _replace(name: str, before: str, after: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        file = folder / name
+        text = file.read_text()
+        assert before in text
+        file.write_text(text.replace(before, after, 1))
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (_damage_the_states, "no state to begin from"),
+        (lambda folder: shutil.rmtree(folder / "checkpoints"), "no state to begin from"),
+        (_replace("history.jsonl", '"val_loss":0.', '"val_loss":0.0'), "does not verify"),
+        (_replace("spec.json", '"data_digest":"', '"data_digest":"0'), "other data"),
+        (_replace("history.jsonl", "UnitCommitted", "UnitEaten"), "cannot be read"),
+        (lambda folder: (folder / "spec.json").write_text("{"), "damaged"),
+    ],
+)
+def test_what_is_not_whole_is_trained_again(
+    home: Path, first: RunResult, harm: Callable[[Path], None], why: str
+) -> None:
+    harm(first.folder.path)
+    taken, reasons = found(home)
+    assert taken == 0
+    assert why in reasons or why == "damaged"  # of which project that is, nobody knows
+    with pytest.raises(RunError) as refused:
+        opened(home, "named", reuse="recorded")
+    assert why in str(refused.value)
+
+
+def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
+    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with first.folder.locked():
+        assert found(home) == (0, "it still runs")
+    here = versions.of_units(first.spec, first.recipe)
+    for name in ("torch", "processor"):
+        other = {**here, name: "another"}
+        monkeypatch.setattr("cerebro_elastic.runs.start.reuse.of_units", lambda *_, other=other: other)
+        assert found(home) == (0, f"{name} {here[name]}, now another")
+
+
+def test_a_run_that_is_not_there_is_refused_with_those_that_are(home: Path) -> None:
+    with pytest.raises(RunError, match=r"there is no run 'recorde'.*recorded"):
+        opened(home, "again", reuse="recorde")
+
+
+def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables and files that it names are compared; where it does not say what it reads, a person has to
+    name the run."""
+    reading = (
+        "import os\nSIZE, NAME = os.getenv('SIZE'), 'size.txt'\nROWS = open('size.txt').read()\n" + MODEL
+    )
+    hidden = f"{reading}\nROWS = open(NAME).read()\n"
+    (home / "size.txt").write_text("4")
+    shutil.rmtree(home / "runs" / "recorded")
+    record(home, model=hidden)
+    taken, why = found(home, model=hidden)
+    assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
+    assert found(home, model=hidden, reuse="recorded") == (8, "")
+    monkeypatch.setenv("SIZE", "5")
+    with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
+        opened(home, "variable", model=hidden, reuse="recorded")
+    monkeypatch.delenv("SIZE")
+    (home / "size.txt").write_text("5")
+    with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
+        opened(home, "file", model=hidden, reuse="recorded")
+
+
+def test_a_search_that_decides_between_epochs_needs_their_states(home: Path) -> None:
+    asha = {"method": "asha", "num": 4, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
+    kept = record(home, "kept", search=asha, keep="epochs", epochs=4)
+    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=4)
+    assert not again.view.trained
+    assert content(again) == content(kept)
+    assert verify(again) == []
+    ends = [visit.output.url for visit in again.view.log if visit.index_in_epoch == 1]
+    assert all(Path(url).is_dir() for url in ends), "the search could have stopped a config at any of them"
