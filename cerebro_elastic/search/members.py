@@ -7,7 +7,8 @@ and what it decides holds for all of them. What is special is decided here:
   their trainings advance together. Under any other search only some are begun at a time: each config's first
   fold, then further ones of the configs that are best so far.
 - *Forgiving early stop* (Bergman, Purucker and Hutter 2024, section 3): when the mean of the folds that are
-  trained is worse than the worst fold of the best config, the other folds are not trained.
+  trained is worse than the worst fold of the best config, the other folds are not trained. (Not under a
+  search that judges configs itself: it may resume what it has stopped, and folds advance together there.)
 - More seeds for the best. When the search wants nothing more, the better half of the configs that have been
   trained with as many seeds as any get one more, and at least two of them, until they have ``repeats.max``.
 """
@@ -42,7 +43,8 @@ class MemberSearch(Search):
         criteria = criteria_of(recipe)
         self._criterion = criteria[0]
         validation = recipe.validation
-        self._forgives = isinstance(validation, Folds) and validation.early_stop and len(criteria) == 1
+        early_stop = isinstance(validation, Folds) and validation.early_stop
+        self._forgives = early_stop and not self._together and len(criteria) == 1
 
     def held(self, context: SearchContext) -> Sequence[str]:
         if self._together:

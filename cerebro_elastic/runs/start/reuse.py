@@ -55,20 +55,8 @@ Reuse: TypeAlias = bool | str | Path
 """Whether a run may take over what earlier runs of its home have made; or the one run to take it from."""
 
 _FREE = {
-    *(
-        "name",
-        "search",
-        "objective",
-        "epochs",
-        "repeats",
-        "validation.early_stop",
-        "keep",
-        "nodes",
-        "gang",
-        "parallelism",
-        "etcd",
-        "checkpoints",
-    ),
+    *("name", "search", "objective", "epochs", "repeats", "validation.early_stop", "keep", "nodes"),
+    *("gang", "parallelism", "etcd", "checkpoints"),
     *("scheduler", "replicas", "fetch", "progress", "loggers", "check", "limits.tries", "limits.configs"),
     *(
         "limits.hang_factor",
