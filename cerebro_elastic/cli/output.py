@@ -124,6 +124,13 @@ def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    if any(row.std == 0 for row in result.leaderboard) and result.spec.plan.repeats:
+        console.print(
+            "all seeds gave the same values: the task draws nothing from its seed, and `repeats` tells "
+            "nothing: leave it out",
+            style="yellow",
+            soft_wrap=True,
+        )
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

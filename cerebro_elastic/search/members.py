@@ -108,7 +108,7 @@ class MemberSearch(Search):
         if repeats is None or over is not None or not ended:
             return
         most = max(map(_repeats, ended))
-        rivals = [view for view in ended if _repeats(view) == most]
+        rivals = [view for view in ended if _repeats(view) == most and not _draws_nothing(view)]
         if most < repeats.max:
             order = ranked((self._criterion.best(view), view) for view in rivals)
             chosen = order[: max(2, -(-len(rivals) // 2))]
@@ -142,6 +142,15 @@ def _ended(view: ConfigView) -> ConfigView:
 def _from_scratch(view: ConfigView) -> bool:
     """A clone has no further seeds: it went on from states that have its parent's."""
     return all(each.parent is None for each in view.members)
+
+
+def _draws_nothing(view: ConfigView) -> bool:
+    """Whether another seed has changed nothing of what the config logs: then no further one will."""
+    first = [each for each in view.members if each.fold == view.members[0].fold]
+    return len(first) > 1 and all(
+        [point.metrics for point in each.curve] == [point.metrics for point in first[0].curve]
+        for each in first
+    )
 
 
 def _repeats(view: ConfigView) -> int:
