@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.preparing.split_rules import choose_groups, row_keys
+from cerebro_elastic.data.preparing.splits import deal_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import Preparation
 from support.prepared import prepare
@@ -207,7 +208,7 @@ def test_folds_have_their_share_of_each_class_and_whole_groups(
 ) -> None:
     rng = np.random.default_rng(0)
     columns = {"y": (rng.random(300) < 0.2).astype(np.int64), "who": rng.integers(0, 40, 300)}
-    keys = row_keys(PrepareSettings(stratify=stratify, split_by=split_by), columns, {})
+    keys = row_keys(Preparation(stratify=stratify, split_by=split_by), columns, {})
     dealt = deal_rows(columns, {}, {"train": 6}, 1, keys, folds=3)
     assert [part.index for part in dealt] == list(range(6))
     folds = [np.concatenate([part.rows for part in dealt[2 * f : 2 * f + 2]]) for f in range(3)]
@@ -225,6 +226,6 @@ def test_folds_have_their_share_of_each_class_and_whole_groups(
 
 def test_folds_need_a_group_each() -> None:
     columns = {"who": np.array([0, 0, 1, 1])}
-    keys = row_keys(PrepareSettings(split_by="who"), columns, {})
+    keys = row_keys(Preparation(split_by="who"), columns, {})
     with pytest.raises(DataError, match="3 folds, and column 'who' has 2 groups"):
         deal_rows(columns, {}, {"train": 3}, 1, keys, folds=3)
