@@ -155,17 +155,19 @@ def _configs_table(
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
 ) -> Table:
-    """The value is the config's best at the end of any epoch, a mean if it has several trainings; the gap is
-    how far the run's best is ahead."""
+    """The value is the training's best at the end of any epoch; the gap is how far the run's best config is
+    ahead of its config."""
     table = _plain_table("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
     bests = best_so_far(state, objective)
     lead = next(iter(bests), None)
+    rows = results(state, {}, objective.metric, objective.mode)
+    own = {each.config: each.best for row in rows for each in row.members or (row,)}
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
-        value = bests.get(config.seen_as)
-        behind = f"{abs(value - bests[lead]):.4f}" if lead and value is not None else ""
+        value, mean = own.get(config.id), bests.get(config.seen_as)
+        behind = f"{abs(mean - bests[lead]):.4f}" if lead and mean is not None else ""
         table.add_row(
             config.id,
             ProgressBar(total=max(total, 1), completed=done, width=12),

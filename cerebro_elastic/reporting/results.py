@@ -66,10 +66,11 @@ class ConfigResult:
     behind: int = 0
     """How many epochs its parent had done where it began."""
     members: Sequence[ConfigResult] = ()
-    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has the means of
-    those that have come to each epoch, ``visits`` are those of all, and each has checkpoints of its own."""
+    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has their means (of
+    those that have begun; one that has come less far counts with its last epoch), ``visits`` are those of
+    all, and each has checkpoints of its own."""
     scores: Sequence[float] = ()
-    """Of each of these that has come to the best epoch, the value there: ``best`` is their mean."""
+    """Of each of these that has begun, the value at the best epoch: ``best`` is their mean."""
     std: float | None = None
     """The standard deviation of ``scores`` (with n - 1); ``None`` for fewer than two."""
     interval: float | None = None
@@ -152,7 +153,7 @@ def group_result(
 ) -> ConfigResult:
     """The results of a config that has ``members`` with these curves."""
     assert plan is not None
-    first, ended = members[0], [row.status is Status.FINISHED for row in members]
+    first, ended = members[0], [True] * len(members)  # one that is behind counts as far as it has come
     means, at = mean_curve(curves, ended), came_to(curves, ended)
     place = best_end(means, metric, mode)
     points = [] if place is None else at[means[place].epochs]

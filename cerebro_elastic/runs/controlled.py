@@ -286,7 +286,7 @@ def _members(record: Record, name: str) -> list[Config]:
     configs = record.state().configs
     members = named(configs, name)
     if not members:
-        seen = [config.seen_as for config in configs.values()]
+        seen = dict.fromkeys(config.seen_as for config in configs.values())
         raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
     if of := members[0].member_of if members[0].id == name else "":
         raise RunError(

@@ -219,7 +219,7 @@ class RunPage(RunView):
         curves = [self.state.curves.get(config.id, ()) for config in members]
         result = group_result(own, curves, self.plan, self.objective.metric, self.objective.mode)
         self.results[name] = result
-        means = mean_curve(curves, [config.status is Status.FINISHED for config in members])
+        means = mean_curve(curves, [True] * len(members))
         row = _config_row(members[0], result, None, False, None, self.plan) | {
             "status": result.status,
             "reason": result.reason,
