@@ -92,12 +92,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(
-            list(continuations(state))
-            or list(reuses(moment, reusable))
-            or list(memberships(moment))
-            or searches(moment, search)
-        ),
+        *(_going_on(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -107,6 +102,13 @@ def decide(
     if plan.has_members:
         moment = Moment(state, plan, search.held(_observe(moment)))
     return list(assignments(moment, policy))
+
+
+def _going_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[Event]:
+    """What comes before the search decides, since it decides on what is there then."""
+    going_on: list[Event] = list(continuations(moment.state))
+    going_on = going_on or list(reuses(moment, reusable))
+    return going_on or list(memberships(moment))
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:

@@ -215,7 +215,7 @@ def test_folds_have_their_share_of_each_class_and_whole_groups(
     assert sorted(np.concatenate(folds).tolist()) == list(range(300))
     if split_by:
         groups = [set(columns["who"][rows].tolist()) for rows in folds]
-        assert not (groups[0] & groups[1] or groups[0] & groups[2] or groups[1] & groups[2])
+        assert sum(map(len, groups)) == len(set.union(*groups)), "no group is in two folds"
         assert max(map(len, folds)) - min(map(len, folds)) <= 6
     else:
         assert {len(rows) for rows in folds} == {100}
