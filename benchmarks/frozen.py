@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     asked = parser.parse_args()
     model, optimizer = made(asked.layers)
-    before = untrained(model, (), "model")
+    before = untrained(model, None, (), "model")
     step(model, optimizer)
     state = state_of(model, optimizer)
     base = sum(still.content.bytes for still in before.values())

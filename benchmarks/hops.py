@@ -135,8 +135,7 @@ def save(state: Mapping[str, Any], url: str, part: Part | None, rank: int) -> Ch
     if part is None:
         return checkpoint.save(state, url) if rank == 0 else None
     written = collectives.gathered(checkpoint.save_part(state, url, part))
-    contents = {file: content for each in written for file, content in each.items()}
-    return checkpoint.complete(contents, url) if rank == 0 else None
+    return checkpoint.complete(written, url) if rank == 0 else None
 
 
 def copying(size: int) -> float:

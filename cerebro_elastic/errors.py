@@ -153,6 +153,10 @@ class RunError(CerebroError):
     """
 
 
+class NoTestSet(RunError):
+    """The run's data have no test set."""
+
+
 class SameConfig(RunError):
     """A run has this config already. ``config`` is its id."""
 

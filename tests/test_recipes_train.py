@@ -38,6 +38,7 @@ SMALLER = {
     "imagenet_shaped": {},
     "lora_sweep": {"argparse, statistics)": "statistics,)"},
     "pretrain_bytes": {"range(0, len(text), 1000)": "range(0, 20_000, 1000)"},
+    "sentences_sweep": {"len(each) > 20": "len(each) > 150"},
     "text_ragged": {"[:200]": "[:40]"},
     "tabular": {'.zip")': '.zip", nrows=3000)'},
 }
@@ -74,9 +75,11 @@ def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.Mo
         module.write_text(module.read_text().replace(former, smaller))
     recipe_file.write_text(recipe_file.read_text().replace("workers: 1", "workers: 0"))
 
-    if name == "lora_sweep":
-        from support.tiny_bases import write_base
+    if name in ("lora_sweep", "sentences_sweep"):
+        from support.tiny_bases import write_base, write_encoder_package
 
+        monkeypatch.syspath_prepend(folder)
+        write_encoder_package(folder)
         write_base(folder / "bytes_gpt", "gpt2")
     recipe = load_recipe(recipe_file)
     url = str(folder / "data")

@@ -22,7 +22,7 @@ pytest.importorskip("sklearn.datasets")  # here, for they set environment variab
 with patch.dict(os.environ, KERAS_BACKEND="jax"):
     pytest.importorskip("keras")
 pytest.importorskip("peft")
-from support.tiny_bases import write_base
+from support.tiny_bases import write_base, write_encoder_package
 
 COLUMNS = {
     "tiny_gpt:load": {"text"},
@@ -30,12 +30,19 @@ COLUMNS = {
     "pretrain_bytes:load": {"text"},
     "my_lightning:load": {"x", "y"},
     "my_torch:load": {"x", "y"},
+    "sentences_sweep:load": {"text", "label"},
     "text_ragged:load": {"text", "label"},
     "coco_shaped:load": {"image", "boxes", "kinds"},
     "criteo_shaped:load": {"numbers", "categories", "clicked"},
     "tabular:load": {"month", "hour", "carrier", "origin", "dest", "tailnum", "late"},
 }
-ROWS = {"text_ragged": 900, "coco_shaped": 1500, "lora_sweep": 150, "pretrain_bytes": 400}
+ROWS = {
+    "text_ragged": 900,
+    "coco_shaped": 1500,
+    "lora_sweep": 150,
+    "pretrain_bytes": 400,
+    "sentences_sweep": 900,
+}
 """At least so many, where they are fewer."""
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 
@@ -69,7 +76,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
+def test_a_shipped_recipe_is_valid(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text()
     assert text.startswith("# "), "a comment says what it shows"
     assert len(text.splitlines()) < 40
@@ -80,6 +87,9 @@ def test_a_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     root = recipe.root
     if path.stem == "lora_sweep":
         root = write_base(tmp_path / "bytes_gpt", "gpt2").parent
+    if path.stem == "sentences_sweep":
+        write_encoder_package(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
     task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, root)
     for hparams in configs:
         task.check(task_hparams(task, dataset_factory(recipe), hparams))

@@ -12,8 +12,8 @@ import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,8 @@ from cerebro_elastic.checkpoint.manifest import ADVICE, Still
 from cerebro_elastic.checkpoint.tensors import Leaf, TensorSpec, memory
 from cerebro_elastic.config import cache_folder
 from cerebro_elastic.errors import DamagedCheckpoint
+from cerebro_elastic.system import files
+from cerebro_elastic.system.cache_space import CacheSpace, disk_space, use
 from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
@@ -34,6 +36,7 @@ from cerebro_elastic.system.files import (
     digest,
     disk_full_raised,
     exists,
+    is_full,
     make_folder,
     pour,
     replacing,
@@ -41,7 +44,7 @@ from cerebro_elastic.system.files import (
     write,
 )
 
-_BASES = "bases"
+_BASES, _BASE = "bases", "base"
 _LEAST = 1 << 20
 """Bytes from which on tensors become a base."""
 _ALIGNED = 64
@@ -53,8 +56,10 @@ _OF_FILE, _SWAPPED, _PRESENT = (np.uint64(1 << bit) for bit in (61, 62, 63))
 class _Mapped(mmap.mmap):
     """A base in the memory of this process."""
 
+    folder: Place
+    """The folder that it comes from."""
     place: Place
-    """Where it comes from."""
+    """Its file there."""
     file: tuple[str, int, int]
     """The file, its inode, and when it was last changed."""
     stays: dict[int, Still]
@@ -68,6 +73,8 @@ class _Mapped(mmap.mmap):
             _checked.add(key)
 
 
+_cache: tuple[Path, int | None] | None = None
+"""Where this host's copies are, if ``keep_copies`` has said so, and what they and all partitions may take."""
 _held: weakref.WeakValueDictionary[int, _Mapped] = weakref.WeakValueDictionary()
 """The bases that somebody holds, by the addresses of their tensors."""
 _checked: set[tuple[str, int, int, Still]] = set()
@@ -96,6 +103,23 @@ def mapped_as(memory: memoryview) -> Still | None:
     return found if found is not None and found.content.bytes == len(memory) else None
 
 
+def has_its_rows(whole: Leaf, rows: Leaf, start: int) -> bool:
+    """Whether ``rows`` are those that the base of the mapped tensor ``whole`` has from row ``start`` on,
+    whatever was written into either since it was mapped."""
+    memory, own = bytes_of(whole), bytes_of(rows)
+    base = _held[_address(memory)]
+    still = base.stays[_address(memory)]
+    assert still.base is not None
+    at = start * (len(memory) // len(whole))
+    if not len(own) or (_address(own) == _address(memory) + at and not _has_copied_pages(own)):
+        return True
+    try:
+        original = memoryview(_map(base.folder, still.base))[still.offset + at :]
+    except (DamagedCheckpoint, FileNotFoundError):
+        return False
+    return _equal(own, original[: len(own)])
+
+
 def bytes_of(leaf: Leaf) -> memoryview:
     """The memory of an array or tensor on the CPU, contiguous."""
     return next(memory([TensorSpec("", "uint8", (leaf.nbytes,))], {"": leaf}), memoryview(b""))
@@ -108,7 +132,9 @@ def kept(folder: Place, before: Mapping[str, Still], leaves: Mapping[str, Leaf])
     stays = {name: before[name] for name, each in present.items() if _unchanged(each, before[name], folder)}
     here = {base for base in _bases(stays) if exists(folder / base.sha256)}
     new = {name: still for name, still in stays.items() if still.base not in here}
-    return stays | (_written(folder, new, present) if new else {})
+    kept = {name: still for name, still in stays.items() if name not in new}
+    small = sum(still.content.bytes for still in new.values()) < _LEAST
+    return kept if small else kept | _written(folder, new, present)
 
 
 def _written(
@@ -123,10 +149,20 @@ def _written(
         data += [memory[name], bytes(-len(memory[name]) % _ALIGNED)]
         end += len(memory[name]) + len(data[-1])
     base = digest(data)
-    if not exists(folder / base.sha256):
-        write(folder / base.sha256, data)
+    with _alone_in(folder):
+        if not exists(folder / base.sha256):
+            write(folder / base.sha256, data)
     settle(folder)  # also the name that another process has just given
     return {name: Still(still.content, base, offsets[name]) for name, still in tensors.items()}
+
+
+def copy(source: Place, folder: Place, names: Collection[str]) -> None:
+    """Have the bases of these ``names`` in ``folder``, too."""
+    if names:
+        with _alone_in(folder):
+            for name in sorted(names):
+                if not exists(folder / name):
+                    files.copy(source / name, folder / name)
 
 
 def memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryview]:
@@ -140,7 +176,7 @@ def memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryview
         if folder.local:
             raise
         for base in _bases(stays):  # perhaps it is the host's copy that is damaged
-            (_copies() / base.sha256).unlink(missing_ok=True)
+            _copy_of(base).unlink(missing_ok=True)
         return _memory_of(folder, stays)
 
 
@@ -194,7 +230,10 @@ def _unchanged(memory: memoryview, was: Still, folder: Place) -> bool:
         return True
     if was.base is None or not exists(folder / was.base.sha256):
         return digest([memory]) == was.content
-    original = memoryview(_map(folder, was.base))[was.offset : was.offset + len(memory)]
+    return _equal(memory, memoryview(_map(folder, was.base))[was.offset : was.offset + len(memory)])
+
+
+def _equal(memory: memoryview, original: memoryview) -> bool:
     return all(
         np.array_equal(np.frombuffer(memory[at : at + CHUNK], np.uint8), original[at : at + CHUNK])
         for at in range(0, len(memory), CHUNK)
@@ -221,35 +260,70 @@ def _has_copied_pages(memory: memoryview) -> bool:
 
 
 def _map(folder: Place, expected: Content) -> _Mapped:
-    place = folder / expected.sha256
-    with open(place.path if place.local else _fetched(place, expected), "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size != expected.bytes:
-            _compare(digest(iter(lambda: file.read(CHUNK), b"")), place, expected)
-        base = _Mapped(file.fileno(), expected.bytes, access=mmap.ACCESS_COPY)
-    base.place, base.file, base.stays = place, (file.name, status.st_ino, status.st_mtime_ns), {}
+    place, copy = folder / expected.sha256, _copy_of(expected)
+    lock = None if place.local else use(copy.parent)
+    try:
+        if not place.local and not copy.exists():
+            _fetch(place, expected, copy)
+        with open(place.path if place.local else copy, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size != expected.bytes:
+                _compare(digest(iter(lambda: file.read(CHUNK), b"")), place, expected)
+            base = _Mapped(file.fileno(), expected.bytes, access=mmap.ACCESS_COPY)
+    except BaseException:
+        if lock is not None:
+            os.close(lock)
+        raise
+    if lock is not None:
+        weakref.finalize(base, os.close, lock)
+    base.folder, base.place = folder, place
+    base.file, base.stays = (file.name, status.st_ino, status.st_mtime_ns), {}
     return base
 
 
-def _fetched(place: Place, expected: Content) -> str:
-    """The path of this host's copy. Of several processes one fetches it."""
-    path = _copies() / expected.sha256
-    with disk_full_raised(path):
-        make_folder(path.parent)
-        with _alone(path.with_suffix(".lock")):
-            for leftover in path.parent.glob(f"{path.name}.*.tmp"):  # of a process that was killed
-                leftover.unlink()
-            if not path.exists():
-                with replacing(str(path)) as temporary:
-                    with open(temporary, "xb", opener=as_its_folder) as file:
-                        found = pour(chunks(place), file)
-                    _compare(found, place, expected)
-    return str(path)
+def keep_copies(cache: Path, limit_bytes: int | None) -> None:
+    """From now on this process has its host's copies in the folder ``cache``, where they and all partitions
+    take at most ``limit_bytes``; ``None``: what the disk has."""
+    global _cache
+    _cache = cache, limit_bytes
 
 
-def _copies() -> Path:
-    """The folder of this host's copies."""
-    return cache_folder(os.environ) / _BASES
+def _fetch(place: Place, expected: Content, path: Path) -> None:
+    """Bring this host's copy. Of several processes one fetches it; what nobody uses in the cache makes
+    room."""
+    with disk_full_raised(path), _alone(path.parent / "lock"):
+        for leftover in path.parent.glob("*.tmp"):  # of a process that was killed
+            leftover.unlink()
+        if path.exists():
+            return
+        root, limit = _cache_folder()
+        if limit is not None:
+            with CacheSpace(root, limit).reserved(path.parent, expected.bytes, "needed"):
+                _pour(place, expected, path)
+            return
+        try:
+            _pour(place, expected, path)
+        except OSError as exc:
+            if not is_full(exc):
+                raise
+            with disk_space(root).reserved(path.parent, expected.bytes, "needed"):
+                _pour(place, expected, path)
+
+
+def _pour(place: Place, expected: Content, path: Path) -> None:
+    with replacing(str(path)) as temporary:
+        with open(temporary, "xb", opener=as_its_folder) as file:
+            found = pour(chunks(place), file)
+        _compare(found, place, expected)
+
+
+def _copy_of(base: Content) -> Path:
+    """The path of this host's copy, in a folder like that of a partition."""
+    return _cache_folder()[0] / base.sha256 / "base-00000" / _BASE
+
+
+def _cache_folder() -> tuple[Path, int | None]:
+    return _cache or (cache_folder(os.environ), None)
 
 
 @contextmanager
@@ -257,6 +331,25 @@ def _alone(lock: Path) -> Iterator[None]:
     with open(lock, "w", encoding="utf-8", opener=as_its_folder) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _alone_in(folder: Place) -> Iterator[None]:
+    """No other process of this host writes into a local folder meanwhile, and what killed ones have left
+    goes. Elsewhere, and where the file system has no locks, all write what they need."""
+    if not folder.local:
+        yield
+        return
+    make_folder(Path(folder.path))
+    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for leftover in Path(folder.path).glob("*.tmp"):
+                leftover.unlink()
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _compare(found: Content, place: Place, expected: Content) -> None:

@@ -138,22 +138,43 @@ def is_divided(state: Mapping[str, Any]) -> bool:
     return any(map(tensors.is_divided, tree.leaves_in(state)))
 
 
-def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
-    """Write one rank's part of a state whose tensors are divided over ranks, as ``DTensor``s.
+@dataclass(frozen=True)
+class Written:
+    """Files of a checkpoint that has no manifest yet."""
 
-    The first rank also writes the rest of its state. It is no checkpoint before ``complete``. Returns what
-    the files hold; raises as ``save``.
+    contents: Mapping[str, Content]
+    """What they hold, by name."""
+    stays: Mapping[str, Still]
+    """The tensors that lie in bases, by name."""
+
+
+def save_part(
+    state: Mapping[str, Any], url: str, part: Part, before: Mapping[str, Still] = NOTHING
+) -> Written:
+    """Write one rank's part of a state of which some tensors are divided over ranks, as ``DTensor``s.
+
+    The first rank also writes the rest of its state; ``before`` is as in ``Staged.save``. It is no checkpoint
+    before ``complete``. Raises as ``save``.
     """
-    files = _part_files(state, part)
+    values, flat = tree.flatten(state)
+    divided: dict[str, Any] = {name: leaf for name, leaf in flat.items() if tensors.is_divided(leaf)}
+    whole = {name: leaf for name, leaf in flat.items() if name not in divided}
     with _writing(url) as folder:
         _check_free(folder)
-        return _write(folder, files)
+        files, stays = _rows_file(divided, part), dict[str, Still]()
+        if part.index == 0:
+            stays = bases.kept(bases.folder_of(folder), before, whole) if before else stays
+            parts = {"count": part.count, "tensors": _listed(tensors.specs(divided))}
+            files |= _files(values, whole, stays, parts)
+        return Written(_write(folder, files), stays)
 
 
-def complete(contents: Mapping[str, Content], url: str, origin: Origin | None = None) -> CheckpointRef:
-    """Write the manifest of the files with these ``contents``: now they are a checkpoint."""
+def complete(written: Sequence[Written], url: str, origin: Origin | None = None) -> CheckpointRef:
+    """Write the manifest of the files that all ranks have ``written``: now they are a checkpoint."""
+    contents = {name: content for each in written for name, content in each.contents.items()}
+    stays = {name: still for each in written for name, still in each.stays.items()}
     with _writing(url) as folder:
-        return _completed(folder, contents, url, origin)
+        return _completed(folder, contents, url, origin, stays)
 
 
 def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None = None) -> None:
@@ -167,20 +188,19 @@ def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None 
     contents = {name: digest(file.data, file.hashing) for name, file in data.items()}
     _check_same(manifest.ref(ref.url, contents, NOTHING), ref)
     with _writing(ref.url) as folder:
-        with suppress(DamagedCheckpoint, FileNotFoundError):
-            _, stays = _contents(folder, ref)
-            for base in bases.damaged(bases.folder_of(folder), stays):
-                files.remove(base)
+        _remove_damaged_bases(folder, ref)
         _completed(folder, _write(folder, data), ref.url, origin)
 
 
 def put_back(copy: CheckpointRef, ref: CheckpointRef, origin: Origin | None = None) -> None:
-    """Move ``copy``, which was written beside the damaged checkpoint ``ref``, to its place.
+    """Move ``copy``, which was written beside the damaged checkpoint ``ref``, to its place. A damaged base is
+    deleted as in ``restore``.
 
     Raises ``CheckpointError`` and moves nothing if ``copy`` holds another state than ``ref`` did.
     """
     _check_same(copy, ref)
     with _reading(copy) as source, _writing(ref.url) as folder:
+        _remove_damaged_bases(folder, ref)
         contents, stays = _contents(source, copy)
         hashing = _hashing(source, contents, stays)
         for name, expected in contents.items():
@@ -191,15 +211,25 @@ def put_back(copy: CheckpointRef, ref: CheckpointRef, origin: Origin | None = No
     remove(copy)
 
 
+def _remove_damaged_bases(folder: Place, ref: CheckpointRef) -> None:
+    with suppress(DamagedCheckpoint, FileNotFoundError):
+        _, stays = _contents(folder, ref)
+        for base in bases.damaged(bases.folder_of(folder), stays):
+            files.remove(base)
+
+
+def is_mapped(leaf: Leaf) -> bool:
+    """Whether an array or tensor on the CPU lies in a base that is mapped into memory, as it is."""
+    return bases.any_mapped() and bases.mapped_as(bases.bytes_of(leaf)) is not None
+
+
 def adopt(ref: CheckpointRef, url: str) -> CheckpointRef:
     """Have the checkpoint ``ref`` of another run at ``url``, too, with the bases that it needs. Files are
     linked where that is possible, and not read: see ``verify``. Raises as ``load``."""
     with _reading(ref) as source, _writing(url) as folder:
         contents, _ = _contents(source, ref)
         bases_needed = manifest.read(read(source / MANIFEST), source / MANIFEST).bases
-        for base in sorted(bases_needed):
-            if not exists(bases.folder_of(folder) / base):
-                files.copy(bases.folder_of(source) / base, bases.folder_of(folder) / base)
+        bases.copy(bases.folder_of(source), bases.folder_of(folder), bases_needed)
         for name in (*contents, MANIFEST):
             files.copy(source / name, folder / name)
         settle(folder)
@@ -332,39 +362,30 @@ class _File:
     hashing: Hashing = Sha256
 
 
-def _files(values: Json, leaves: Mapping[str, Leaf], stays: Mapping[str, Still]) -> dict[str, _File]:
-    """The files of a state but for the manifest, by name."""
+def _files(
+    values: Json,
+    leaves: Mapping[str, Leaf],
+    stays: Mapping[str, Still],
+    parts: Mapping[str, Json] | None = None,
+) -> dict[str, _File]:
+    """The files of a state but for the manifest, by name. ``parts`` says which tensors ranks have written
+    beside them."""
     layout = tensors.specs(leaves)
-    document = {"tensors": _listed(layout), "state": values}
-    return {TENSORS: _tensors_file(layout, leaves, stays), TREE: _File([manifest.compact(document)])}
+    here = [spec for spec in layout if spec.name not in stays]
+    document = {"tensors": _listed(layout), **({} if parts is None else {"parts": parts}), "state": values}
+    return {
+        TENSORS: _File(_data(here, leaves), _digest_of(layout, stays)),
+        TREE: _File([manifest.compact(document)]),
+    }
 
 
-def _part_files(state: Mapping[str, Any], part: Part) -> dict[str, _File]:
-    """The same of a state of which ranks hold parts: the files that the rank of ``part`` writes."""
+def _rows_file(divided: Mapping[str, Any], part: Part) -> dict[str, _File]:
+    """The file of one rank's rows of the ``divided`` tensors."""
     from cerebro_elastic.checkpoint.torch_values import local_rows
 
-    values, flat = tree.flatten(state)
-    divided: dict[str, Any] = {name: leaf for name, leaf in flat.items() if tensors.is_divided(leaf)}
-    full = tensors.specs(divided)
     rows: dict[str, Leaf] = {name: local_rows(tensor) for name, tensor in divided.items()}
-    files = {_part_name(part.index): _File(_data([spec.of(part) for spec in full], rows))}
-    if part.index == 0:
-        whole = {name: leaf for name, leaf in flat.items() if name not in divided}
-        layout = tensors.specs(whole)
-        parts = {"count": part.count, "tensors": _listed(full)}
-        document = {"tensors": _listed(layout), "parts": parts, "state": values}
-        files |= {
-            TENSORS: _tensors_file(layout, whole, NOTHING),
-            TREE: _File([manifest.compact(document)]),
-        }
-    return files
-
-
-def _tensors_file(
-    layout: Sequence[TensorSpec], leaves: Mapping[str, Leaf], stays: Mapping[str, Still]
-) -> _File:
-    here = [spec for spec in layout if spec.name not in stays]
-    return _File(_data(here, leaves), _digest_of(layout, stays))
+    layout = [spec.of(part) for spec in tensors.specs(divided)]
+    return {_part_name(part.index): _File(_data(layout, rows))}
 
 
 def _data(layout: Sequence[TensorSpec], flat: Mapping[str, Leaf]) -> Sequence[Chunk]:

@@ -21,7 +21,15 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, spread_text, unit_text
+from cerebro_elastic.reporting.tables import (
+    INTERVALS,
+    failure_texts,
+    front_table,
+    leaderboard_table,
+    measured_table,
+    spread_text,
+    unit_text,
+)
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
@@ -84,6 +92,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
         "folder": str(result.folder.path),
         "head": result.head,
         "objective": result.recipe.objective.model_dump(),
+        "front": [row.config for row in result.front],
         "exactness": {
             "verdict": result.exactness.verdict,
             "text": result.exactness.text,
@@ -102,6 +111,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "std": row.std,
                 "interval": row.interval,
                 "scores": {each.config: each.best for each in row.members},
+                "test": row.test,
             }
             for row in result.leaderboard
         ],
@@ -131,6 +141,18 @@ def show_outcome(result: RunResult) -> None:
             style="yellow",
             soft_wrap=True,
         )
+    if objectives := result.recipe.search.objectives:
+        console.print(front_table(result.front, objectives, len(result.leaderboard)))
+    if constraints := result.recipe.objective.constraints:
+        outside = [row.config for row in result.leaderboard if row.curve and row.best is None]
+        console.print(
+            f"constraints: {'; '.join(map(str, constraints))}"
+            + (f"; no epoch of {', '.join(outside)} is within" if outside else ""),
+            soft_wrap=True,
+        )
+    if tested := [row.test for row in result.leaderboard if row.test is not None]:
+        console.print(measured_table(tested))
+        console.print(INTERVALS, soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Home, Json, RunName, config_ids, echo, on_last_run, on_run
+from cerebro_elastic.cli.options import By, Home, Json, RunName, config_ids, echo, on_last_run, on_run
 from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
@@ -141,6 +141,72 @@ def _visit(replayed: ReplayedVisit) -> VisitJson:
     }
 
 
+@on_run
+def test(
+    run: Run,
+    top: Annotated[int, typer.Option(help="How many of the best configs to measure.")] = 1,
+    by: By = "",
+    as_json: Json = False,
+) -> None:
+    """Measure the best configs of a run that has ended on its test set: `data.test` of the recipe.
+
+    No unit, search or stopping rule reads the test set. A run measures its best config by itself when it
+    ends. Each measurement is noted in the run's record; a model that was measured before is not measured
+    again. The configs stay ranked by validation: who chooses among them by the test set has none any more.
+
+    Example: cerebro test digits --top 3
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import TestJson
+    from cerebro_elastic.reporting.tables import INTERVALS, measured_by, measured_table
+    from cerebro_elastic.reporting.terminal import terminal
+
+    before = run.result.view.state.measured
+    found = run.test(top, by=by)
+    if as_json:
+        echo(json_text(TestJson(run=run.id, measured=found, before=len(before))))
+        return
+    terminal().print(measured_table(found))
+    echo(INTERVALS)
+    if before:
+        names = ", ".join(dict.fromkeys(each.config for each in before))
+        echo(
+            f"The test set was looked at before: {names}, first on {measured_by(before[0])}. What was chosen "
+            "since then by somebody who knew these values is measured too well."
+        )
+
+
+@on_last_run
+def importances(run: Run, as_json: Json = False) -> None:
+    """Show how much each hyper-parameter matters for the objective, by optuna.
+
+    It needs ten configs that have finished, and the extra `search`.
+
+    Example: cerebro importances digits
+    """
+    from cerebro_elastic.cli.output import json_text
+    from cerebro_elastic.cli.shapes import ImportancesJson
+
+    result = run.result
+    found = result.importances()
+    if as_json:
+        shares, left_out = dict(found.shares), list(found.left_out)
+        of = ImportancesJson(
+            run=result.run,
+            metric=found.metric,
+            importances=shares,
+            configs=found.configs,
+            method=found.method,
+            left_out=left_out,
+        )
+        echo(json_text(of))
+        return
+    width = max(map(len, found.shares))
+    for name, share in found.shares.items():
+        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
+    echo(f"shares of the differences in {found.metric}, {found.text}")
+
+
 @on_last_run
 def explain(run: Run, as_json: Json = False) -> None:
     """Say what a run has taken over from earlier runs, and why it has trained the rest.
@@ -198,6 +264,9 @@ def export(
     run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
     config: OneConfig = "best",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Export a trained model from a run. To use it, this package is not needed.
@@ -211,7 +280,7 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    exported = run.export(folder, config)
+    exported = run.export(folder, config, merged=merged)
     if as_json:
         from cerebro_elastic.cli.output import json_text
         from cerebro_elastic.cli.shapes import ExportJson

@@ -23,6 +23,8 @@ Runs = Annotated[list[str], typer.Argument(help="Run ids, or folders of runs.", 
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _SHOWN_EPOCHS = 60
 """Longer curves are shown by their end."""
+_SHOWN_CONFIGS = 20
+"""Further configs are counted."""
 
 
 def runs(
@@ -91,9 +93,10 @@ def tag(
 
 
 def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
-    """Compare runs side by side: recipes, data, code, versions, results, and curves of the best configs.
+    """Compare runs side by side: recipes, data, code, versions, results, curves, and equal configs.
 
-    Of recipes, data, code and versions only what differs is shown.
+    Of recipes, data, code and versions only what differs is shown. If two of the runs differ in nothing but
+    their seed, the command says which configs differ between others by more than that noise.
 
     Example: cerebro compare digits digits-2
     """
@@ -255,6 +258,7 @@ def _show_comparison(comparison: Comparison) -> None:
 
     from cerebro_elastic.reporting.tables import hparams_text, number, sparkline
     from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.system.words import counted
 
     def text(value: object) -> str:
         if value is None:
@@ -275,6 +279,10 @@ def _show_comparison(comparison: Comparison) -> None:
     for epoch in range(max(0, longest - _SHOWN_EPOCHS), longest):
         values = (curve[epoch] if epoch < len(curve) else None for curve in comparison.curves)
         table.add_row("", f"epoch {epoch + 1}", *map(text, values))
+    for place, config in enumerate(comparison.configs[:_SHOWN_CONFIGS]):
+        mark = " =" if config.same else {True: " !", False: "", None: ""}[config.exceeds]
+        name = f"{hparams_text(config.hparams)}{mark}"
+        table.add_row("" if place else "configs", name, *map(text, config.values))
     console = terminal()
     console.print(table)
     same = [
@@ -282,5 +290,20 @@ def _show_comparison(comparison: Comparison) -> None:
     ]
     if same:
         console.print(f"the same in all: {', '.join(same)}", soft_wrap=True)
+    if (more := len(comparison.configs) - _SHOWN_CONFIGS) > 0:
+        console.print(f"and {counted(more, 'config')} that several runs have (--json has all)")
+    if any(config.same for config in comparison.configs):
+        console.print("=: bit for bit the same")
+    if comparison.noise is not None:
+        console.print(
+            f"!: differs by more than seeds alone would in 19 of 20 cases (noise {comparison.noise:.2g})",
+            soft_wrap=True,
+        )
+    elif any(not config.same for config in comparison.configs):
+        console.print(
+            "whether differences exceed the noise of seeds is not known: name a run, too, whose recipe "
+            "differs in nothing but `seed`",
+            soft_wrap=True,
+        )
     if len(set(comparison.metrics)) > 1:
         console.print("note: the objectives differ, so their values cannot be compared", style="yellow")

@@ -15,7 +15,7 @@ from cerebro_elastic.core.decisions.gangs import Wait
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.core.model.nodes import Stall
-from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.core.model.units import Measurement, RecordHead
 from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
@@ -138,6 +138,8 @@ class RowJson(TypedDict):
     """Then half the 95 % interval of the mean, which `best` is."""
     scores: Mapping[str, float | None]
     """Then the best value of each training, by its id."""
+    test: Measurement | None
+    """What that state has reached on the test set; `null` if it was not measured."""
 
 
 class ExactnessJson(TypedDict):
@@ -158,6 +160,8 @@ class OutcomeJson(TypedDict):
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
     objective: Mapping[str, Any]
     """The section `objective` of the recipe."""
+    front: list[str]
+    """The configs that no other one surpasses in all objectives; with one objective, the best."""
     exactness: ExactnessJson
     leaderboard: list[RowJson]
     """The best config first."""
@@ -222,6 +226,30 @@ class ExportJson(TypedDict):
     folder: str
     not_carried: list[str]
     """What of the config's state the files do not have."""
+
+
+class TestJson(TypedDict):
+    """What configs have reached on the test set."""
+
+    run: str
+    measured: list[Measurement]
+    """The best config by validation first."""
+    before: int
+    """How many measurements were in the record before the command."""
+
+
+class ImportancesJson(TypedDict):
+    """How much each hyper-parameter matters."""
+
+    run: str
+    metric: str
+    importances: Mapping[str, float]
+    """By hyper-parameter, the share of the differences that it explains; the most important first."""
+    configs: int
+    """How many finished configs they rest on."""
+    method: str
+    left_out: list[str]
+    """Hyper-parameters that are not the same in all branches of the space."""
 
 
 class ProfileJson(TypedDict):
@@ -387,6 +415,8 @@ SHAPES: Mapping[str, Any] = {
     "add": AddedJson,
     "verify": VerifyJson,
     "replay": ReplayJson,
+    "test": TestJson,
+    "importances": ImportancesJson,
     "export": ExportJson,
     "profile": ProfileJson,
     "check": CheckJson,

@@ -55,7 +55,7 @@ def what_if(
 
 def _show(answer: WhatIf) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "ends in", "at", "nodes", "node h", "units", "configs finished"):
+    for name in ("", "ends in", "at", "nodes", "node h", "units", "finished"):
         table.add_column(name, justify="left" if name == "" else "right", overflow="fold")
     changed = [answer.changed] if answer.changed is not None else []
     for outlook in (answer.as_it_is, *changed, *answer.remedies):
@@ -90,7 +90,7 @@ def _verdict(answer: WhatIf, deadline: float) -> str:
 
 
 def _moment(wall: float) -> str:
-    return datetime.fromtimestamp(wall).astimezone().isoformat(" ", "seconds")
+    return datetime.fromtimestamp(wall).strftime("%Y-%m-%d %H:%M")
 
 
 def _json(answer: WhatIf) -> WhatIfJson:

@@ -11,8 +11,10 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 
+_STEP = 0.5
 Observer = Callable[[list[Event], State], None]
 
 
@@ -22,6 +24,13 @@ class Doubtful(RunError):
 
 def nobody(_events: list[Event], _state: State) -> None:
     """The default observer: does nothing."""
+
+
+def catch_up(record: Record, journal: Journal, since: int, until: int) -> None:
+    """Append to the ``journal`` what has happened from the revision ``since`` to ``until``."""
+    with Follower(record, since, lambda events, _: journal.append(events)) as follower:
+        while follower.heard < until:
+            follower.step(_STEP)
 
 
 class Follower:

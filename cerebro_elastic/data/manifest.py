@@ -91,7 +91,7 @@ class Manifest:
     seed: int
     """The seed of the one shuffle before the rows are split into partitions."""
     test: tuple[PartitionFiles, ...] = ()
-    """The test partitions, if an earlier version prepared the dataset. Nothing reads them."""
+    """The test partition, if the dataset has a test set. No unit reads it (``runs/results/test_set.py``)."""
     vocabulary: Vocabulary = field(default_factory=dict)
     """The categories of each encoded column: code 0 stands for the first."""
     features: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.interfaces import SearchContext as SearchContext
 from cerebro_elastic.core.model.interfaces import Stop as Stop
 from cerebro_elastic.core.model.units import Strategy as Strategy
 from cerebro_elastic.core.model.units import Unit as Unit
+from cerebro_elastic.recipes.search import is_branching as is_branching
 from cerebro_elastic.search.constraints import constraint_of as constraint_of
 from cerebro_elastic.search.criterion import Criterion as Criterion
 from cerebro_elastic.search.criterion import criteria_of as criteria_of

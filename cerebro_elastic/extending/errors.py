@@ -5,6 +5,7 @@ from cerebro_elastic.errors import CheckpointError as CheckpointError
 from cerebro_elastic.errors import DataError as DataError
 from cerebro_elastic.errors import GroupBroken as GroupBroken
 from cerebro_elastic.errors import MissingExtra as MissingExtra
+from cerebro_elastic.errors import NoTestSet as NoTestSet
 from cerebro_elastic.errors import RecipeError as RecipeError
 from cerebro_elastic.errors import RunError as RunError
 from cerebro_elastic.errors import RunFailed as RunFailed

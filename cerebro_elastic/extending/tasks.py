@@ -18,6 +18,7 @@ from cerebro_elastic.training import user_objects
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner
 from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
+from cerebro_elastic.training.array_task import as_found as as_found
 from cerebro_elastic.training.generators import generators as generators
 from cerebro_elastic.training.hparams import Taker as Taker
 from cerebro_elastic.training.hparams import Takers as Takers
@@ -28,6 +29,9 @@ from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
 from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports
+from cerebro_elastic.training.task import ExportsMerged as ExportsMerged
+from cerebro_elastic.training.task import MeasuresRows as MeasuresRows
+from cerebro_elastic.training.task import ModelValues as ModelValues
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit
 from cerebro_elastic.training.task import ReadsFiles as ReadsFiles
@@ -36,10 +40,14 @@ from cerebro_elastic.training.task import SetsThreads as SetsThreads
 from cerebro_elastic.training.task import Stopped as Stopped
 from cerebro_elastic.training.task import SupportsCheck as SupportsCheck
 from cerebro_elastic.training.task import SupportsPrecheck as SupportsPrecheck
+from cerebro_elastic.training.task import SupportsTest as SupportsTest
 from cerebro_elastic.training.task import Task as Task
 from cerebro_elastic.training.task import TaskState as TaskState
 from cerebro_elastic.training.task import UnitJob as UnitJob
 from cerebro_elastic.training.task import UnitResult as UnitResult
+from cerebro_elastic.training.test_set import measured_alone as measured_alone
+from cerebro_elastic.training.test_set import named_as_test as named_as_test
+from cerebro_elastic.training.test_set import row_by_row as row_by_row
 
 select_arguments = arguments.select
 object_digest = user_objects.digest

@@ -17,6 +17,7 @@ from cerebro_elastic.recipes.fields import (
     Section,
     ShareOrSource,
     Url,
+    test_data,
     validation_data,
 )
 
@@ -52,6 +53,16 @@ class Preparation(Section):
     partitions: Partitions = Field(4, description="Number of training partitions.")
     valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a source of its own.")
     """A share is `0.2` or `20%`. A `dataset` takes a share, or returns validation data itself."""
+    test: ShareOrSource | None = Field(
+        None,
+        description="Share of rows for a test set, or a source of its own.",
+        json_schema_extra={"shown": "none"},
+    )
+    """No unit, search or stopping rule reads it: the best config is measured on it once, when the run has
+    ended; see [a test set](../how-to/test-set.md)."""
+    valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
+    """With several, validation data of their own are shuffled, too. For a [race](../how-to/search.md#a-race)
+    10."""
     labels: Names = Field(
         (), description="Columns that must not hold NaN.", json_schema_extra={"shown": "all"}
     )
@@ -97,12 +108,26 @@ class Preparation(Section):
             raise ValueError("`features` names the columns to use: give it or `columns`, not both")
         return self
 
+    @model_validator(mode="after")
+    def _rows_left(self) -> Self:
+        if self.test == 0:
+            raise ValueError(
+                "`test` is 0, and a test set without rows measures nothing: give a share such as 10%, or "
+                "leave it out"
+            )
+        shares = {"valid": self.valid, "test": self.test}
+        given = {name: share for name, share in shares.items() if isinstance(share, float)}
+        if sum(given.values()) >= 1:
+            each = " and ".join(f"{name} {share:.4g}" for name, share in given.items())
+            raise ValueError(f"{each} take all rows: nothing is left for training; give smaller shares")
+        return self
+
 
 OF_SOURCE = frozenset(Preparation.model_fields)
 """Keys that cannot change once a dataset is prepared."""
 OF_ROWS = frozenset({"stratify", "split_by"})
 """Those of them that with a `dataset` name its attributes."""
-OF_COLUMNS = OF_SOURCE - {"partitions", "valid"}
+OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test", "valid_partitions"}
 """Those of them that are about the columns of a `source`."""
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
@@ -112,6 +137,8 @@ _OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "
 _OF_LOADER = frozenset(
     {
         "valid",
+        "test",
+        "valid_partitions",
         "batch_size",
         "valid_batch_size",
         "shuffle",
@@ -173,6 +200,7 @@ class Data(Preparation, Origin):
     """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
     attribute that has the length of each row."""
     _valid_in_a_recipe = field_validator("valid", mode="before")(validation_data)
+    _test_in_a_recipe = field_validator("test", mode="before")(test_data)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -184,10 +212,12 @@ class Data(Preparation, Origin):
         if misplaced := ", ".join(sorted(self.model_fields_set & self.foreign_keys)):
             (origin,) = (origin for origin in _FOREIGN if getattr(self, origin) is not None)
             raise ValueError(f"{misplaced}: {_FOREIGN[origin]}; remove it here")
-        if self.dataset is not None and isinstance(self.valid, str):
-            raise ValueError(
-                "valid: with a `dataset` it is a share of the rows; or let it return {train, valid}"
-            )
+        for split, named in (("valid", self.valid), ("test", self.test)):
+            if self.dataset is not None and isinstance(named, str):
+                raise ValueError(
+                    f"{split}: with a `dataset` it is a share of the rows; or let it return "
+                    f"{{train, {split}}}"
+                )
         return self
 
     @property

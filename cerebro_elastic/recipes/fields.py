@@ -127,7 +127,7 @@ def _share_or_source(value: object) -> float | str:
         return text
 
 
-def validation_data(value: object) -> float | str:
+def validation_data(value: object, *, kept_for: str = "validation") -> float | str:
     """A share of the rows, or a source of its own, as a recipe may have them."""
     share = percentage(value) if isinstance(value, str) else value
     if share is None:
@@ -135,8 +135,13 @@ def validation_data(value: object) -> float | str:
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1:
         return share
     raise ValueError(
-        "the share of rows kept for validation, from 0 to below 1 or such as 20%, or a source of its own"
+        f"the share of rows kept for {kept_for}, from 0 to below 1 or such as 20%, or a source of its own"
     )
+
+
+def test_data(value: object) -> float | str | None:
+    """The same for a test set, or none."""
+    return None if value is None else validation_data(value, kept_for="the test set")
 
 
 def _bad_rows(value: object) -> object:

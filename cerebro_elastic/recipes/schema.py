@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     ConfigDict,
@@ -48,6 +48,7 @@ from cerebro_elastic.recipes.folds import (
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
+    RACED_PARTITIONS,
     Budget,
     Domain,
     KnownConfig,
@@ -89,7 +90,7 @@ class NodeSection(Section):
     ranks: PerHost = 1
     """Worker processes of a node. `parallelism` says how many of them a unit uses."""
     cache_bytes: Bytes | None = None
-    """What the partitions that a host has cached may take, such as `200G`; see
+    """What the partitions and bases that a host has cached may take, such as `200G`; see
     [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
     batch_cache_bytes: BytesOrNone | None = None
     """What a host may keep of batches that were made and rows that were opened, such as `20G`; `0`: nothing.
@@ -132,7 +133,9 @@ class Recipe(Section):
     search: Annotated[SerializeAsAny[SearchSection], WrapValidator(search_section)]
     """The configs."""
     objective: Objective = Objective()
-    """The metric that sorts the leaderboard."""
+    """The metric that sorts the leaderboard, or a list of several: the first sorts it, and all of them have a
+    front; see [several objectives](../how-to/search.md#several-objectives). A key `constraint` beside it says
+    what other metrics must be."""
     scheduler: Scheduler = "auto"
     """The policy that decides which config an idle node trains: `auto`, `longest-remaining`, `random`,
     ...; see [scheduling](../design/scheduling.md#policies)."""
@@ -208,6 +211,16 @@ class Recipe(Section):
             check_members("repeats", info.data.get("search"))
         return value
 
+    @model_validator(mode="after")
+    def _sampler_knows_constraints(self) -> Self:
+        for name in (self.search.method, getattr(self.search, "sampler", "")):
+            if self.objective.constraints and name in ("cmaes", "tune", "race"):
+                raise ValueError(
+                    f"{name} goes by the objective alone, also where the `constraint` is broken: use tpe, "
+                    "gp, nsga2, random or asha"
+                )
+        return self
+
     _ranks_fit = field_validator("parallelism")(check_ranks)
 
     @model_validator(mode="before")
@@ -228,6 +241,42 @@ class Recipe(Section):
         if most is None or value.get("epochs", most) == most:
             return value if most is None else {**value, "epochs": most}
         raise ValueError(f"epochs is {value['epochs']}, search.max_epochs {most}: give one of them")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objectives_and_constraints(cls, value: Any) -> Any:
+        """Accept a list of objectives, and ``constraint`` beside them."""
+        if not isinstance(value, Mapping):
+            return value
+        objective, search = value.get("objective", {}), value.get("search")
+        if isinstance(objective, list | tuple):
+            if not objective:
+                raise ValueError("objective is an empty list: name at least one metric")
+            if isinstance(search, Mapping) and len(objective) > 1:
+                if search.get("objectives") is not None:
+                    raise ValueError("objective is a list, and search has `objectives`: give one of them")
+                value = {**value, "search": {**search, "objectives": objective}}
+            value = {**value, "objective": objective[0]}
+        if "constraint" in value:
+            given, objective = value["constraint"], value.get("objective", {})
+            if not isinstance(objective, Mapping) or objective.get("constraint") is not None:
+                raise ValueError("constraint: it is also in the objective; give it once")
+            several = tuple(given) if isinstance(given, list | tuple) else (given,)
+            rest = {key: known for key, known in value.items() if key != "constraint"}
+            value = {**rest, "objective": {**objective, "constraint": several}}
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_a_race(cls, value: Any) -> Any:
+        """A race validates in units of their own, on several partitions."""
+        search = value.get("search") if isinstance(value, Mapping) else None
+        if not isinstance(search, Mapping) or search.get("method") != "race":
+            return value
+        data = value.get("data")
+        if isinstance(data, Mapping) and "url" not in data and "datamodule" not in data:
+            data = {"valid_partitions": RACED_PARTITIONS, **data}
+        return {"validation": "evaluate", **value, "data": data}
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
@@ -284,21 +333,31 @@ class Recipe(Section):
         return hash(self.digest)
 
 
+def _section_in(section: type[Section], keys: Sequence[str | int]) -> type[Section]:
+    """The schema of the section at ``keys`` inside ``section``."""
+    for key in keys:
+        field = section.model_fields.get(str(key))
+        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+        found = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
+        section = next(found, section)
+    return section
+
+
 def section_type(path: tuple[str | int, ...], kind: object, method: object) -> type[Section]:
     """The schema of the section at ``path`` of a recipe, whose task has this ``kind`` and whose search this
     ``method``."""
     match path:
         case ():
             return Recipe
-        case ("task",):
-            return task_type(kind)
         case ("validation",):
             return Folds
         case ("repeats",):
             return Repeats
+        case ("task", *inside):
+            return _section_in(task_type(kind), inside)
         case ("search",):
             return search_type(method)
-        case ("search", "space", _):
+        case ("search", "space", *_):
             return Domain
         case ("search", "budget"):
             return Budget

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -30,8 +33,14 @@ _WIDEST_INT, _WIDEST_FLOAT = 2**53, 1e300
 """All whole numbers up to here are floats, and differences of floats up to here are finite."""
 
 
+def _space_of_branch(value: object) -> object:
+    if value is None:
+        raise ValueError("a branch without hyper-parameters of its own is {}, not empty")
+    return value
+
+
 class Domain(Section):
-    """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
+    """The values that a hyper-parameter may take: one of five kinds. Bounds are inclusive."""
 
     choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
     """One of these values."""
@@ -41,6 +50,9 @@ class Domain(Section):
     """A number between two bounds, all equally likely."""
     loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """A number between two bounds above 0, all orders of magnitude equally likely."""
+    branches: Mapping[str, Annotated[Mapping[str, Domain], BeforeValidator(_space_of_branch)]] | None = None
+    """One of these names, each with a space of its own: hyper-parameters that only configs of this branch
+    have. See [below](#the-search-space)."""
 
     def __str__(self) -> str:
         """As in a recipe: ``uniform: [0.1, 1.0]``."""
@@ -58,9 +70,15 @@ class Domain(Section):
 
     @model_validator(mode="after")
     def _sensible(self) -> Domain:
-        kinds = (self.choice, self.integers, self.uniform, self.loguniform)
+        kinds = (self.choice, self.integers, self.uniform, self.loguniform, self.branches)
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
+            raise ValueError(
+                "give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b], branches: {..}"
+            )
+        if self.branches is not None:
+            if not self.branches:
+                raise ValueError("no branch leaves nothing to try; give at least one name with its space")
+            return self
         if self.choice is not None:
             if not self.choice:
                 raise ValueError("an empty list leaves nothing to try; give at least one value")
@@ -86,6 +104,104 @@ class Domain(Section):
         return self
 
 
+Space: TypeAlias = Mapping[str, Domain]
+"""Domains by the names of hyper-parameters."""
+
+
+def active(space: Space, point: Mapping[str, Any]) -> dict[str, Domain]:
+    """The hyper-parameters that a config with the values of ``point`` has: those of the space, and those of
+    the branches that it takes."""
+    found: dict[str, Domain] = {}
+    for name, domain in space.items():
+        found[name] = domain
+        if domain.branches is not None and isinstance(branch := point.get(name), str):
+            found |= active(domain.branches.get(branch, {}), point)
+    return found
+
+
+def flattened(space: Space) -> dict[str, Domain]:
+    """All hyper-parameters of the space, those of all branches included, each with its first domain."""
+    found: dict[str, Domain] = {}
+    for name, domain in space.items():
+        found.setdefault(name, domain)
+        for branch in (domain.branches or {}).values():
+            found = {**flattened(branch), **found}
+    return found
+
+
+def is_branching(space: Space) -> bool:
+    """Whether some configs have other hyper-parameters than others."""
+    return any(domain.branches is not None for domain in space.values())
+
+
+def _check_branches(space: Space, above: frozenset[str] = frozenset()) -> dict[str, Domain]:
+    """Raise ``ValueError`` if a config could have one hyper-parameter twice, or one that is another kind in
+    another branch: samplers learn from all configs that have it. Returns all hyper-parameters."""
+    known: dict[str, Domain] = {}
+    for name in space:
+        if name in above:
+            raise ValueError(f"{name!r} is in a branch and outside of it: rename one of them")
+    for name, domain in space.items():
+        of_branches: dict[str, Domain] = {}
+        for branch, own in (domain.branches or {}).items():
+            for inner, kind in _check_branches(own, above | set(space)).items():
+                if inner in known:
+                    raise ValueError(
+                        f"{inner!r} is in branches of {name!r} and of another choice, and a config could "
+                        "have both: rename one of them"
+                    )
+                before = of_branches.setdefault(inner, kind)
+                if _kind(before) != _kind(kind):
+                    raise ValueError(
+                        f"{inner!r} in branch {branch!r} of {name!r} is {_kind(kind)[0]}, in another branch "
+                        f"{_kind(before)[0]}: only bounds may differ; rename one of them"
+                    )
+        known |= of_branches
+    return {**known, **space}
+
+
+def _kind(domain: Domain) -> tuple[str, str]:
+    """What must be the same of a hyper-parameter in all branches: the kind, and the values of a list."""
+    name = next(name for name in ("choice", "integers", "uniform", "loguniform", "branches")
+                if getattr(domain, name) is not None)  # fmt: skip
+    listed = domain.choice if domain.choice is not None else sorted(domain.branches or ())
+    shown = {"choice": f"choice {list(listed)}", "integers": "int"}.get(name, name)
+    return shown, json.dumps(listed)
+
+
+class Constraint(Section):
+    """What another metric must be."""
+
+    metric: str
+    """The name of a metric that the task logs at the end of each epoch, such as a latency."""
+    below: float | None = None
+    """The metric must be less."""
+    above: float | None = None
+    """The metric must be more."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.below is None) == (self.above is None):
+            raise ValueError("give either `below` or `above`, a number; for both sides two constraints")
+        return self
+
+    def excess(self, metrics: Mapping[str, float]) -> float:
+        """By how much the constraint is broken: below 0 if it holds, infinite if the metric was not
+        logged."""
+        value = metrics.get(self.metric, math.nan)
+        if not math.isfinite(value):
+            return math.inf
+        if self.below is not None:
+            return value - self.below if value != self.below else sys.float_info.min
+        assert self.above is not None
+        return self.above - value if value != self.above else sys.float_info.min
+
+    def __str__(self) -> str:
+        """``latency_ms below 20``."""
+        side, bound = ("below", self.below) if self.below is not None else ("above", self.above)
+        return f"{self.metric} {side} {bound:g}"
+
+
 class Objective(Section):
     """The metric that sorts the leaderboard and guides searches."""
 
@@ -93,6 +209,39 @@ class Objective(Section):
     """The name of a metric that the task logs."""
     mode: Literal["min", "max"] = "min"
     """Whether less or more is better."""
+    constraint: tuple[Constraint, ...] | None = Field(default=None, strict=False)
+    """What other metrics must be: an epoch that breaks a constraint is not the best of its config, whatever
+    its value. Recipes may give it beside `objective`, one or a list."""
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What other metrics must be."""
+        return self.constraint or ()
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        """Whether all constraints hold for the metrics of an epoch."""
+        return all(each.excess(metrics) < 0 for each in self.constraints)
+
+
+def _moment(value: object) -> object:
+    """A date and time with its time zone, in the one form that a recipe keeps."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                "give a date and time such as 2026-12-01T08:00 or 2026-12-01T08:00+01:00"
+            ) from None
+    if not isinstance(value, datetime):
+        return value
+    try:
+        return value.astimezone().isoformat()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError("the year lies outside of what computers count: give one from 1970 on") from None
+
+
+Hours: TypeAlias = Annotated[float, Field(gt=0, le=1e5)]
+Moment: TypeAlias = Annotated[str, BeforeValidator(_moment)]
 
 
 class Budget(Section):
@@ -103,7 +252,12 @@ class Budget(Section):
     units: Positive | None = None
     """Units of all configs together."""
     timeout: Seconds | None = None
-    """Seconds since the first unit began."""
+    """Seconds since the first unit began. An epoch that cannot end in time is not begun."""
+    hours: Hours | None = None
+    """The same in hours."""
+    deadline: Moment | None = None
+    """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
+    of the machine that starts the run. An epoch that cannot end in time is not begun."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Seconds of all nodes together."""
     target: float | None = None
@@ -112,7 +266,24 @@ class Budget(Section):
     @property
     def ends(self) -> bool:
         """Whether the search ends in any case, however good its configs are."""
-        return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
+        bounds = (self.epochs, self.units, self.node_seconds, self.timeout, self.hours, self.deadline)
+        return any(bound is not None for bound in bounds)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds since the first unit began; ``None``: any number."""
+        return self.timeout if self.hours is None else self.hours * 3600
+
+    @property
+    def until(self) -> float | None:
+        """The ``deadline`` in seconds since 1970."""
+        return None if self.deadline is None else datetime.fromisoformat(self.deadline).timestamp()
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.timeout is not None and self.hours is not None:
+            raise ValueError("`timeout` and `hours` are the same in seconds and hours: leave one out")
+        return self
 
 
 class Start(Section):
@@ -196,6 +367,9 @@ class SearchSection(Section):
     """The number of live configs at once. Default: all for `grid`, `random` and `pbt`, else 1.5 times the
     number of nodes. Of `grid` and `random` [only some are trained at a
     time](../how-to/search.md#how-many-configs-at-a-time)."""
+    objectives: Annotated[tuple[Objective, ...], Field(strict=False)] | None = None
+    """Several objectives instead of the recipe's, each with `metric` and `mode` (`grid`, `random`, `tpe`,
+    `gp`, `nsga2`, `qmc`). Recipes may give the list as `objective`."""
     max_epochs: Epochs | None = None
     """Another name for the recipe's `epochs`."""
     budget: Budget = Budget()
@@ -226,12 +400,39 @@ class SearchSection(Section):
         return self
 
     @model_validator(mode="after")
+    def _takes_several_objectives(self) -> Self:
+        if self.objectives is None:
+            return self
+        names = [objective.metric for objective in self.objectives]
+        if len(set(names)) < len(names) or len(names) < 2:
+            raise ValueError(f"objectives are {', '.join(names)}: give two or more, each metric once")
+        if self.method in _ONE_OBJECTIVE:
+            raise ValueError(
+                f"method {self.method} compares configs by one metric, and there are {len(names)} objectives "
+                f"({', '.join(names)}): use {', '.join(_SEVERAL_OBJECTIVES)}, or keep one objective and make "
+                "a `constraint` of the others"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _branches_fit(self) -> Self:
+        _check_branches(self.space)
+        return self
+
+    @model_validator(mode="after")
     def _enqueued_points_lie_in_the_space(self) -> Self:
         for point in self.enqueue if self.space else ():
-            unknown = sorted(set(point) - set(self.space))
-            missing = sorted(set(self.space) - set(point))
+            space = active(self.space, point)
+            for name, domain in space.items():
+                if domain.branches is not None and name in point and point[name] not in domain.branches:
+                    near = did_you_mean(str(point[name]), domain.branches)
+                    raise ValueError(f"enqueue: {name} is {point[name]!r}, which is no branch of it; {near}")
+            unknown = sorted(set(point) - set(space))
+            missing = sorted(set(space) - set(point))
             if unknown:
-                near = did_you_mean(unknown[0], self.space)
+                near = did_you_mean(unknown[0], space)
+                if unknown[0] in flattened(self.space):
+                    near = f"it is in a branch that the point does not take; those of the point: {near}"
                 raise ValueError(f"enqueue: {unknown[0]!r} is not in the space; {near}")
             if missing:
                 raise ValueError(f"enqueue: {dict(point)} has no {missing[0]!r}: give every hyper-parameter")
@@ -246,7 +447,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout or node_seconds"
+                "epochs, units, timeout, hours, deadline or node_seconds"
             )
         return self
 
@@ -258,8 +459,6 @@ class SampledSearch(EndlessSearch):
     options: Arguments = Field(default={})
     """Arguments of optuna's sampler, such as `n_startup_trials`. For `tune`: the `searcher` of Ray Tune, and
     its arguments."""
-    objectives: Annotated[tuple[Objective, ...], Field(strict=False)] = ()
-    """Several objectives instead of the recipe's, each with `metric` and `mode` (`nsga2`, `tpe`)."""
 
 
 class MedianSearch(EndlessSearch):
@@ -276,6 +475,39 @@ class MedianSearch(EndlessSearch):
     """Epochs at the beginning in which no config is stopped."""
     interval_steps: Positive = 1
     """Configs are compared every this many epochs."""
+
+
+class RaceSearch(SearchSection):
+    """All points of a grid, or `num` of them by chance. A config is dropped as soon as its model is shown to
+    be worse than another's at the same epoch, by its losses on validation rows."""
+
+    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The probability with which a run may drop any config wrongly, at most."""
+    bounds: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """The range of the objective for a row. A value outside counts as the bound. For `val_accuracy` it is
+    [0, 1]."""
+    n_warmup_steps: Count = 0
+    """Epochs at the beginning in which no config is dropped."""
+
+    @model_validator(mode="after")
+    def _a_range(self) -> Self:
+        low, high = self.bounds or (0.0, 1.0)
+        if not (low < high and math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(
+                f"bounds: {low:g} and {high:g} are no range: give the lower one first, both finite"
+            )
+        return self
+
+    def range_of(self, metric: str) -> tuple[float, float]:
+        """The bounds of a metric, for which the recipe has some."""
+        assert self.bounds is not None or metric in UNIT_RANGE
+        return self.bounds or (0.0, 1.0)
+
+
+RACED_PARTITIONS = 10
+"""The number of validation partitions in a race, after each of which configs may be dropped."""
+UNIT_RANGE = ("val_accuracy",)
+"""Metrics whose values for a row are known to lie between 0 and 1."""
 
 
 class AshaSearch(EndlessSearch):
@@ -334,6 +566,11 @@ class PbtSearch(SearchSection):
     def _a_population(self) -> Self:
         if self.num is None:
             raise ValueError("method pbt needs `num`, the size of the population")
+        if is_branching(self.space):
+            raise ValueError(
+                "method pbt changes hyper-parameters of configs in training, and a space with `branches` "
+                "gives them other ones: use random, tpe, median, asha or hyperband"
+            )
         unknown = sorted(set(self.perturb) - set(self.space))
         if unknown and self.space:
             near = did_you_mean(unknown[0], self.space)
@@ -372,11 +609,15 @@ class OtherSearch(SearchSection):
     model_config = ConfigDict(extra="allow")
 
 
+_SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "race", "pbt", "pbt-replay")
+
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
     "random": SearchSection,
     **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2", "tune"), SampledSearch),
     "median": MedianSearch,
+    "race": RaceSearch,
     "asha": AshaSearch,
     "hyperband": HyperbandSearch,
     "bohb": HyperbandSearch,

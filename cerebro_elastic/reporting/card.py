@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import number
+from cerebro_elastic.reporting.tables import measured_by, number
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
@@ -23,6 +24,13 @@ _MEANINGS = {
     "model.ckpt": "a Lightning checkpoint: weights, hyper-parameters, optimizers, schedulers, counters",
     "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
 }
+_HUB_LICENCES = frozenset((
+    "afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd-2-clause", "bsd-3-clause", "bsl-1.0",
+    "cc-by-2.0", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-4.0",
+    "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "epl-2.0", "gpl-2.0", "gpl-3.0", "isc", "lgpl-2.1", "lgpl-3.0",
+    "mit", "mpl-2.0", "odbl", "odc-by", "openrail", "pddl", "unknown", "unlicense", "wtfpl", "zlib",
+))  # fmt: skip
+"""Names of licences that the Hugging Face hub accepts in cards; any other is named beside `other`."""
 _SHOWN = 20
 """How many columns and categories the card lists; the record has all."""
 
@@ -81,5 +89,18 @@ class Card:
             "code": code,
             "fence": fence,
             "yaml": yaml_value,
+            "slug": _slug,
         }
-        return environment.get_template("card.md.j2").render(**vars(self), shown=_SHOWN, meanings=_MEANINGS)
+        licence = (self.licence or "unknown").lower()
+        return environment.get_template("card.md.j2").render(
+            **vars(self),
+            hub_licence=licence if licence in _HUB_LICENCES else "other",
+            shown=_SHOWN,
+            meanings=_MEANINGS,
+            measured=f"Measured {measured_by(self.row.test)}" if self.row.test else "",
+        )
+
+
+def _slug(text: str) -> str:
+    """The text as the hub takes the name of a licence."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")

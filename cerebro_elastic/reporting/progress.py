@@ -161,7 +161,7 @@ def _configs_table(
     table.add_column("hyper-parameters")  # the only column that shrinks
     bests = best_so_far(state, objective)
     lead = next(iter(bests), None)
-    rows = results(state, {}, objective.metric, objective.mode)
+    rows = results(state, {}, objective)
     own = {each.config: each.best for row in rows for each in row.members or (row,)}
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
@@ -191,9 +191,8 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    metric, mode = objective.metric, objective.mode
-    rows = results(state, {}, metric, mode)
-    return {row.config: row.best for row in ranked(rows, mode) if row.best is not None}
+    rows = results(state, {}, objective)
+    return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.system.files import write_text
 
@@ -56,7 +58,7 @@ class ConfigResult:
     """Its committed units, in the order of their commits."""
     best_place: int | None = None
     """The index in ``curve`` of the epoch with the best value of the objective, the first of equals; ``None``
-    without a finite value."""
+    without a finite value within its constraints."""
     best: float | None = None
     """That value."""
     checkpoint: CheckpointRef | None = None
@@ -78,6 +80,8 @@ class ConfigResult:
     correction of Nadeau and Bengio (2003)."""
     partial: bool = False
     """Fewer than all of its first trainings have a value: it comes behind configs of which all have."""
+    test: Measurement | None = None
+    """What this state has reached on the test set; ``None`` if it was not measured."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
@@ -115,25 +119,47 @@ def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
     return sorted({name for row in rows for metrics in row.curve for name in metrics})
 
 
-def leaderboard(view: RunView, metric: str, mode: str) -> list[ConfigResult]:
-    """All configs, the best first by the best value of ``metric`` over their epochs; those without
-    a finite value last, in the order of their creation."""
-    rows = results(view.state, view.visits, metric, mode)
-    return [*ranked(rows, mode), *(row for row in rows if row.best is None)]
+def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
+    """All configs, the best first by the best value of the objective over their epochs; those without
+    a finite value within its constraints last, in the order of their creation."""
+    state = view.state
+    tests = {(found.config, found.checkpoint.url): found for found in state.measured}
+    rows = [
+        replace(row, test=tests.get((row.config, row.best_checkpoint.url))) if row.best_checkpoint else row
+        for row in results(state, view.visits, objective)
+    ]
+    return [*ranked(rows, objective.mode), *(row for row in rows if row.best is None)]
 
 
-def results(
-    state: State, visits: Mapping[str, Sequence[Visit]], metric: str, mode: str
-) -> list[ConfigResult]:
+def front(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[ConfigResult]:
+    """The configs that no other one surpasses: none is as good in all ``objectives`` and better in one. The
+    values are those of each config's best epoch; a config that lacks one is not compared."""
+    losses = {
+        row.config: [loss(row.curve[row.best_place].get(each.metric), each.mode) for each in objectives]
+        for row in rows
+        if row.best_place is not None
+    }
+    known = {name: values for name, values in losses.items() if all(map(math.isfinite, values))}
+
+    def surpassed(values: Sequence[float]) -> bool:
+        return any(
+            other != values and all(a <= b for a, b in zip(other, values, strict=True))
+            for other in known.values()
+        )
+
+    return [row for row in rows if row.config in known and not surpassed(known[row.config])]
+
+
+def results(state: State, visits: Mapping[str, Sequence[Visit]], objective: Objective) -> list[ConfigResult]:
     """The results of all configs in the order of their creation; ``visits`` are those of each training."""
     rows = []
     for name, configs in by_config(state.configs.values()).items():
         curves = [state.curves.get(config.id, ()) for config in configs]
         own = [
-            config_result(config, curve, visits.get(config.id, ()), metric, mode)
+            config_result(config, curve, visits.get(config.id, ()), objective)
             for config, curve in zip(configs, curves, strict=True)
         ]
-        rows.append(own[0] if name in state.configs else group_result(own, curves, state.plan, metric, mode))
+        rows.append(own[0] if name in state.configs else group_result(own, curves, state.plan, objective))
     return rows
 
 
@@ -148,14 +174,17 @@ def group_result(
     members: Sequence[ConfigResult],
     curves: Sequence[Sequence[Point]],
     plan: Plan | None,
-    metric: str,
-    mode: str,
+    objective: Objective,
 ) -> ConfigResult:
     """The results of a config that has ``members`` with these curves."""
     assert plan is not None
-    first, ended = members[0], [True] * len(members)  # one that is behind counts as far as it has come
+    metric, first, ended = (
+        objective.metric,
+        members[0],
+        [True] * len(members),
+    )  # one that is behind counts as far as it has come
     means, at = mean_curve(curves, ended), came_to(curves, ended)
-    place = best_end(means, metric, mode)
+    place = best_end(means, objective)
     points = [] if place is None else at[means[place].epochs]
     values = [point.metrics[metric] for point in points if metric in point.metrics]
     status = status_of(row.status for row in members)
@@ -178,11 +207,11 @@ def group_result(
 
 
 def config_result(
-    config: Config, curve: Sequence[Point], visits: Sequence[Visit], metric: str, mode: str
+    config: Config, curve: Sequence[Point], visits: Sequence[Visit], objective: Objective
 ) -> ConfigResult:
     """The results of a config that has made these visits, and this curve by them."""
     ends = epoch_ends(curve)
-    place = best_end(ends, metric, mode)
+    place = best_end(ends, objective)
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
@@ -191,7 +220,7 @@ def config_result(
         curve=[end.metrics for end in ends],
         visits=visits,
         best_place=place,
-        best=None if place is None else ends[place].metrics[metric],
+        best=None if place is None else ends[place].metrics[objective.metric],
         checkpoint=config.head,
         best_checkpoint=None if place is None else ends[place].checkpoint,
         behind=born(config).epoch,

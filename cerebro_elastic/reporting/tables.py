@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from textwrap import shorten
@@ -15,7 +15,8 @@ from rich.text import Text
 
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.units import Phase, Unit
+from cerebro_elastic.core.model.units import Measurement, Phase, Unit
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.system.explanations import frames_first, shortened
 from cerebro_elastic.system.words import counted, one_line
@@ -103,6 +104,53 @@ def spread_text(row: ConfigResult) -> str:
     return f"{of}, 95 % interval {row.best - row.interval:.4g} to {row.best + row.interval:.4g}"
 
 
+def front_table(rows: Sequence[ConfigResult], objectives: Sequence[Objective], of: int) -> Table:
+    """The configs of the front, with their values; ``of`` is the number of all configs."""
+    named = ", ".join(f"{each.metric} ({each.mode})" for each in objectives)
+    table = Table(
+        title=f"\nFront of {named}: {len(rows)} of {counted(of, 'config')}, surpassed by no other in all",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    for column in ("config", "hyper-parameters", *(each.metric for each in objectives)):
+        table.add_column(column, no_wrap=column == "config")
+    for row in rows:
+        assert row.best_place is not None
+        values = (number(row.curve[row.best_place][each.metric]) for each in objectives)
+        table.add_row(row.config, hparams_text(row.hparams), *values)
+    return table
+
+
+def measured_text(found: Measurement, metric: str) -> str:
+    """A metric on the test set, with its interval if it has one: ``0.9312 [0.9103, 0.95]``."""
+    value, ends = found.metrics[metric], found.intervals.get(metric)
+    return number(value) if ends is None else f"{number(value)} [{number(ends[0])}, {number(ends[1])}]"
+
+
+def measured_by(found: Measurement) -> str:
+    """When a model was measured, and by whom."""
+    return day_text(found.at) + (f" by {found.by}" if found.by else "")
+
+
+def measured_table(found: Sequence[Measurement]) -> Table:
+    """What models have reached on the test set."""
+    rows = max(each.rows for each in found)
+    title = f"\nTest set of {counted(rows, 'row')}" if rows else "\nTest set"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    names = sorted({name for each in found for name in each.metrics})
+    for column in ("config", "epoch", *names, "measured"):
+        table.add_column(column, no_wrap=column != "measured")
+    for each in found:
+        values = [measured_text(each, name) if name in each.metrics else "-" for name in names]
+        table.add_row(each.config, str(each.epoch), *values, measured_by(each))
+    return table
+
+
+INTERVALS = "In brackets: the 95 % interval by bootstrap over rows, where a metric is a mean over rows."
+"""Explains ``measured_text``."""
+
+
 def unit_text(unit: Unit) -> str:
     """``c0001 epoch 2 partition 3``: epochs count from 1."""
     return f"{unit.config} epoch {unit.epoch + 1} {_PHASES[unit.phase]} {unit.partition}"
@@ -113,6 +161,11 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def day_text(wall: float) -> str:
+    """A moment of wall-clock time: ``2026-11-26 14:03 UTC``, the same on all machines."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def time_text(wall: float) -> str:

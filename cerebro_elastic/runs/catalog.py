@@ -199,7 +199,7 @@ def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
     mark = _mark(folder)
     view = RunView(read_journal(folder.history) if folder.history.exists() else ())
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    first = next(iter(leaderboard(view, objective.metric, objective.mode)), None)
+    first = next(iter(leaderboard(view, objective)), None)
     values = {
         "ended": view.state.outcome is not None,
         "configs": dict(statuses(view.state.configs.values())),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import LeaderChanged
-from cerebro_elastic.reporting.results import leaderboard_records
+from cerebro_elastic.reporting.results import ConfigResult, leaderboard_records
 from cerebro_elastic.runs.results.result import RunResult
 
 Subject: TypeAlias = Literal["recipe", "data", "code", "versions", "result"]
@@ -27,6 +32,20 @@ class ComparedValue:
     def same(self) -> bool:
         """Whether it is the same in all runs."""
         return all(value == self.values[0] for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedConfig:
+    """Configs of several runs that have the same hyper-parameters."""
+
+    hparams: HParams
+    values: tuple[float | None, ...]
+    """The best value of the objective in each run; ``None`` where there is none."""
+    same: bool
+    """Whether their states are bit for bit the same, as far as both runs have come."""
+    exceeds: bool | None
+    """Whether two runs that differ in more than the seed differ by more than seeds alone would make them in
+    19 of 20 cases; ``None`` if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +69,11 @@ class Comparison:
     """The objective of each run. Values of different objectives cannot be compared."""
     curves: tuple[tuple[float | None, ...], ...]
     """Of each run: the objective of its best config after each epoch."""
+    configs: tuple[ComparedConfig, ...]
+    """The configs that two runs or more have, by their hyper-parameters; none if the objectives differ."""
+    noise: float | None
+    """The standard deviation of a config's best value over seeds, of all configs together; ``None``, and
+    so not known, unless two of the runs differ in nothing but their seed."""
 
 
 def compare(results: Sequence[RunResult]) -> Comparison:
@@ -68,11 +92,70 @@ def compare(results: Sequence[RunResult]) -> Comparison:
         for subject, of_runs in parts.items()
         for name in dict.fromkeys(name for part in of_runs for name in part)
     ]
+    configs, noise = _configs(results)
     return Comparison(
         tuple(result.run for result in results),
         tuple(row for row in rows if row.subject == "result" or not row.same),
         tuple(result.recipe.objective.metric for result in results),
         tuple(map(_curve, results)),
+        configs,
+        noise,
+    )
+
+
+def _configs(results: Sequence[RunResult]) -> tuple[tuple[ComparedConfig, ...], float | None]:
+    """The configs that several runs have, and the noise of seeds."""
+    if len({(result.recipe.objective.metric, result.recipe.objective.mode) for result in results}) > 1:
+        return (), None
+    rows: dict[str, list[ConfigResult | None]] = {}
+    for place, result in enumerate(results):
+        for row in result.leaderboard:
+            found = rows.setdefault(json.dumps(dict(row.hparams), sort_keys=True), [None] * len(results))
+            found[place] = found[place] or row
+    shared = [of for of in rows.values() if sum(row is not None for row in of) > 1]
+    groups: dict[str, dict[int, int]] = {}  # by what made runs but for the seed: the first run of each seed
+    for place, result in enumerate(results):
+        groups.setdefault(_but_for_the_seed(result), {}).setdefault(result.spec.plan.seed, place)
+    seeds = [list(of_group.values()) for of_group in groups.values()]
+    squares, freedom = 0.0, 0
+    for of in shared:
+        for values in _by_group(of, seeds):
+            squares += sum((value - fmean(values)) ** 2 for value in values)
+            freedom += len(values) - 1
+    noise = math.sqrt(squares / freedom) if freedom else None
+    return tuple(_compared(of, seeds, noise, freedom) for of in shared), noise
+
+
+def _but_for_the_seed(result: RunResult) -> str:
+    """What made the run, without its seed, and without the digest of the data, which follows from it."""
+    recipe = {name: value for name, value in _flat(result.spec.recipe) if name != "seed"}
+    return json.dumps([recipe, dict(result.spec.code), _versions(result)], sort_keys=True)
+
+
+def _by_group(of: Sequence[ConfigResult | None], groups: Sequence[Sequence[int]]) -> list[list[float]]:
+    """The best values of a config in the runs of each group that have it."""
+    rows = ([row for place in group if (row := of[place]) is not None] for group in groups)
+    found = [[row.best for row in each if row.best is not None] for each in rows]
+    return [values for values in found if values]
+
+
+def _compared(
+    of: Sequence[ConfigResult | None], groups: Sequence[Sequence[int]], noise: float | None, freedom: int
+) -> ComparedConfig:
+    rows = [row for row in of if row is not None]
+    exceeds = None
+    if noise is not None and len(by_group := _by_group(of, groups)) > 1:
+        from scipy.stats import t  # takes a second to import
+
+        factor = float(t.ppf(0.975, freedom)) * noise
+        exceeds = any(
+            abs(fmean(one) - fmean(other)) > factor * math.sqrt(1 / len(one) + 1 / len(other))
+            for one, other in combinations(by_group, 2)
+        )
+    digests = [[visit.output.digest for visit in row.visits] for row in rows]
+    same = all(one == other for each in digests for one, other in zip(digests[0], each, strict=False))
+    return ComparedConfig(
+        rows[0].hparams, tuple(None if row is None else row.best for row in of), same, exceeds
     )
 
 

@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective, Recipe
+from cerebro_elastic.recipes.search import active, flattened
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.search.constraints import constraint_of
@@ -129,9 +130,10 @@ class ControlledRun(RecordedRun):
         with live_run(*self.live_place()) as (record, spec):
             parents = _members(record, config)
             space = spec.recipe.get("search", {}).get("space", {})
-            changed = _checked(config, parents[0], hparams or {}, space)
+            changed, left = _checked(config, parents[0], hparams or {}, space)
             if allowance is not None:
-                _check_in_space(spec.load_recipe(), changed, {**parents[0].hparams, **changed})
+                kept = {key: value for key, value in parents[0].hparams.items() if key not in left}
+                _check_in_space(spec.load_recipe(), changed, {**kept, **changed})
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
@@ -139,8 +141,15 @@ class ControlledRun(RecordedRun):
             }
             clones: list[Config] = []
             for parent in parents:
-                of = clones[0].member_of if clones else ""
-                new = OperatorLedger(record).clone(parent.id, changed, begins[start], reason, allowance, of)
+                new = OperatorLedger(record).clone(
+                    parent.id,
+                    changed,
+                    begins[start],
+                    reason,
+                    allowance,
+                    without=left,
+                    member_of=clones[0].member_of if clones else "",
+                )
                 clones.append(_known(record, config, new))
             return clones[0]
 
@@ -167,11 +176,14 @@ class ControlledRun(RecordedRun):
             RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
         """
         if like is None:
-            known = next(iter(self.status().configs.values()), None)
-            if known is None:
+            # In a space with branches, configs have different hyper-parameters.
+            kinds = {config.seen_as: set(config.hparams) for config in self.status().configs.values()}
+            alike = (name for name, names in kinds.items() if names <= set(hparams))
+            like = next(alike, next(iter(kinds), None))
+            if like is None:
                 raise RunError(f"run {self.id!r} has no config yet: add one once it has")
-            like = known.seen_as
-            if missing := sorted(set(known.hparams) - set(hparams)):
+            of_one_kind = len(set(map(frozenset, kinds.values()))) == 1
+            if of_one_kind and (missing := sorted(kinds[like] - set(hparams))):
                 values = ", ".join(missing)
                 raise RunError(
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
@@ -236,30 +248,47 @@ class ControlledRun(RecordedRun):
 
 
 def _checked(
-    name: str, parent: Config, hparams: Mapping[str, Any], space: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The changes, with types as in the space. Raises ``RunError`` unless the parent has these
-    hyper-parameters, and the values are as in the space, or else like the parent's."""
+    name: str, parent: Config, hparams: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Check what is to differ from a parent, in a run whose space was ``given``.
+
+    Returns:
+        The changes, with types as in the space; and the parent's hyper-parameters that the clone lacks, as it
+        takes another branch.
+
+    Raises:
+        RunError: The parent, or the branch that the clone takes, does not have these hyper-parameters, lacks
+            a value, or a value is not as in the space, or else like the parent's.
+    """
+    space = {key: Domain.model_validate(domain) for key, domain in given.items()}
+    here = active(space, {**parent.hparams, **hparams})
+    left = active(space, parent.hparams).keys() - here.keys()
+    known = {*parent.hparams, *here} - left
     changed = {}
     for key, value in hparams.items():
-        if key not in parent.hparams:
-            near = did_you_mean(key, parent.hparams)
-            raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
-        own = parent.hparams[key]
-        domain = Domain.model_validate(space.get(key, [own]))
+        if key not in known:
+            near = did_you_mean(key, known)
+            branch = ", in the branch that it takes" if key in left or key in flattened(space) else ""
+            raise RunError(f"config {name!r} has no hyper-parameter {key!r}{branch}; {near}")
+        own = parent.hparams.get(key)
+        domain = here[key] if key in here else Domain.model_validate([own])
         value = changed[key] = written_alike(domain, value)
         other_type = own is not None and type(value) is not type(own)
         expected = misfit(domain, value)
-        if expected is not None and (key in space or other_type):
-            raise RunError(f"{key}={value}: {key} has to be {expected}; {name} has {own!r}")
-    return changed
+        if expected is not None and (key in here or other_type):
+            has = f"; {name} has {own!r}" if key in parent.hparams else ""
+            raise RunError(f"{key}={value}: {key} has to be {expected}{has}")
+    if missing := sorted(here.keys() - {*parent.hparams, *changed}):
+        raise RunError(f"the branch that the clone takes needs {', '.join(missing)}: give a value of each")
+    return changed, sorted(left)
 
 
 def _check_in_space(recipe: Recipe, changed: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
     """Raise ``RunError`` unless the changed values lie in the recipe's space, and all hyper-parameters of the
     config are as its constraints want them."""
+    space = active(recipe.search.space, hparams)
     for key, value in changed.items():
-        domain = recipe.search.space.get(key)
+        domain = space.get(key)
         if domain is not None and not contains(domain, value):
             raise RunError(f"{key}={value} lies outside the search's space, {domain}")
     if not constraint_of(recipe)(hparams):
@@ -272,7 +301,7 @@ def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
-    place = best_end(ends, objective.metric, objective.mode)
+    place = best_end(ends, objective)
     if place is None:
         raise RunError(
             f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "

@@ -17,6 +17,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.words import one_line, option
 
 if TYPE_CHECKING:
+    from cerebro_elastic.core.model.units import Measurement
     from cerebro_elastic.runs.callbacks import RunCallback
     from cerebro_elastic.runs.forecast.what_if import WhatIf
     from cerebro_elastic.runs.live import Watcher
@@ -130,7 +131,8 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.forecast.what_if import Change, what_if
 
-        return what_if(self, Change(tuple(lose), add, tuple(stop)), deadline)
+        change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
+        return what_if(self, change, deadline)
 
     def extend(
         self,
@@ -231,7 +233,7 @@ class Run(ControlledRun):
             self, configs, by=one_line(by), grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees
         )
 
-    def export(self, folder: str | Path, config: str = "best") -> ExportedConfig:
+    def export(self, folder: str | Path, config: str = "best", *, merged: bool = False) -> ExportedConfig:
         """Write a config's model as it was at the end of its best epoch (imports torch).
 
         If the objective was never logged, the last epoch is taken. The folder gets the weights (safetensors),
@@ -241,13 +243,14 @@ class Run(ControlledRun):
         Args:
             folder: A new or empty folder.
             config: The config's id; ``best`` for the best one.
+            merged: Of an adapter of PEFT: write the base with the adapter in it.
 
         Returns:
             What was exported, and what of its state the files do not have.
 
         Raises:
             RunError: No such config, nothing to export yet, or the folder is not empty.
-            TaskError: The task does not say how its models are exported.
+            TaskError: The task does not say how its models are exported, or has no adapters to merge.
 
         Example:
             >>> exported = Run.open("sweep").export("best-model")
@@ -258,7 +261,35 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.results.export import export
 
-        return export(self.result, folder, config)
+        return export(self.result, folder, config, merged=merged)
+
+    def test(self, top: int = 1, *, by: str = "") -> list[Measurement]:
+        """Measure the best configs of a run that has ended on its test set (imports torch).
+
+        The recipe's ``data.test`` keeps its rows from all units. A run measures its best config by itself,
+        when it ends. A model that was measured before is not measured again.
+
+        Args:
+            top: How many of the best configs. They stay ranked by validation: a choice among them by the
+                test set would use it up.
+            by: The name of the person who requests it, for the record.
+
+        Returns:
+            What each of them has reached, the best by validation first.
+
+        Raises:
+            NoTestSet: The run has no test set: the message says what to add.
+            RunError: The run has not ended, or has fewer configs with a best epoch.
+            CheckpointError: A model is gone, as after ``prune``.
+
+        Example:
+            >>> Run.open("sweep").test()
+            Traceback (most recent call last):
+            cerebro_elastic.errors.NoTestSet: run 'sweep' has no test set: its rows were all used for ...
+        """
+        from cerebro_elastic.runs.start.measure import measure_best
+
+        return measure_best(self.result, top, one_line(by))
 
     @property
     def tags(self) -> tuple[str, ...]:

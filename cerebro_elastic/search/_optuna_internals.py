@@ -9,8 +9,9 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.storages.journal._storage import JournalOperation
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS
 
-__all__ = ["JournalOperation", "is_in"]
+__all__ = ["CONSTRAINTS", "JournalOperation", "is_in"]
 
 
 def is_in(distribution: BaseDistribution, value: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
 
@@ -58,6 +59,10 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": abs, "len": len, "max": max, "min": min, "sum": sum}
 
 
+_Condition: TypeAlias = tuple[frozenset[str], Callable[[HParams], Any]]
+"""The hyper-parameters that it is about, and whether it holds for values of them."""
+
+
 def constraint_of(recipe: Recipe) -> Constraint:
     """All constraints of the recipe as one. Raises ``RecipeError`` for one that cannot be evaluated."""
     checks = [_checked(recipe, index, text) for index, text in enumerate(recipe.search.constraints)]
@@ -68,11 +73,14 @@ def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
     """One constraint. Each of its errors names the constraint's place in the recipe."""
     place = f"{recipe.source.where(('search', 'constraints', index))}: constraint {text!r}"
     try:
-        holds = _function(text, recipe) if is_reference(text) else _expression(text, recipe.search.space)
+        space = flattened(recipe.search.space)
+        names, holds = _function(text, recipe, space) if is_reference(text) else _expression(text, space)
     except (ValueError, TaskError) as exc:
         raise RecipeError(f"{place}: {exc}") from exc
 
     def check(hparams: HParams) -> bool:
+        if not names <= hparams.keys():  # it is about a branch that this config does not take
+            return True
         try:
             decision = holds(hparams)
         except Exception as exc:
@@ -84,16 +92,16 @@ def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
     return check
 
 
-def _function(reference: str, recipe: Recipe) -> Callable[[HParams], Any]:
+def _function(reference: str, recipe: Recipe, space: Mapping[str, Any]) -> _Condition:
     function = import_object(reference, recipe.root)
-    unknown = sorted(arguments.required(function) - set(recipe.search.space))
-    if unknown:
-        near = did_you_mean(unknown[0], recipe.search.space)
+    needed = arguments.required(function)
+    if unknown := sorted(needed - set(space)):
+        near = did_you_mean(unknown[0], space)
         raise ValueError(f"it takes {unknown[0]!r}, which is not in the space; {near}")
-    return lambda hparams: function(**arguments.select(function, hparams))
+    return needed, lambda hparams: function(**arguments.select(function, hparams))
 
 
-def _expression(text: str, space: Mapping[str, Any]) -> Callable[[HParams], Any]:
+def _expression(text: str, space: Mapping[str, Any]) -> _Condition:
     try:
         tree = ast.parse(text, mode="eval").body
         _allow(tree, space)
@@ -101,7 +109,9 @@ def _expression(text: str, space: Mapping[str, Any]) -> Callable[[HParams], Any]
         raise ValueError(f"not an expression: {exc.msg}; write e.g. 'lr * width < 4'") from exc
     except (RecursionError, MemoryError):
         raise ValueError("too deeply nested: use 'module:function' instead") from None
-    return lambda hparams: _evaluate(tree, hparams)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called)
+    return frozenset(node.id for node in named), lambda hparams: _evaluate(tree, hparams)
 
 
 def _allow(node: ast.AST, space: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective, Recipe
-from cerebro_elastic.recipes.search import SampledSearch
+from cerebro_elastic.recipes.search import Constraint
 from cerebro_elastic.system.words import counted
 
 
@@ -24,11 +24,13 @@ class Criterion:
     """The metric's name, as the task logs it."""
     mode: str
     """``min`` if small values are better, ``max`` if large ones are."""
+    constraints: tuple[Constraint, ...] = ()
+    """What other metrics must be at the end of an epoch."""
 
     @classmethod
     def of(cls, objective: Objective, metric: str | None = None) -> Criterion:
         """The recipe's objective, or another ``metric`` in its place."""
-        return cls(metric or objective.metric, objective.mode)
+        return cls(metric or objective.metric, objective.mode, objective.constraints)
 
     def value(self, point: Point) -> float:
         """The metric as it was logged; NaN if it was not."""
@@ -38,7 +40,14 @@ class Criterion:
         return math.isfinite(self.value(point))
 
     def loss(self, point: Point) -> float:
+        """An epoch's end that breaks a constraint has the worst loss."""
+        if point.ends and not self.excess(point) < 0:
+            return math.inf
         return loss(self.value(point), self.mode)
+
+    def excess(self, point: Point) -> float:
+        """By how much the constraint is broken that is broken most; below 0 if all hold."""
+        return max((each.excess(point.metrics) for each in self.constraints), default=-1.0)
 
     def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""
@@ -47,7 +56,8 @@ class Criterion:
     def text(self, loss: float) -> str:
         """A loss as the metric's value."""
         if not math.isfinite(loss):
-            return f"{self.metric} not finite"
+            outside = ", ".join(map(str, self.constraints))
+            return f"{self.metric} not finite{f', or not within {outside}' if outside else ''}"
         return f"{self.metric} {-loss if self.mode == 'max' else loss:.4g}"
 
     def check_logged_at(self, points: Sequence[Point]) -> None:
@@ -100,6 +110,6 @@ def ranked(losses: Iterable[tuple[float, ConfigView]]) -> list[ConfigView]:
 
 def criteria_of(recipe: Recipe) -> list[Criterion]:
     """The criteria of the search: those of its ``objectives`` if it has several, else the run's objective."""
-    section = recipe.search
-    objectives = section.objectives if isinstance(section, SampledSearch) else ()
-    return [Criterion.of(objective) for objective in objectives or (recipe.objective,)]
+    constraints = recipe.objective.constraints
+    objectives = recipe.search.objectives or (recipe.objective,)
+    return [Criterion(objective.metric, objective.mode, constraints) for objective in objectives]

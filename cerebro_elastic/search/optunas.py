@@ -23,16 +23,17 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from cerebro_elastic.core.model.best import epoch_ends
+from cerebro_elastic.core.model.best import epoch_ends, loss
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Domain, Recipe
+from cerebro_elastic.recipes.search import active, flattened, is_branching
 from cerebro_elastic.registry import import_object, install_extra
-from cerebro_elastic.search._optuna_internals import is_in
+from cerebro_elastic.search._optuna_internals import CONSTRAINTS, is_in
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of
-from cerebro_elastic.search.sampling import Labels, Sample, contains, key, values
+from cerebro_elastic.search.sampling import Labels, Sample, contains, key, size, values
 from cerebro_elastic.system import arguments
 
 _TRIES = 20
@@ -80,14 +81,14 @@ class OptunaSampler:
     def _notes(self, trial: FrozenTrial) -> dict[str, Any]:
         """The values that the sampler, or a space that is a function, needs again for this point."""
         notes: dict[str, Any] = {"optuna": trial.system_attrs} if trial.system_attrs else {}
-        if not self._space.distributions:
+        if self._space.is_function:
             notes["space"] = {n: distribution_to_json(d) for n, d in trial.distributions.items()}
         return notes
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
         """The point number ``place``, which most samplers do not use."""
         del place
-        trial = study.ask(self._space.distributions or None)
+        trial = study.ask(self._space.fixed or None)
         return self._space.point(trial), trial
 
     def _seed(self, place: int, attempt: int) -> int:
@@ -97,7 +98,7 @@ class OptunaSampler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                return self.sampler(seed=seed, **self._options)
+                return self.sampler(seed=seed, **self._of_constraints(), **self._options)
             except ImportError as exc:
                 raise MissingExtra(
                     f"optuna's {self.sampler.__name__} needs what is not installed: {exc}; "
@@ -106,6 +107,14 @@ class OptunaSampler:
             except (TypeError, ValueError) as exc:
                 place = self._recipe.source.where(("search", "options"))
                 raise RecipeError(f"{place}: optuna's {self.sampler.__name__}: {exc}; correct it") from exc
+
+    def _of_constraints(self) -> dict[str, Any]:
+        """The argument by which the sampler learns that configs have broken constraints; it keeps away from
+        their surroundings. Samplers that do not know of any learn from the values alone."""
+        able = self._criteria[0].constraints and "constraints_func" in (
+            arguments.accepted(self.sampler) or ()
+        )
+        return {"constraints_func": lambda trial: trial.system_attrs.get(CONSTRAINTS, ())} if able else {}
 
     def _check_options(self) -> None:
         known = sorted((arguments.accepted(self.sampler) or frozenset()) - {"self", "seed"})
@@ -159,6 +168,14 @@ class Qmc(OptunaSampler):
     sampler = optuna.samplers.QMCSampler
     defaults = _QUIET
 
+    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
+        if is_branching(recipe.search.space):
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'space'))}: qmc fills one box evenly, and a space with "
+                "`branches` is none: use random or tpe"
+            )
+        super().__init__(recipe, options)
+
     def _seed(self, place: int, attempt: int) -> int:
         """One sequence for the whole run."""
         del place, attempt
@@ -169,7 +186,7 @@ class Qmc(OptunaSampler):
         trial = study.ask()
         frozen = study.get_trials(deepcopy=False)[trial.number]
         for _ in range(place + 1):
-            params = study.sampler.sample_relative(study, frozen, dict(self._space.distributions))
+            params = study.sampler.sample_relative(study, frozen, dict(self._space.fixed))
         return self._space.decoded(params), trial
 
 
@@ -177,18 +194,26 @@ class Space:
     """The recipe's space in optuna's distributions, or by a function of a trial."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._domains = dict(sorted(recipe.search.space.items()))
+        self._space = dict(sorted(recipe.search.space.items()))
         self._function = self._imported(recipe)
         self._place = recipe.source.where(("search", "space_fn"))
-        choices = {name: domain.choice for name, domain in self._domains.items()}
-        self._labels = {name: Labels(choice) for name, choice in choices.items() if choice is not None}
-        self.distributions = {name: self._distribution(name) for name in self._domains}
+        domains = flattened(self._space)
+        listed = {n: values(d) for n, d in domains.items() if d.choice is not None or d.branches is not None}
+        self._labels = {name: Labels(choice) for name, choice in listed.items() if choice is not None}
+        self.fixed: dict[str, BaseDistribution] = {}
+        """The distributions of a space in which all configs have the same hyper-parameters."""
+        if not is_branching(self._space):
+            self.fixed = {name: self._distribution(name, domain) for name, domain in self._space.items()}
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the space is a function of a trial."""
+        return self._function is not None
 
     @property
     def size(self) -> float:
         """An upper bound of the number of points."""
-        listed = [values(domain) for domain in self._domains.values()]
-        return math.prod(math.inf if v is None else len(v) for v in listed) if listed else math.inf
+        return size(self._space) if self._space else math.inf
 
     def point(self, trial: Trial) -> HParams:
         """The trial's point; a space that is a function asks the trial for its values."""
@@ -198,14 +223,30 @@ class Space:
             except Exception as exc:
                 raise RecipeError(f"{self._place}: space_fn fails: {type(exc).__name__}: {exc}") from exc
             return trial.params
+        if not self.fixed:
+            self._suggest(trial, self._space)
         return self.decoded(trial.params)
+
+    def _suggest(self, trial: Trial, space: Mapping[str, Domain]) -> None:
+        """Ask the trial for the hyper-parameters of ``space``, and of the branches that it takes."""
+        for name, domain in sorted(space.items()):
+            match self._distribution(name, domain):
+                case CategoricalDistribution(choices=choices):
+                    value: Any = trial.suggest_categorical(name, choices)
+                case IntDistribution(low=low, high=high):
+                    value = trial.suggest_int(name, low, high)
+                case FloatDistribution(low=lowest, high=highest, log=log):
+                    value = trial.suggest_float(name, lowest, highest, log=log)
+            if domain.branches is not None:
+                self._suggest(trial, domain.branches[self._labels[name].value(value)])
 
     def params(self, view: ConfigView) -> Mapping[str, tuple[Any, BaseDistribution]]:
         """The config's point in optuna's values, without values outside the space."""
         if self._function is None:
-            named = {n: v for n, v in view.hparams.items() if n in self._domains}
-            inside = {n: v for n, v in named.items() if contains(self._domains[n], v)}
-            known = {n: (self._encoded(n, v), self.distributions[n]) for n, v in inside.items()}
+            domains = active(self._space, view.hparams)
+            named = {n: v for n, v in view.hparams.items() if n in domains}
+            inside = {n: v for n, v in named.items() if contains(domains[n], v)}
+            known = {n: (self._encoded(n, v), self._distribution(n, domains[n])) for n, v in inside.items()}
         else:
             notes = {n: json_to_distribution(text) for n, text in view.origin.get("space", {}).items()}
             known = {n: (value, notes[n]) for n, value in view.hparams.items() if n in notes}
@@ -218,8 +259,7 @@ class Space:
     def _encoded(self, name: str, value: Any) -> Any:
         return self._labels[name].of(value) if name in self._labels else value
 
-    def _distribution(self, name: str) -> BaseDistribution:
-        domain = self._domains[name]
+    def _distribution(self, name: str, domain: Domain) -> BaseDistribution:
         if name in self._labels:
             return CategoricalDistribution(self._labels[name].all)
         if domain.integers is not None:
@@ -247,17 +287,21 @@ def trial_of(view: ConfigView, space: Space, criteria: Sequence[Criterion]) -> F
     config that failed, or has logged nothing finite, is a failed trial.
     """
     ends = [point for point in epoch_ends(view.curve) if all(o.finite(point) for o in criteria)]
+    if any(criteria[0].excess(point) < 0 for point in ends):
+        ends = [point for point in ends if criteria[0].excess(point) < 0]
+    ends = [point for point in ends if math.isfinite(criteria[0].excess(point))]
     state = _STATES[view.status]
     if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
         state = TrialState.FAIL
     complete = state is TrialState.COMPLETE
-    best = min(ends, key=criteria[0].loss, default=None)
+    best = min(ends, key=lambda point: loss(criteria[0].value(point), criteria[0].mode), default=None)
+    broken = {CONSTRAINTS: [criteria[0].excess(best)]} if best and criteria[0].constraints else {}
     params = space.params(view)
     return create_trial(
         state=state,
         values=[o.value(best) for o in criteria] if best and complete else None,
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
-        system_attrs=dict(view.origin.get("optuna", {})),
+        system_attrs={**view.origin.get("optuna", {}), **broken},
         intermediate_values={p.epochs: criteria[0].value(p) for p in ends} if len(criteria) == 1 else {},
     )

@@ -22,7 +22,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import PbtSearch, ReplaySearch
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, Resource, ranked
-from cerebro_elastic.search.procedure import Procedure, at_rest, exhausted
+from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.search.sampling import RandomSampler, draw, perturbed
 from cerebro_elastic.system.words import counted
 
@@ -58,7 +58,7 @@ class PopulationBasedTraining(Procedure):
         assert self._section.num is not None
         if len(context.proposed) < self._section.num:
             return super().propose(context)
-        if exhausted(self.recipe.search.budget, context, self._overall) is not None:
+        if self.used_up(context) is not None:
             return ()
         stopped = [
             member for member in _present(context) if member.status is Status.STOPPED and not member.by_hand

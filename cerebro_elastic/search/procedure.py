@@ -46,12 +46,22 @@ class Procedure(Search):
         self._known = [view_of(config) for config in recipe.search.known_configs]
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
-        """The decisions of ``judge``; once the budget is used up, stop every config that may be stopped."""
-        ended = exhausted(self.recipe.search.budget, context, self._overall)
-        if ended is None:
-            return self.judge(context)
+        """The decisions of ``judge``; once the budget is used up, stop every config that may be stopped, and
+        before that each whose epoch cannot end within it."""
+        budget = self.recipe.search.budget
+        ended = exhausted(budget, context, self._overall)
         live = [view for view in context.configs if at_rest(view) and view.status is Status.LIVE]
-        return [Stop(view.config, ended) for view in live]
+        reasons = ((view, ended or too_late(budget, context, view)) for view in live)
+        stops = [Stop(view.config, reason) for view, reason in reasons if reason is not None]
+        if stops or ended:
+            return stops
+        late = {view.config for view in context.configs if too_late(budget, context, view)}
+        return [d for d in self.judge(context) if isinstance(d, Stop) or d.config not in late]
+
+    def used_up(self, context: SearchContext) -> str | None:
+        """The reason why no config is created any more; ``None`` if one may be."""
+        budget = self.recipe.search.budget
+        return exhausted(budget, context, self._overall) or too_late(budget, context, ConfigView("", {}))
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
         """The configs to stop and to resume."""
@@ -59,7 +69,7 @@ class Procedure(Search):
         return ()
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
-        if exhausted(self.recipe.search.budget, context, self._overall) is not None:
+        if self.used_up(context) is not None:
             return ()
         self._check_logged(context)
         known, proposals = list(context.proposed), list[Proposal]()
@@ -148,6 +158,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
         "epochs": (usage.units / context.partitions, budget.epochs),
         "units": (usage.units, budget.units),
         "timeout": (usage.elapsed, budget.timeout),
+        "hours": (usage.elapsed / 3600, budget.hours),
         "node_seconds": (usage.seconds, budget.node_seconds),
     }
     for name, (used, limit) in limits.items():
@@ -160,6 +171,26 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
             if math.isfinite(best) and best <= goal:
                 return f"{view.config} has reached the target: {criterion.text(best)}"
     return None
+
+
+def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
+    """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
+    at once; ``None`` if it can."""
+    usage, partitions = context.usage, context.partitions
+    only_evaluated = view.units == (view.epochs + 1) * partitions
+    if usage.began is None or only_evaluated or (budget.seconds is None and budget.until is None):
+        return None
+    ends = usage.began + (math.inf if budget.seconds is None else budget.seconds)
+    deadline = math.inf if budget.until is None else budget.until
+    left = min(ends, deadline) - usage.until
+    units = partitions - view.units % partitions
+    needed = units * context.seconds(view.config) + context.save_seconds
+    if needed <= left:
+        return None
+    return (
+        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until the "
+        f"{'deadline' if deadline < ends else 'end'}"
+    )
 
 
 def grid(recipe: Recipe) -> Procedure:

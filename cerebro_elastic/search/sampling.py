@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe
-from cerebro_elastic.recipes.search import AshaSearch, MedianSearch, SampledSearch
+from cerebro_elastic.recipes.search import AshaSearch, MedianSearch, SampledSearch, Space, flattened
 from cerebro_elastic.registry import load
 from cerebro_elastic.search.constraints import constraint_of
 
@@ -26,10 +26,24 @@ def values(domain: Domain) -> Sequence[Any] | None:
     """All values of a finite domain, in order; ``None`` for a continuous one."""
     if domain.choice is not None:
         return domain.choice
+    if domain.branches is not None:
+        return sorted(domain.branches)  # the record does not keep the order of a mapping's keys
     if domain.integers is not None:
         low, high = domain.integers
         return range(low, high + 1)
     return None
+
+
+def size(space: Space) -> float:
+    """How many points the space has; infinite for a continuous one."""
+    return math.prod(
+        math.inf
+        if (listed := values(domain)) is None
+        else sum(map(size, domain.branches.values()))
+        if domain.branches is not None
+        else len(listed)
+        for domain in space.values()
+    )
 
 
 def written_alike(domain: Domain, value: Any) -> Any:
@@ -47,8 +61,8 @@ def written_alike(domain: Domain, value: Any) -> Any:
 
 def contains(domain: Domain, value: Any) -> bool:
     """Whether ``value`` is one of the ``domain``'s."""
-    if domain.choice is not None:
-        return _text(value) in map(_text, domain.choice)
+    if domain.choice is not None or domain.branches is not None:
+        return _text(value) in map(_text, values(domain) or ())
     if not _is_number(value):
         return False
     low, high = domain.integers or domain.uniform or domain.loguniform or (value, value)
@@ -60,6 +74,8 @@ def misfit(domain: Domain, value: Any) -> str | None:
 
     A number may lie out of bounds and between choices, but must be whole where all numbers are.
     """
+    if domain.branches is not None:
+        domain = Domain(choice=tuple(domain.branches))
     listed = domain.choice if domain.choice is not None else domain.integers or (0.5,)
     numbers = [item for item in listed if _is_number(item)]
     if _text(value) in map(_text, listed):
@@ -224,7 +240,16 @@ class RandomSampler:
                 self._order.append(key(fresh))
 
     def _point(self, rng: random.Random) -> HParams:
-        return {name: draw(domain, rng) for name, domain in sorted(self._recipe.search.space.items())}
+        return _drawn(self._recipe.search.space, rng)
+
+
+def _drawn(space: Space, rng: random.Random) -> dict[str, Any]:
+    point: dict[str, Any] = {}
+    for name, domain in sorted(space.items()):
+        point[name] = draw(domain, rng)
+        if domain.branches is not None:
+            point |= _drawn(domain.branches[point[name]], rng)
+    return point
 
 
 _LARGEST = 10**6
@@ -255,6 +280,7 @@ class GridSampler:
         taken = {key(point) for point in given}
         self._left = [point for point in self._points if key(point) not in taken]
         self._given = len(given)
+        self._enqueued = len(recipe.search.enqueue)
         if not self._left and not recipe.search.enqueue:
             raise RecipeError(
                 f"{recipe.source.where(('search', 'known'))}: every point of the grid is known already; "
@@ -265,6 +291,10 @@ class GridSampler:
         place = len(known) - self._given
         return Sample(self._left[place]) if place < len(self._left) else None
 
+    def count(self, most: int) -> int:
+        """The number of configs, those that are enqueued included; at most ``most``."""
+        return min(most, self._enqueued + len(self._left))
+
 
 def _points(recipe: Recipe) -> Iterator[HParams]:
     if not recipe.search.space:
@@ -272,23 +302,32 @@ def _points(recipe: Recipe) -> Iterator[HParams]:
             f"{recipe.source.where(('search', 'space_fn'))}: a grid needs a `space`, not a function; use "
             "method: random or tpe"
         )
-    names = sorted(recipe.search.space)
-    axes = []
-    for name in names:
-        axis = values(recipe.search.space[name])
-        if axis is None:
+    for name, domain in flattened(recipe.search.space).items():
+        if values(domain) is None:
             raise RecipeError(
                 f"{recipe.source.where(('search', 'space', name))}: {name!r} is continuous, a grid needs a "
                 "list or int: list its values, or use method: random with num"
             )
-        axes.append(axis)
-    size = math.prod(len(axis) for axis in axes)
-    if size > _LARGEST:
+    if size(recipe.search.space) > _LARGEST:
         raise RecipeError(
             f"{recipe.source.where(('search', 'space'))}: the grid has more than {_LARGEST:,} points, too "
             "many to go through; list fewer values, or use method: random with num"
         )
-    return (dict(zip(names, point, strict=True)) for point in itertools.product(*axes))
+    return _grid(recipe.search.space)
+
+
+def _grid(space: Space) -> Iterator[dict[str, Any]]:
+    axes = [list(_axis(name, domain)) for name, domain in sorted(space.items())]
+    return (
+        {name: value for part in parts for name, value in part.items()} for parts in itertools.product(*axes)
+    )
+
+
+def _axis(name: str, domain: Domain) -> Iterator[dict[str, Any]]:
+    """The values of one hyper-parameter, each with the points of its branch."""
+    for value in values(domain) or ():
+        for own in _grid(domain.branches[value]) if domain.branches is not None else ({},):
+            yield {name: value, **own}
 
 
 def make_sampler(recipe: Recipe, name: str, section: AshaSearch | MedianSearch | SampledSearch) -> Sampler:

@@ -213,7 +213,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     Raises:
         RunError: No whole unit was trained.
     """
-    visits = RunView(events).log
+    visits = RunView(events).trained
     trained = [v for v in visits if v.unit.phase is Phase.TRAIN and v.whole and not v.skip]
     if not trained:
         raise RunError("the run has no whole training unit, so nothing is known of its seconds")

@@ -44,7 +44,17 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.generators import generators
-from cerebro_elastic.training.task import Exports, Stopped, Task, TaskState, UnitJob, UnitResult, never
+from cerebro_elastic.training.task import (
+    Exports,
+    Stopped,
+    SupportsTest,
+    Task,
+    TaskState,
+    UnitJob,
+    UnitResult,
+    never,
+)
+from cerebro_elastic.training.test_set import intervals, named_as_test
 
 ROWS = (11, 8, 5)
 """The rows of the training partitions. The last batches of a partition are short ones."""
@@ -288,6 +298,29 @@ class TaskContract:
         assert digest(evaluated.state) == digest(result.state)
         assert evaluated.metrics
         assert evaluated.samples == job.partition.rows
+        task = self.task()
+        if isinstance(task, SupportsTest):
+            measured = task.measure_test(replace(job, state=hop(result.state))).metrics
+            assert measured == {named_as_test(name): value for name, value in evaluated.metrics.items()}
+
+    def test_a_test_set_is_measured_whole_and_row_by_row(self) -> None:
+        task = self.task()
+        if not isinstance(task, SupportsTest):
+            pytest.skip("the task does not measure test sets")
+        (result,) = self.trained_units(1)
+        unit, rows = Unit("c0", 0, 0, Phase.EVALUATE), 7
+        job = self.job(1, result.state, unit=unit, partition=self.partition(9, rows), validation=())
+        before = digest(job.state or {})
+        values = task.measure_test(job)
+        assert digest(job.state or {}) == before, "the state stays as it is"
+        assert values.metrics
+        for name, each in values.rows.items():
+            assert len(each) == rows, name
+        found = intervals(values, rows, seed=1)
+        assert found == intervals(values, rows, seed=1)
+        for name, (low, high) in found.items():
+            assert low <= values.metrics[name] <= high
+        assert found, "a loss or an accuracy is a mean over rows, and has an interval"
 
     def test_an_export_has_the_models_arrays(self) -> None:
         task = self.task()

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import Still
+from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import job_batches
@@ -20,7 +23,8 @@ from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
-from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
 
 
@@ -56,6 +60,9 @@ class Learner(ABC):
     """Whether the config's training ends with this unit."""
     validates: bool = False
     """Whether ``learn`` also validates, at the end of an epoch."""
+    found: Mapping[str, Still] = {}
+    """The arrays with which a config's first unit began (``as_found``). Those that it leaves as they are lie
+    in a base."""
 
     @abstractmethod
     def learn(self, batches: UnitBatches) -> Mapping[str, float]:
@@ -72,6 +79,11 @@ class Learner(ABC):
     @abstractmethod
     def arrays(self) -> Mapping[str, Any]:
         """What must be finite after a unit, by name."""
+
+
+def as_found(part: Mapping[str, Any]) -> Mapping[str, Still]:
+    """The arrays in a part of a state as they are now."""
+    return checkpoint.as_they_are(flatten(part)[1])
 
 
 class ArrayTask(ABC):
@@ -144,6 +156,7 @@ class ArrayTask(ABC):
         whole = batches.whole
         return UnitResult(
             state=state,
+            before=learner.found,
             samples=job_batches.rows_until(job, batches.done),
             batches=batches.done - job.skip,
             metrics=metrics,
@@ -160,6 +173,20 @@ class ArrayTask(ABC):
             Moved(self.settings).put(job.state)
             metrics = self._measured(self._begun(job), job, [job.partition])
         return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        if not self.evaluates or job.state is None:
+            raise TaskError("a test set needs a task that measures: give it an `eval_fn`")
+
+        def measured(batches: Iterator[Any]) -> dict[str, float]:
+            return {f"test_{name}": float(value) for name, value in learner.measure(batches).items()}
+
+        with self._borrowed():
+            Moved(self.settings).put(job.state)
+            learner = self._begun(job)
+            metrics = measured(job_batches.natural_batches(job, [job.partition]))
+            alone = job_batches.natural_batches(row_by_row(job), [job.partition])
+            return ModelValues(metrics, measured_alone(measured, alone))
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -18,11 +18,14 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, process_settings
+from cerebro_elastic.training import job_batches, prefix_content, process_settings
+from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
@@ -37,14 +40,17 @@ from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
+    check_mean_over_rows,
     check_per_row,
     refused_by,
     unweighted,
+    values_of_rows,
     weighted,
 )
 from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
+from cerebro_elastic.training.test_set import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
@@ -72,10 +78,14 @@ def begun(
 ) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
+    if refusal := prefix_content.refusal_of(section.frozen_prefix, job.strategy):
+        raise TaskError(refusal)
     parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
-            yield FunctionUnit(section, user, job, parallelism, observe)
+            unit = FunctionUnit(section, user, job, parallelism, observe)
+            with unit.prefix_attached():
+                yield unit
         finally:
             parallelism.close()
 
@@ -98,9 +108,21 @@ class FunctionUnit:
         self._job = job
         self._device = torch.device(job.device)
         self._parallelism = parallelism
+        self._prefix: FrozenPrefix | None = None
+        if section.frozen_prefix is not None:
+            self._prefix = FrozenPrefix(
+                section.frozen_prefix, self._as_prepared, user.input_arguments(job.hparams)
+            )
+            self._job = replace(job, learns_rows=self._prefix)
         self._trained: tuple[str, ...] = ()
+        self.untrained: Mapping[str, Still] = {}
+        """The tensors of the model that get no gradient, as the unit finds them."""
+
+        self.row_values: list[float] = []
+        """The values of ``UnitJob.row_metric`` in the last validation, by row."""
         self._model: nn.Module
         self._built: ModelStructure
+        self._undivided: ModelOutline
         self._check_passes()
         if job.memory_limit_bytes is not None:
             self._check_memory(job.memory_limit_bytes)
@@ -115,8 +137,6 @@ class FunctionUnit:
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
-        self.untrained = untrained(self._model, job.stays, "model") if self._whole else {}
-        """The tensors of the model that get no gradient, as the unit finds them."""
         self._moved = process_settings.Moved()
         self._moved.put(job.state)
         self._place_generators(job.state)
@@ -153,9 +173,13 @@ class FunctionUnit:
             done = stopped.batches
         return {"train_loss": loss.value}, done
 
+    def prefix_attached(self) -> AbstractContextManager[None]:
+        """Within the block, which is the unit, the frozen prefix returns features, if the model has one."""
+        return nullcontext() if self._prefix is None else self._prefix.attached(lambda: self._model)
+
     def take_up(self, job: UnitJob) -> None:
         """Continue with the next unit of the config in the same model, as one ordinary fit does."""
-        self._job = job
+        self._job = replace(job, learns_rows=self._prefix)
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
@@ -192,26 +216,35 @@ class FunctionUnit:
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
         """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
-        job, user = self._job, self._user
-        if not partitions or (user.eval_fn is None and user.loss is None):
+        if not partitions or (self._user.eval_fn is None and self._user.loss is None):
             return {}
+        # Every rank takes all rows of the user's pass: how its metrics add up over portions is unknown.
+        part = whole if self._user.eval_fn else self._portion
+        batches = self._prepared(job_batches.natural_batches(self._job, partitions, part))
+        return self._validated(batches, job_batches.validation_rows(self._job, partitions))
+
+    def validate_rows(self, partition: Partition) -> dict[str, list[float]]:
+        """The metrics of each row of ``partition`` alone, by name."""
+        batches = self._prepared(job_batches.natural_batches(row_by_row(self._job), [partition]))
+        return measured_alone(lambda batch: self._validated(batch, [1]), batches)
+
+    def _validated(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
+        user = self._user
         self._parts.model.eval()
         with torch.no_grad():
             if user.eval_fn:
-                # Every rank takes all rows: how the user's metrics add up over portions is unknown.
-                batches = self._prepared(job_batches.natural_batches(job, partitions))
-                metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
+                metrics = user.call(user.eval_fn, self._job.hparams, self._context(batches))
                 return _prefixed("val_", collectives.means(metrics))
-            return _prefixed("val_", self._measured(partitions))
+            return _prefixed("val_", self._measured(batches, rows))
 
-    def _measured(self, partitions: Sequence[Partition]) -> dict[str, float]:
+    def _measured(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
         """The means of the loss and of each measure over all rows. No weights count in measures."""
-        job, measures = self._job, self._user.measures
+        measures = self._user.measures
         assert self._user.loss is not None
         losses = self._losses(self._user.loss)
-        batches = self._prepared(job_batches.natural_batches(job, partitions, self._portion))
         means = {name: Mean() for name in ("loss", *measures)}
-        for batch, count in zip(batches, job_batches.validation_rows(job, partitions), strict=True):
+        raced = self._job.row_metric.removeprefix("val_")
+        for batch, count in zip(batches, rows, strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
             output = self._parts.model(x)
@@ -220,7 +253,12 @@ class FunctionUnit:
                 **{name: (each, share) for name, each in measures.items()},
             }
             for name, (measure, part) in weighed.items():
-                means[name].add(measure(output, y) * part, count)
+                value = measure(output, y)
+                means[name].add(value * part, count)
+                if name == raced:
+                    of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
+                    check_mean_over_rows(self._job.row_metric, of_rows, float(value))
+                    self.row_values += of_rows
         return {name: mean.value for name, mean in means.items()}
 
     def state(self, *, whole: bool) -> TaskState:
@@ -260,9 +298,12 @@ class FunctionUnit:
 
     def _structure(self) -> Mapping[str, Any]:
         """How training has changed the model's structure."""
-        if not self._whole:
-            return self._carried("structure")
-        return self._built.changes(self._model, [self._parts.optimizer])
+        if self._whole:
+            return self._built.changes(self._model, [self._parts.optimizer])
+        carried = self._carried("structure")
+        if isinstance(self._parallelism, Sharding):
+            return self._built.refrozen(carried, self._undivided, self._model, [self._parts.optimizer])
+        return carried
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The states of model and optimizer. On several ranks shards stay where they are: the next unit may
@@ -301,7 +342,10 @@ class FunctionUnit:
         self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
+        self._undivided = outline(parts.model)
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
+        values = None if job.state is None else job.state["model"]
+        self.untrained = untrained(parts.model, values, job.stays, "model")
         return parts
 
     def _check_memory(self, limit_bytes: int) -> None:
@@ -368,10 +412,20 @@ class FunctionUnit:
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in self._user.prepared(self._shown(batches), self._job.hparams):
-            if self._device.type == "cpu":
-                yield batch
-            else:
-                yield mapped(batch, lambda _, tensor: tensor.to(self._device))
+            placed = self._placed(batch)
+            if self._prefix is not None:
+                self._prefix.change(placed)
+            yield placed
+
+    def _as_prepared(self, batch: Any) -> Any:
+        (prepared,) = self._user.prepared([batch], self._job.hparams)
+        return self._placed(prepared)
+
+    def _placed(self, batch: Any) -> Any:
+        """The batch on the unit's device."""
+        if self._device.type == "cpu":
+            return batch
+        return mapped(batch, lambda _, tensor: tensor.to(self._device))
 
     def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

@@ -24,25 +24,27 @@ from torch import nn
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.errors import TaskError
+from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches
+from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.equality import is_plain, value_differences
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import not_finite
-from cerebro_elastic.training.parallel.base import make_parallelism
+from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.passes import check_per_row, refused_by
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
     MetricRow,
+    ModelValues,
     Observe,
     OrdinaryFit,
     TaskState,
     UnitJob,
     UnitResult,
 )
+from cerebro_elastic.training.test_set import named_as_test
 from cerebro_elastic.training.user_functions import UserFunctions
 
 
@@ -56,19 +58,27 @@ class FunctionTask:
 
     def check(self, hparams: HParams) -> None:
         self._user.takers.check(hparams)
+        if (path := self._section.frozen_prefix) is not None and (parts := self._hollow(hparams)) is not None:
+            prefix_content.part_of(parts.model, path)
 
     def takes(self, name: str) -> bool:
         return self._user.takers.takes(name)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        """Checked with a model without values; ``None`` if ``model_fn`` cannot make one."""
+        """Checked with a model without values, if ``model_fn`` can make one."""
+        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
+            return refusal
         parallelism = make_parallelism(strategy.parallelism, strategy.options)
+        parts = self._hollow(hparams)
+        return None if parts is None else parallelism.refusal(parts, strategy.ranks)
+
+    def _hollow(self, hparams: HParams) -> Parts | None:
+        """The model without values; ``None`` if ``model_fn`` cannot make one."""
         try:
             with self._user.files.borrowed(), torch.device("meta"):
-                parts = self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
+                return self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
         except Exception:  # whatever the user's code needs values for
             return None
-        return parallelism.refusal(parts, strategy.ranks)
 
     def check_weights(self, strategies: Sequence[Strategy]) -> None:
         """Raise ``TaskError`` if the loss cannot be weighted, or by none of the ``strategies``."""
@@ -81,6 +91,19 @@ class FunctionTask:
         ]
         if all(refusals):
             raise TaskError(str(refusals[0]))
+
+    def why_no_rows(self, metric: str) -> str | None:
+        user, name = self._user, metric.removeprefix("val_")
+        if user.eval_fn is not None:
+            return (
+                "an eval_fn gives metrics of all rows together: leave it out, and name `loss` and `metrics`"
+            )
+        measures = {**({"loss": user.loss} if user.loss is not None else {}), **user.measures}
+        if name not in measures:
+            return did_you_mean(metric, [f"val_{measure}" for measure in measures])
+        if hasattr(measures[name], "items"):
+            return "it is a mean over the items of rows, such as tokens, and not over rows"
+        return None
 
     @property
     def evaluates(self) -> bool:
@@ -169,12 +192,25 @@ class FunctionTask:
             raise TaskError(f"{job.unit}: to evaluate, a task needs `loss` or `eval_fn`, and a trained state")
         with begun(self._section, self._user, job, self._observe) as unit:
             metrics = unit.validate([job.partition])
+            values = unit.row_values
         return UnitResult(
             state=job.state,
             samples=job.partition.rows,
             batches=job_batches.unit_batches(job),
             metrics=metrics,
+            row_values=values,
             not_finite=not_finite(metrics),
+        )
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        if not self.evaluates or job.state is None:
+            raise TaskError("a test set is measured by `loss` or `eval_fn`: give the task one of them")
+        with begun(self._section, self._user, job, self._observe) as unit:
+            metrics = unit.validate([job.partition])
+            rows = unit.validate_rows(job.partition)
+        return ModelValues(
+            {named_as_test(name): value for name, value in metrics.items()},
+            {named_as_test(name): values for name, values in rows.items()},
         )
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:

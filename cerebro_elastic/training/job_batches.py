@@ -106,6 +106,9 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
                 raise Stopped(done)
             batch = next(loaded)
             job.beat()
+            if job.learns_rows is not None:
+                rows = order[done * loader.batch_size : (done + 1) * loader.batch_size]
+                job.learns_rows.next(job, job.partition, loader, rows[part(len(rows))], batch)
             yield batch
 
 
@@ -127,10 +130,13 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     for partition in partitions:
         order = np.arange(partition.rows)
         made = batches(partition, order, loader, part=part, made=job.made, use=job.data_use)
-        for batch in job.data_use.timed(made):
+        for number, batch in enumerate(job.data_use.timed(made)):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)
             job.beat()
+            if job.learns_rows is not None:
+                rows = order[number * loader.batch_size : (number + 1) * loader.batch_size]
+                job.learns_rows.next(job, partition, loader, rows[part(len(rows))], batch)
             yield batch
             done += 1
 

@@ -138,7 +138,8 @@ def _is_code(value: Any) -> bool:
 
 def _is_librarys_own(old: Any, new: Any, imported: Collection[str]) -> bool:
     """Whether a library has made the change, on its import or its first use."""
-    if getattr(new, "hooked", False):  # the ``step`` of an optimizer's class, since its first instance
+    # The ``step`` of an optimizer's class, since its first instance; what ``frozen_prefix.py`` has set.
+    if getattr(new, "hooked", False):
         return True
     scope = _scope(new)
     name, file = scope.get("__name__", ""), scope.get("__file__")

@@ -12,7 +12,8 @@ of ``sum(w)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from cerebro_elastic.system import arguments
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
 from cerebro_elastic.training.parallel.collectives import ranks
+from cerebro_elastic.training.parallel.data_parallel import mapped
 from cerebro_elastic.training.parallel.replicated import Single
 from cerebro_elastic.training.task import LossWeights
 
@@ -97,6 +99,36 @@ class Mean:
     def value(self) -> float:
         """The mean over all ranks. Every rank must read it; there must be a row."""
         return collectives.total(self.total) / self.rows
+
+
+def values_of_rows(measure: BatchMean, output: Any, target: Any, rows: int) -> list[float]:
+    """The value of ``measure`` for each of the ``rows``: all at once where it has ``reduction``, as torch's
+    losses do, else by batches of one row."""
+    if "reduction" in (arguments.accepted(measure) or ()):
+        each = measure(output, target, reduction="none")  # type: ignore[call-arg]
+        if each.numel() % rows:
+            raise TaskError(
+                f"a race needs the loss of each of the {rows} rows of a batch, and reduction='none' gives "
+                f"losses of shape {list(each.shape)}: make as many outputs as rows, or take another search"
+            )
+        return list(map(float, each.double().reshape(rows, -1).mean(1).tolist()))
+
+    def row(number: int) -> tuple[Any, Any]:
+        taken = [mapped(tree, lambda _, tensor: tensor[number : number + 1]) for tree in (output, target)]
+        return taken[0], taken[1]
+
+    return [float(measure(*row(number))) for number in range(rows)]
+
+
+def check_mean_over_rows(metric: str, values: Sequence[float], batch: float) -> None:
+    """Raise ``TaskError`` unless the ``batch``'s value of the metric is the mean of its rows' ``values``."""
+    mean = math.fsum(values) / len(values)
+    if math.isfinite(batch) and not math.isclose(mean, batch, rel_tol=1e-3, abs_tol=1e-5):
+        raise TaskError(
+            f"{metric} is no mean over rows: of a batch of {len(values)} rows it is {batch:.6g}, and the "
+            f"mean of its values for each row is {mean:.6g}. A race compares configs row by row: take a "
+            "metric that is a mean over rows, such as accuracy, or another search"
+        )
 
 
 def check_per_row(loss: Callable[..., Any] | None) -> None:

@@ -102,6 +102,37 @@ class ModelStructure:
             changed["groups"] = self.groups
         return changed
 
+    def refrozen(
+        self,
+        carried: Mapping[str, Any],
+        whole: ModelOutline,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+    ) -> dict[str, Any]:
+        """What training has changed in a model whose tensors are divided among ranks: which parameters are
+        frozen, and the optimizers' groups.
+
+        Args:
+            carried: The changes that the unit began with.
+            whole: The model's outline before it was divided.
+            model: The divided model.
+            optimizers: Its optimizers.
+        """
+        grads = {name: p.requires_grad for name, p in model.named_parameters(remove_duplicate=False)}
+        changed, created = dict[str, Any](), carried.get("parts", {})
+        for path, part in whole.items():
+            now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
+            was = self.outline.get(path)
+            if now != was:
+                own = {key: created[path][key] for key in ("created",) if key in created.get(path, {})}
+                changed[path] = {"was": was and tuple(was), "now": tuple(now), **own}
+        removed = {path: created[path] for path in self.outline.keys() - whole.keys()}
+        groups = [group_names(optimizer, model) for optimizer in optimizers]
+        return {
+            **({"parts": {**changed, **removed}} if changed or removed else {}),
+            **({"groups": self.groups} if groups != self.groups else {}),
+        }
+
     def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
         paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
         kept = {path: part for path, part in self.outline.items() if path not in paths}
@@ -169,6 +200,15 @@ def outline(model: nn.Module) -> dict[str, ModuleOutline]:
             modules = tuple((name, None if m is None else paths[m]) for name, m in inside.items())
             parts[path] = parts[path]._replace(modules=modules)
     return parts
+
+
+def _with_grad(
+    path: str, name: str, spec: TensorOutline, grads: Mapping[str, bool]
+) -> tuple[str, TensorOutline]:
+    """A tensor's outline with the flag of its parameter as it is now."""
+    full = f"{path}.{name}" if path else name
+    own = len(spec) > 2 and full in grads
+    return name, (*spec[:-1], grads[full]) if own else spec
 
 
 def replaces(was: ModuleOutline | None, now: ModuleOutline) -> bool:

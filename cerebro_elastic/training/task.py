@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
+from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
@@ -62,6 +63,18 @@ def nothing() -> None:
 def never(_done: int) -> bool:
     """A ``UnitJob.stop`` that lets the unit end."""
     return False
+
+
+class LearnsRows(Protocol):
+    """Learns which rows the batches of a job have."""
+
+    def next(
+        self, job: UnitJob, partition: Partition, loader: LoaderSettings, rows: Index, batch: Any
+    ) -> None:
+        """The next batch has these ``rows`` of the partition. Called before it is trained."""
+
+    def rest(self) -> None:
+        """The batches from here on are of no partition."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +133,10 @@ class UnitJob:
     """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
     data_use: DataUse = field(default_factory=DataUse)
     """Counts the batches that were made and taken."""
+    learns_rows: LearnsRows | None = None
+    """What of the task learns which rows each batch has (``training/frozen_prefix.py``)."""
+    row_metric: str = ""
+    """In a race, of an evaluation: the metric of which the result has a value for each row."""
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
@@ -163,6 +180,8 @@ class UnitResult:
     before: Mapping[str, Still] = field(default_factory=dict)
     """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
     does not train. What is not the same any more when it is saved hops like all others."""
+    row_values: Sequence[float] = ()
+    """The value of ``UnitJob.row_metric`` for each row, in the partition's order."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
     part of a unit: a unit's fate must not depend on where it was split."""
@@ -255,6 +274,14 @@ class WeighsLosses(Protocol):
 
 
 @runtime_checkable
+class MeasuresRows(Protocol):
+    """A task whose evaluations can give the value of a metric for each row (``UnitJob.row_metric``)."""
+
+    def why_no_rows(self, metric: str) -> str | None:
+        """Why there are no values of this metric for rows; ``None`` if there are."""
+
+
+@runtime_checkable
 class ReadsLength(Protocol):
     """A task that can say whether a config's training depends on its number of epochs. Runs of another are
     not extended."""
@@ -269,6 +296,28 @@ class ReadsLength(Protocol):
 
         Returns:
             A sentence for each, without a full stop; none if nothing depends on the number.
+        """
+
+
+@dataclass(frozen=True)
+class ModelValues:
+    """What a model has reached on a test set."""
+
+    metrics: Mapping[str, float]
+    """The metrics over all rows, by name."""
+    rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By name, the metric of each row alone. Metrics of which no single row has a value are left out."""
+
+
+@runtime_checkable
+class SupportsTest(Protocol):
+    """A task that can measure a model on a test set."""
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        """Measure the model of ``job.state`` on ``job.partition``, which has the test set.
+
+        Raises:
+            TaskError: The task has nothing to measure with.
         """
 
 
@@ -336,3 +385,13 @@ class Exports(Protocol):
             epochs: The config's budget of epochs.
             batches: How many batches an epoch has.
         """
+
+
+@runtime_checkable
+class ExportsMerged(Protocol):
+    """A task whose models may have adapters, and can be exported with their base as one model."""
+
+    def export_merged(
+        self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int
+    ) -> Exported:
+        """As ``Exports.export``, the adapter merged into its base."""

@@ -15,21 +15,25 @@ from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
+from cerebro_elastic.core.model.row_losses import packed
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition, unopened
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import import_object, load, naming_extras
+from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.training.hparams import bound, dataset_factory, task_hparams
 from cerebro_elastic.training.task import (
     LossWeights,
+    ModelValues,
     SetsThreads,
+    SupportsTest,
     Task,
     TaskState,
     UnitJob,
@@ -56,7 +60,7 @@ class StrategyCost:
     save_seconds: float = 0.0
     """Seconds of the save that go on behind the node's next unit."""
     state_bytes: int | None = None
-    """Bytes of the state at rest. ``None`` if the task cannot be left in the middle of a unit."""
+    """Bytes of the state that hop. ``None`` if the task cannot be left in the middle of a unit."""
     fixed_seconds: float = 0.0
     """Seconds of a unit besides its batches, to make the model, say."""
     refusal: str | None = None
@@ -103,6 +107,7 @@ class UnitRunner:
         self._loss_weights = loss_weights(self.recipe, self._manifest)
         limit = self.recipe.node.cache_bytes if cache_bytes is None else cache_bytes
         self.cache = PartitionCache(cache, limit)
+        checkpoint.keep_copies(cache, limit)
         self.device = device
         self._made: MadeBatches | None = None
         self._loader = loader_settings(self.recipe, self._manifest.datasets)
@@ -161,8 +166,10 @@ class UnitRunner:
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
         memory_limit_bytes: int | None = None,
+        partition: Partition | None = None,
     ) -> UnitJob:
-        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``."""
+        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``.
+        ``partition`` has other rows than the unit's."""
         inherits = None
         if config.parent and is_newborn(config):
             inherits = task_hparams(self._task, self._loader.dataset, config.parent.hparams)
@@ -173,7 +180,7 @@ class UnitRunner:
             epochs=self._spec.epochs_of(config.id, unit.epoch),
             visited=config.visited,
             rows=tuple(self._manifest.rows[j] for j in self._plan.trains(config.fold)),
-            partition=self.fetch(unit.phase, unit.partition, beat),
+            partition=self.fetch(unit.phase, unit.partition, beat) if partition is None else partition,
             validation=self._validation(config, unit, beat),
             loader=bound(self._loader, config.hparams),
             state=state,
@@ -186,7 +193,19 @@ class UnitRunner:
             stop=stop,
             memory_limit_bytes=memory_limit_bytes,
             made=None if unit.phase is Phase.PROFILE else self._made,
+            row_metric=self.recipe.objective.metric if self._races and unit.phase is Phase.EVALUATE else "",
         )
+
+    def row_losses(self, result: UnitResult) -> str:
+        """The losses of rows as they are recorded; "" if the result has none."""
+        search, objective = self.recipe.search, self.recipe.objective
+        if not result.row_values or not isinstance(search, RaceSearch):
+            return ""
+        return packed(result.row_values, search.range_of(objective.metric), objective.mode)
+
+    @property
+    def _races(self) -> bool:
+        return isinstance(self.recipe.search, RaceSearch)
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
         """Fetched for the unit that validates. In other units a partition knows its size, and is fetched when
@@ -225,6 +244,30 @@ class UnitRunner:
             for partition in (job.partition, *job.validation):
                 if partition.damage:
                     raise partition.damage[0]
+
+    def measure_test(self, config: Config, state: TaskState) -> tuple[ModelValues, int]:
+        """Measure the model of ``state`` on the test set; ``config`` is as it was then. Returns its values,
+        and how many rows the test set has.
+
+        Raises:
+            TaskError: The task cannot measure, or the model's data module has no test data.
+        """
+        if not isinstance(self._task, SupportsTest):
+            raise TaskError(
+                f"a task of kind {self.recipe.task.kind!r} does not say how a model is measured on a test "
+                "set: its adapter needs a method `measure_test` (see training/task.py)"
+            )
+        if self._manifest.test:
+            partition = self.cache.fetch(self._url, self._manifest, "test", 0, nothing)
+        else:  # a data module has rows of its own
+            first = partial(self.fetch, Phase.TRAIN, 0, nothing)
+            partition = unopened(0, 0, "the data module's test data", first)
+        unit = Unit(config.id, config.epoch - 1, 0, Phase.EVALUATE)
+        job = self.job(config, unit, state, partition=partition)
+        values = self._task.measure_test(job)
+        if partition.damage:
+            raise partition.damage[0]
+        return values, partition.rows or max(map(len, values.rows.values()), default=0)
 
 
 @functools.cache

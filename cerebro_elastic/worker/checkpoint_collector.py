@@ -49,8 +49,7 @@ class CheckpointCollector:
         attempts at this visit."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
         try:
-            metric, mode = self._objective.metric, self._objective.mode
-            urls = self._history(visit).kept(metric, mode, epochs=self._keeps_epochs)
+            urls = self._history(visit).kept(self._objective, epochs=self._keeps_epochs)
             kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
         except ForeignValue as error:  # the config's next visit deletes what this one leaves
             self._log.warning("nothing is deleted", why=str(error))

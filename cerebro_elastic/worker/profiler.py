@@ -16,7 +16,7 @@ from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
+from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
@@ -36,8 +36,8 @@ class Profiled:
     """The part of them in which training waited for the batch."""
     peak_bytes: int
     """The most bytes that one of the ranks had in use; known on the rank that leads."""
-    state: TaskState | None
-    """The state after the batches; ``None`` of a task that does not split."""
+    result: UnitResult | None
+    """What the batches have left; ``None`` of a task that does not split."""
 
 
 def profile_attempt(
@@ -96,14 +96,17 @@ def profile(
     free = memory.free_bytes(runner.device, limit)
     watch = _Watch(clock, runner.device, meter, job.data_use, seconds)
     watch.begin(job.skip, job_batches.unit_batches(job))
-    state = None
+    result = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
         # If one rank refuses all do: none is left waiting for it.
         limited = replace(job, stop=watch.stop, memory_limit_bytes=collectives.least(free))
-        state = runner.perform(limited).state
+        result = runner.perform(limited)
     watch.end(job_batches.unit_batches(job))
     return Profiled(
-        watch.batch_seconds, watch.data_seconds, max(collectives.gathered(watch.peak_bytes), default=0), state
+        watch.batch_seconds,
+        watch.data_seconds,
+        max(collectives.gathered(watch.peak_bytes), default=0),
+        result,
     )
 
 

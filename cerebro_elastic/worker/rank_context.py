@@ -9,11 +9,11 @@ from typing import Self
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.reading.cache_space import NoRoom, Room
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.ledger.worker import Meetings, WorkerLedger
 from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.cache_space import NoRoom, Room
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.unit_runner import UnitRunner

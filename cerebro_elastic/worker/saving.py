@@ -6,16 +6,16 @@ When the next unit is trained the rank waits until the last one's visit is commi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part
+from cerebro_elastic.checkpoint import Part, Still, Written
+from cerebro_elastic.checkpoint.storage import NOTHING
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
-from cerebro_elastic.system.files import Content
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import TaskState, UnitResult
 
@@ -114,26 +114,35 @@ def part_of(strategy: Strategy, rank: int) -> Part | None:
     return Part(rank, strategy.ranks) if isinstance(parallelism, Sharding) else None
 
 
-def save_part(state: TaskState, url: str, part: Part | None) -> dict[str, Content] | None:
-    """Inside the group: write this rank's part of the state under ``url``.
+def save_part(
+    state: TaskState, url: str, part: Part | None, before: Mapping[str, Still] = NOTHING
+) -> Sequence[Written] | None:
+    """Inside the group: write this rank's part of the state under ``url``. Of the tensors of ``before`` (see
+    ``checkpoint.Staged.save``), those that are the same still lie in bases.
 
     Returns:
         On the rank that leads, what all ranks have written; ``None`` if the state is not divided.
     """
     if part is None or not checkpoint.is_divided(state):
         return None
-    written = checkpoint.save_part(state, url, part)
-    return {file: content for files in collectives.gathered(written) for file, content in files.items()}
+    return collectives.gathered(checkpoint.save_part(state, url, part, before))
 
 
-def save(state: TaskState, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:
+def save(
+    state: TaskState,
+    url: str,
+    parts: Sequence[Written] | None,
+    before: Mapping[str, Still] = NOTHING,
+) -> CheckpointRef:
     """On the rank that leads: save the checkpoint under ``url``, of the ``parts`` that all ranks have
     written, or of the whole state."""
-    return checkpoint.save(state, url) if parts is None else checkpoint.complete(parts, url)
+    if parts is not None:
+        return checkpoint.complete(parts, url)
+    return checkpoint.stage(state).save(url, before=before)
 
 
 def staged(
-    result: UnitResult, url: str, parts: Mapping[str, Content] | None
+    result: UnitResult, url: str, parts: Sequence[Written] | None
 ) -> tuple[Callable[[Origin], CheckpointRef], int]:
     """What ``save`` does, for later; tensors that training leaves as they are stay in bases.
 

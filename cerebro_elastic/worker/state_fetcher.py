@@ -12,8 +12,8 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
+from cerebro_elastic.system.cache_space import Room
 
 Fetch = Callable[[int, Callable[[], None], Room], object]
 """Fetches a partition into the cache, if there is room, and returns what keeps it there. It calls the given

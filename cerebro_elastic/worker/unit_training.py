@@ -119,7 +119,7 @@ def train_attempt(
         meter.begin()
         result = runner.perform(_stoppable(context, job, load_seconds))
         resources, trained_at = meter.end(), clock.now()
-        parts = save_part(result.state, url, part) if trains else None
+        parts = save_part(result.state, url, part, result.before) if trains else None
     if not rank_assignment.leads:
         return None
     _check_finite(result, runner.recipe)
@@ -153,6 +153,7 @@ def train_attempt(
         batches_shared=job.data_use.taken,
         data_seconds=job.data_use.waited_seconds,
         resources=resources,
+        row_losses=runner.row_losses(result),
     )
     return TrainedUnit(
         visit,

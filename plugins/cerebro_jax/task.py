@@ -26,6 +26,7 @@ from cerebro_elastic.extending.tasks import (
     TaskState,
     UnitBatches,
     UnitJob,
+    as_found,
     generators,
     job_batches,
     process_settings,
@@ -166,6 +167,8 @@ class JaxLearner(Learner):
         self._fractions = fractions
         self._key = jax.random.fold_in(jax.random.key(job.seed), 1)
         self._step = 0 if state is None else state["step"]
+        if state is None:
+            self.found = as_found({"arrays": structure.dump(tree)[0]})
         self._means = EpochMeans(None if state is None or job.begins_epoch else state["means"])
 
     def learn(self, batches: UnitBatches) -> Mapping[str, float]:

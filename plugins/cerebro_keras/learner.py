@@ -15,6 +15,7 @@ from cerebro_elastic.extending.tasks import (
     Learner,
     UnitBatches,
     UnitJob,
+    as_found,
     is_users,
     job_batches,
     object_digest,
@@ -264,7 +265,9 @@ class KerasLearner(Learner):
     def _begin(self) -> None:
         inherits = self._job.inherits is not None
         self._trained.load(self._state.get("variables"), keep_rate=inherits)
-        if self._state:
+        if not self._state:
+            self.found = as_found({"variables": self._trained.values()})
+        else:
             self._callbacks.load(self._state["callbacks"])
             self._trained.generators.restore(self._state["generators"])
 

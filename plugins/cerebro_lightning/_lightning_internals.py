@@ -415,6 +415,11 @@ def keep_synced(metric: Metric) -> None:
     metric._is_synced, metric._cache = False, None
 
 
+def value_of_batch(metric: Metric) -> Any:
+    """The value of the last batch with which the metric was called; ``None`` if it was only updated."""
+    return metric._forward_cache
+
+
 def reset_but_count(metric: Metric) -> None:
     """Reset a metric's states, and keep how often it was updated."""
     count = metric._update_count

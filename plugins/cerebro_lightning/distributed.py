@@ -36,8 +36,9 @@ from cerebro_elastic.extending.state import (
     modules_of,
     non_persistent_buffers_of,
     parameters_of,
+    untrained,
 )
-from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.tasks import Still, TaskState
 from cerebro_lightning import refusals
 from cerebro_lightning._lightning_internals import (
     MockOptimizer,
@@ -47,7 +48,7 @@ from cerebro_lightning._lightning_internals import (
     note_device,
     reduce_if_distributed,
 )
-from cerebro_lightning.optimizers import OURS, NamedStateStrategy
+from cerebro_lightning.optimizers import MODEL, OURS, NamedStateStrategy
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
 """Attributes that DeepSpeed adds to modules in the middle of a step."""
@@ -114,6 +115,7 @@ class DistributedStrategy(NamedStateStrategy):
         refusals.refuse_lazy(module, self._name)
         if self._state is not None:
             self._take_up(module, self._state)
+        self._note_whole(module)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
         if refusal := self.by.refusal(parts, self.world_size):
             raise TaskError(f"{type(module).__name__} cannot be trained by {self._name}: {refusal}")
@@ -122,6 +124,9 @@ class DistributedStrategy(NamedStateStrategy):
         self.model = self.parts.model
         _place(module, self.root_device)
         self._trained = _flags(module)
+
+    def _note_whole(self, module: pl.LightningModule) -> None:
+        """Called before the module is spread."""
 
     @property
     def _loaded(self) -> bool:
@@ -209,9 +214,19 @@ class ShardedStrategy(DistributedStrategy):
     _model_state: Mapping[str, Any]
     _optimizer_state: dict[str, Any]
 
+    _untrained: Mapping[str, Still]
+
     def setup(self, trainer: pl.Trainer) -> None:
         super().setup(trainer)
         self._whole_buffers = _buffers(self.module)
+
+    def _note_whole(self, module: pl.LightningModule) -> None:
+        values = None if self._state is None else self._state[MODEL]
+        self._untrained = untrained(module, values, self.stays, MODEL)
+
+    def untrained(self) -> Mapping[str, Still]:
+        """As the module was when it was whole."""
+        return self._untrained
 
     @property
     def _loaded(self) -> bool:

@@ -38,7 +38,7 @@ def stock_checkpoint(
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
     hyper-parameters or not.
     """
-    unit = _Halt(module, trainer, files=files, state=state, stays={}, batches_left=0, first=True, last=False)
+    unit = _Halt(module, trainer, files=files, state=state, batches_left=0, first=True, last=False)
     unit.fit({"train_dataloaders": EpochLoader(batches, lambda: iter(()))})
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:

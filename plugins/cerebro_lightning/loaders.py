@@ -27,9 +27,9 @@ from cerebro_elastic.extending.data import (
     in_worker_processes,
     indivisible,
 )
-from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.errors import NoTestSet, TaskError
 from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
-from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
+from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, row_by_row, whole
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 
@@ -58,7 +58,7 @@ def attached(module: Any, training: Any, validation: Any) -> Iterator[dict[str, 
         dict.fromkeys(("prepare_data", "setup", "teardown"), _nothing), train_dataloader=lambda: training
     )
     if validation is not None:
-        vars(present)["val_dataloader"] = lambda: validation
+        vars(present).update(dict.fromkeys(("val_dataloader", "test_dataloader"), lambda: validation))
     before = dict(vars(present))
     inside = {name: _inside(value) for name, value in before.items()}
     yield {"datamodule": present}
@@ -118,6 +118,8 @@ class ValidationLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._job.learns_rows is not None:
+            self._job.learns_rows.rest()
         for batch in self._batches():
             self._job.beat()
             yield batch
@@ -195,6 +197,37 @@ def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
                 loader.num_workers, loader.timeout = 0, 0
         _loaders[module] = loaders
     return _loaders[module]
+
+
+def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
+    """The loader of the test set, or those that the data module's ``test_dataloader`` returns. If ``single``,
+    its batches have one row each; ``None`` if that cannot be had.
+
+    Raises ``NoTestSet`` if the data module has none.
+    """
+    module = data_module(job)
+    if module is None:
+        job = row_by_row(job) if single else job
+        return EpochLoader(
+            job_batches.validation_batches(job, [job.partition]),
+            partial(job_batches.natural_batches, job, [job.partition]),
+            rows=job.partition.rows,
+            batch_size=job_batches.validation_settings(job).batch_size,
+        )
+    if not is_overridden("test_dataloader", module):
+        raise NoTestSet(
+            f"{type(module).__name__} has no test_dataloader, so that there is no test set: define one, and "
+            "start the run anew"
+        )
+    module.setup("test")
+    with rng.borrowed():
+        rng.seed_all(job.seed)
+        loader = module.test_dataloader()
+    if not single:
+        return loader
+    if not isinstance(loader, DataLoader) or indivisible(loader):
+        return None
+    return DataLoader(loader.dataset, batch_size=1, collate_fn=loader.collate_fn)
 
 
 class Rows:

@@ -20,11 +20,14 @@ from cerebro_elastic.extending.state import (
     rebuild,
     take,
     to_names,
+    untrained,
     without_uninitialized,
 )
-from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.extending.tasks import Still, TaskState
 from cerebro_lightning._lightning_internals import MockOptimizer
 
+MODEL = "state_dict"
+"""In a checkpoint laid out as Lightning's: the key of the module's tensors."""
 OURS = "cerebro"
 """In a checkpoint laid out as Lightning's: the key of the state that a stock checkpoint does not keep."""
 
@@ -34,8 +37,9 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     marks: frozenset[str] = frozenset()
     """Names of attributes on the module's parts that are not part of the state."""
-    stays: Collection[str] = ()
-    """Names of the module's tensors that lie in a base: it takes these as they are, without a copy."""
+    stays: Mapping[str, Still] = {}
+    """The tensors of the state that lie in a base, by name: the module takes its own as they are, without a
+    copy."""
     by: Parallelism = Single()
     whole = True
     """Whether this rank has all of the module."""
@@ -93,7 +97,16 @@ class NamedStateStrategy(SingleDeviceStrategy):
         return dict(without_uninitialized(super().lightning_module_state_dict()))
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        hand_over(self.module, checkpoint["state_dict"], strict=strict, only=self.stays)
+        hand_over(self.module, checkpoint["state_dict"], strict=strict, only=self._mapped)
+
+    @property
+    def _mapped(self) -> Collection[str]:
+        """The names of the module's tensors that lie in a base."""
+        return {name.removeprefix(f"{MODEL}/") for name in self.stays if name.startswith(f"{MODEL}/")}
+
+    def untrained(self) -> Mapping[str, Still]:
+        """The tensors of the module that get no gradient, as the unit finds them."""
+        return untrained(self.module, None, self.stays, MODEL)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.module)

@@ -65,6 +65,11 @@ def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) 
             raise TaskError(
                 f"the callback {kind} under {name}: it copies whole weights; choose single or ddp"
             )
+        if isinstance(callback, stock.BaseFinetuning):
+            raise TaskError(
+                f"the callback {kind} under {name}: it unfreezes layers while the module trains, which on "
+                "several ranks has no effect; choose single"
+            )
         if isinstance(callback, stock.GradientAccumulationScheduler) and not by.accumulates:
             raise TaskError(f"the callback {kind} under {name}: set a larger batch_size instead")
 

@@ -43,7 +43,6 @@ from cerebro_elastic.extending.state import (
     constructor_options,
     not_finite,
     rng,
-    untrained,
 )
 from cerebro_elastic.extending.tasks import Still, Stopped, TaskState, process_settings
 from cerebro_lightning._lightning_internals import (
@@ -131,8 +130,6 @@ class SubEpoch:
     files: UserFiles
     """The user's files, which are borrowed for the unit."""
     state: TaskState | None
-    stays: Mapping[str, Still]
-    """The tensors of the state that lie in a base."""
     batches_left: int
     """How many batches it has yet to train."""
     first: bool
@@ -201,13 +198,12 @@ class SubEpoch:
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
-        self._strategy.stays = {name.removeprefix("state_dict/") for name in self.stays}
         self._left_out = LeftOut(self.module, callbacks)
         self._graph = graph(self.module, trainer, self._strategy, self.files, self._stock)
         self._moved = process_settings.Moved()
         if self.state is not None:
             self._restore(self.state)
-        self.untrained = untrained(self.module, self.stays, "state_dict") if self._strategy.whole else {}
+        self.untrained = self._strategy.untrained()
         connector = logger_connector_of(trainer)
         if isinstance(connector, SyncedConnector):
             connector.stopping = trainer.should_stop

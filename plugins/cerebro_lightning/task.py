@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
 from cerebro_elastic.extending.recipes import import_object
-from cerebro_elastic.extending.state import UserFiles, is_users
+from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
+    ModelValues,
     Observe,
     OrdinaryFit,
     Phase,
@@ -28,17 +30,19 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     UnitResult,
     job_batches,
+    named_as_test,
     select_arguments,
 )
 from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
-from cerebro_lightning.loaders import UnitLoaders, attached, data_module
+from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loaders_of_test_set
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import load_state, with_own_attributes
 from cerebro_lightning.subepoch import SubEpoch
+from cerebro_lightning.tested import RowNotes
 from cerebro_lightning.trainer_settings import (
     RowLogger,
     check_trainer_settings,
@@ -84,6 +88,7 @@ class LightningTask:
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
         self._check_own_callbacks(hparams)
+        self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
@@ -98,12 +103,27 @@ class LightningTask:
                 return
         refuse_callbacks(own)
 
+    def _check_prefix(self, hparams: HParams) -> None:
+        """Check that there is such a module, on one without values, if it can be built."""
+        path = self._section.frozen_prefix
+        if path is None:
+            return
+        with self._in_unit(), torch.device("meta"):
+            try:
+                module = self._build(hparams, seed=0)
+                module.configure_model()
+            except Exception:  # whatever the user's code needs
+                return
+        prefix_content.part_of(module, path)
+
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checks the settings, the callbacks, and a module without values, unless its constructor needs
         values."""
         name, settings = strategy.parallelism, self._section.trainer
         if name == "single":
             return None
+        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
+            return refusal
         try:
             by = refusals.stepwise(make_parallelism(name, strategy.options), name)
             refusals.refuse_settings(settings, by, name)
@@ -119,6 +139,7 @@ class LightningTask:
         end = job_batches.unit_batches(job)
         logger = RowLogger(job.unit.epoch)
         strategy = _strategy(job)
+        (job,), prefix_of = self._with_prefix([job])
         with self._in_unit(strategy.root_device), closing(strategy):
             module = self._build(job.hparams, job.seed)
             unit = SubEpoch(
@@ -126,7 +147,6 @@ class LightningTask:
                 self._new_trainer(logger, job.epochs, strategy),
                 files=self._files,
                 state=self._state(job, module),
-                stays=job.stays,
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
                 last=job.last and job.unit.phase is not Phase.PROFILE,
@@ -136,7 +156,7 @@ class LightningTask:
             )
             unit_loaders = UnitLoaders(job, strategy)
             training, validation = unit_loaders.training(), unit_loaders.validation(module)
-            with attached(data_module(job), training, validation) as loaders:
+            with attached(data_module(job), training, validation) as loaders, prefix_of(module):
                 unit.fit(loaders, training.opened)
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
@@ -152,6 +172,20 @@ class LightningTask:
             not_finite=unit.not_finite,
         )
 
+    def _with_prefix(
+        self, jobs: Sequence[UnitJob]
+    ) -> tuple[Sequence[UnitJob], Callable[[pl.LightningModule], AbstractContextManager[None]]]:
+        """The jobs of a fit, and a context for it: inside it the frozen prefix of the module, if there is
+        one, returns features."""
+        path = self._section.frozen_prefix
+        if path is None:
+            return jobs, lambda _: nullcontext()
+        if refusal := prefix_content.refusal_of(path, jobs[0].strategy):
+            raise TaskError(refusal)
+        prefix = FrozenPrefix(path)
+        jobs = [replace(job, learns_rows=prefix) for job in jobs]
+        return jobs, lambda module: prefix.attached(lambda: module)
+
     def observed(self, observe: Observe) -> AbstractContextManager[None]:
         return observed(observe)
 
@@ -159,7 +193,9 @@ class LightningTask:
         first = jobs[0]
         with self._in_unit(torch.device(first.device)):
             module = self._build(first.hparams, first.seed)
-            return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
+            jobs, prefix_of = self._with_prefix(jobs)
+            with prefix_of(module):
+                return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """Finds them by what the config's code reads in the first epoch, on a few rows, and by what the hooks
@@ -189,6 +225,44 @@ class LightningTask:
     @property
     def splits(self) -> bool:
         return True
+
+    def measure_test(self, job: UnitJob) -> ModelValues:
+        """By the module's ``test_step``, or its ``validation_step`` if it has none; without callbacks."""
+        assert job.state is not None
+        device = torch.device(job.device)
+        with self._in_unit(device):
+            whole = self._tested(job, loaders_of_test_set(job), device)
+            single = loaders_of_test_set(job, single=True)
+            notes = RowNotes()
+            if single is not None:
+                self._tested(job, single, device, notes)
+        rows = {name: notes.rows.get(name, notes.rows.get(name.removesuffix("_epoch"), ())) for name in whole}
+        return ModelValues(
+            {named_as_test(name): value for name, value in whole.items()},
+            {named_as_test(name): values for name, values in rows.items() if values},
+        )
+
+    def _tested(
+        self, job: UnitJob, loaders: Any, device: torch.device, *callbacks: pl.Callback
+    ) -> dict[str, float]:
+        """The metrics that the module logs over the batches of ``loaders``."""
+        assert job.state is not None
+        module = load_state(self._build(job.hparams, job.seed), job.state)
+        strategy = NamedStateStrategy(device)
+        trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), 1, device, strategy)
+        if is_overridden("test_step", module):
+            run = trainer.test
+        elif is_overridden("validation_step", module):
+            run = trainer.validate
+        else:
+            raise TaskError(
+                f"{type(module).__name__} has no test_step, nor a validation_step, to measure a test set "
+                "with: define one of them"
+            )
+        with attached(data_module(job), None, loaders) as given:
+            data = given if "datamodule" in given else {"dataloaders": loaders}
+            found = run(module, **data, verbose=False)
+        return {name: float(value) for metrics in found for name, value in metrics.items()}
 
     def load_module(self, hparams: HParams, state: TaskState, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
@@ -260,7 +334,10 @@ def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
 def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
-        return NamedStateStrategy(device, job.memory_limit_bytes)
-    kind = DistributedStrategy if name == "ddp" else ShardedStrategy
-    by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
-    return kind(device, name, by, job.state, job.memory_limit_bytes)
+        strategy = NamedStateStrategy(device, job.memory_limit_bytes)
+    else:
+        kind = DistributedStrategy if name == "ddp" else ShardedStrategy
+        by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
+        strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
+    strategy.stays = job.stays
+    return strategy

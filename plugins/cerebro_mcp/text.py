@@ -77,7 +77,7 @@ def hparams(result: ConfigResult) -> str:
 
 
 def thinned(values: Sequence[float]) -> Sequence[float]:
-    """At most so many values of a curve as a line has, the first and the last among them."""
+    """The values of a curve, or if there are many, some of them: the first and the last among these."""
     if len(values) <= _SHOWN_VALUES:
         return values
     last = len(values) - 1

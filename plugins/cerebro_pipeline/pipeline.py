@@ -105,7 +105,10 @@ class Pipeline(Parallelism):
             return full.clone() if path[0] != "state" or own(path[1]) else None
 
         state = taken(model, lambda path, full: full if own(path[0]) else None, device)
-        plain.load_state_dict({name: value for name, value in state.items() if own(name)})
+        values = plain.state_dict()
+        values.clear()  # it has the versions of the modules, without which normalisation adds a count
+        values.update((name, value) for name, value in state.items() if own(name))
+        plain.load_state_dict(values)
         named = taken(optimizer, slot, device)
         check_groups([group["params"] for group in self._groups], named["param_groups"])
         ours = {

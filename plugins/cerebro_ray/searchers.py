@@ -22,6 +22,7 @@ from cerebro_elastic.extending.deciding import (
     constraint_of,
     contains,
     criteria_of,
+    is_branching,
     key,
     values,
 )
@@ -197,6 +198,11 @@ class TuneSampler:
             raise RecipeError(
                 f"{self._recipe.source.where(('search', 'space_fn'))}: a function of an optuna trial needs "
                 "one of optuna's samplers: set method or sampler to tpe, say"
+            )
+        if is_branching(self._recipe.search.space):
+            raise RecipeError(
+                f"{self._recipe.source.where(('search', 'space'))}: Ray Tune's searchers give all configs "
+                "the same hyper-parameters, and `branches` other ones: use random or tpe"
             )
         criteria = criteria_of(self._recipe)
         if len(criteria) > 1:

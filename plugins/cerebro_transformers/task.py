@@ -11,15 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peft import PeftModel
 from pydantic import ValidationError
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import TorchSection
 from cerebro_elastic.extending.state import FunctionTask, not_carried
-from cerebro_elastic.extending.tasks import Exported, HParams, TaskState, select_arguments
+from cerebro_elastic.extending.tasks import Exported, HParams, Strategy, TaskState, select_arguments
 from cerebro_transformers import functions
 from cerebro_transformers.base import base_of
+from cerebro_transformers.export import exported
 from cerebro_transformers.section import LoraSection, TransformersSection
+
+_WHOLE = ("single", "ddp")
+"""The parallelisms under which a rank has the base as it is."""
 
 
 class TransformersTask(FunctionTask):
@@ -50,15 +55,38 @@ class TransformersTask(FunctionTask):
         _check_values(hparams)
         functions.check(**select_arguments(functions.check, given))
 
+    def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
+        bits = {**self._given, **hparams}.get("quantize")
+        if bits is not None and strategy.parallelism not in _WHOLE:
+            return (
+                f"{strategy.parallelism} divides a base among ranks, which matrices of {bits} do not allow: "
+                f"take {' or '.join(_WHOLE)}, or leave quantize out"
+            )
+        return super().refusal(hparams, strategy)
+
     def files(self, hparams: HParams) -> Sequence[Path]:
         return base_of(**self._arguments(base_of, hparams)).files
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         del seed
-        model, *_ = functions.make(**self._arguments(functions.make, {**hparams, "steps": epochs * batches}))
-        model.load_state_dict(state["model"])
+        return self._exported(hparams, state, epochs * batches, merged=False)
+
+    def export_merged(
+        self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int
+    ) -> Exported:
+        del seed
+        return self._exported(hparams, state, epochs * batches, merged=True)
+
+    def _exported(self, hparams: HParams, state: TaskState, steps: int, *, merged: bool) -> Exported:
+        values = self._arguments(functions.make, {**hparams, "steps": steps})
+        quantized = values.pop("quantize", None) is not None  # the state has no base: the folder's is taken
+        model, *_ = functions.make(**values)
+        model.load_state_dict(state["model"], strict=not quantized)
         base = base_of(**self._arguments(base_of, hparams))
-        return functions.exported(model.inner, base, list(not_carried(state)))
+        inner: Any = model.inner
+        if isinstance(inner, PeftModel) and (merged or base.begins_at_random):
+            inner = inner.merge_and_unload()
+        return exported(inner, base, values.get("objective", "causal-lm"), list(not_carried(state)))
 
     def _arguments(self, function: Any, values: HParams) -> dict[str, Any]:
         return select_arguments(function, {**self._given, **values})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import bases as bases_module
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, DiskFull
 from cerebro_elastic.system.files import Place, locate, sizes
@@ -53,6 +55,11 @@ def saved(state: dict[str, Any], before: dict[str, checkpoint.Still], url: str) 
 def bases(storage: str) -> list[Place]:
     home = locate(f"{storage}/bases")
     return [Place(home.fs, path) for path in sizes(home)]
+
+
+def copies(cache: Path) -> list[Path]:
+    """Those of this host."""
+    return list(cache.glob("*/base-00000/base"))
 
 
 def trained(state: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -112,7 +119,8 @@ def test_copies_of_a_base_stay_if_they_are_equal(storage: str) -> None:
     assert values_equal(checkpoint.load(ref)["model"], model)
 
 
-def test_a_damaged_base_is_found_and_made_again(storage: str) -> None:
+@pytest.mark.parametrize("repair", ["in its place", "beside it"])
+def test_a_damaged_base_is_found_and_made_again(storage: str, repair: str) -> None:
     state = make_state()
     refs = [saved(state, untrained(state), f"{storage}/checkpoints/c0/v{n}") for n in range(2)]
     (base,) = bases(storage)
@@ -122,7 +130,10 @@ def test_a_damaged_base_is_found_and_made_again(storage: str) -> None:
     for find in (checkpoint.verify, checkpoint.load):
         with pytest.raises(DamagedCheckpoint, match="bases/"):
             find(refs[0])
-    checkpoint.restore(state, refs[0])
+    if repair == "in its place":
+        checkpoint.restore(state, refs[0])
+    else:
+        checkpoint.put_back(checkpoint.save(state, f"{storage}/checkpoints/c0/v0-again"), refs[0])
     checkpoint.verify(refs[0])
     with pytest.raises(DamagedCheckpoint, match="missing"):
         checkpoint.load(refs[1])
@@ -135,19 +146,43 @@ def test_a_hosts_damaged_copy_is_fetched_again(storage: str, tmp_path: Path) -> 
     state = make_state()
     ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
     checkpoint.load(ref)
-    copies = tmp_path / "cache" / "bases"
-    for copy in copies.glob("[0-9a-f]*[0-9a-f]"):
+    for copy in copies(tmp_path / "cache"):
         os.truncate(copy, 1000)
         copy.with_name(f"{copy.name}.of-a-killed-process.tmp").touch()
     assert values_equal(checkpoint.load(ref), state)
-    assert not list(copies.glob("*.tmp"))
+
+
+def test_what_a_killed_process_has_left_goes_when_a_base_is_written_or_fetched(tmp_path: Path) -> None:
+    left = tmp_path / "bases" / "0123.of-a-killed-process.tmp"
+    left.parent.mkdir()
+    left.touch()
+    state = make_state()
+    saved(state, untrained(state), f"{tmp_path}/checkpoints/c0/v0")
+    assert not left.exists()
+
+
+def test_copies_take_room_in_the_hosts_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is mapped stays; others go for one that is needed."""
+    refs = []
+    for number in range(4):
+        state = make_state()
+        state["model"]["a.weight"] += number
+        refs.append(saved(state, untrained(state), f"memory://run/checkpoints/c{number}/v0"))
+    monkeypatch.setattr(bases_module, "_cache", (tmp_path, int(1.5 * refs[0].base_bytes)))
+    held = [checkpoint.load(ref) for ref in refs[:3]]
+    assert len(copies(tmp_path)) == 3, "all are in use"
+    held.clear()
+    gc.collect()
+    checkpoint.load(refs[3])
+    assert len(copies(tmp_path)) == 1
+    fsspec.filesystem("memory").store.clear()
 
 
 def test_a_host_whose_disk_is_full_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
     state = make_state()
     ref = saved(state, untrained(state), "memory://full/checkpoints/c0/v0")
-    with room_in_files(1 << 20), pytest.raises(DiskFull, match=r"cache/bases/\w+"):
+    with room_in_files(1 << 20), pytest.raises(DiskFull, match=r"cache/\w+/base-00000/base"):
         checkpoint.load(ref)
     assert values_equal(checkpoint.load(ref), state)
     fsspec.filesystem("memory").store.clear()

@@ -60,15 +60,15 @@ def test_rows_are_cut_as_torch_cuts_them(rows: int, count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_parts_are_the_state_for_all_and_for_each(tmp_path: Path, mesh: Any, count: int) -> None:
-    url, contents = str(tmp_path / "c"), {}
+    url, written = str(tmp_path / "c"), []
     parts = [Part(index, count) for index in range(count)]
     for part in reversed(parts):
         state = state_of(part, mesh)
         assert is_divided(state)
-        contents |= save_part(state, url, part)
+        written.append(save_part(state, url, part))
     with pytest.raises(CheckpointError, match="missing"):
-        load(complete(contents, str(tmp_path / "elsewhere")))
-    ref = complete(contents, url)
+        load(complete(written, str(tmp_path / "elsewhere")))
+    ref = complete(written, url)
     verify(ref)
 
     for whole in (load(ref), load(ref, Part(0, count + 1))):
@@ -84,10 +84,10 @@ def test_parts_are_the_state_for_all_and_for_each(tmp_path: Path, mesh: Any, cou
 
 
 def test_a_rank_finds_damage_in_the_parts_that_it_reads(tmp_path: Path, mesh: Any) -> None:
-    url, contents = str(tmp_path / "c"), {}
+    url, written = str(tmp_path / "c"), []
     for part in (Part(0, 2), Part(1, 2)):
-        contents |= save_part(state_of(part, mesh), url, part)
-    ref = complete(contents, url)
+        written.append(save_part(state_of(part, mesh), url, part))
+    ref = complete(written, url)
     file = tmp_path / "c" / "part-1.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     load(ref, Part(0, 2))
@@ -106,10 +106,10 @@ def test_a_remade_checkpoint_replaces_the_damaged_one_if_it_is_equal(
     tmp_path: Path, mesh: Any, protocol: str
 ) -> None:
     def made(name: str, other: float = 3.0) -> CheckpointRef:
-        url, contents = f"{protocol}{tmp_path}/{name}", {}
+        url, written = f"{protocol}{tmp_path}/{name}", []
         for part in (Part(0, 2), Part(1, 2)):
-            contents |= save_part({**state_of(part, mesh), "step": torch.tensor(other)}, url, part)
-        return complete(contents, url)
+            written.append(save_part({**state_of(part, mesh), "step": torch.tensor(other)}, url, part))
+        return complete(written, url)
 
     ref = made("c")
     write(locate(ref.url) / "part-1.safetensors", [b"damaged"])

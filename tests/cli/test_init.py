@@ -29,6 +29,7 @@ NAMES = [
     "lightning",
     "lora_sweep",
     "pretrain_bytes",
+    "sentences_sweep",
     "tabular",
     "text_ragged",
     "tiny_gpt",

@@ -61,14 +61,21 @@ def visits_of(config: str, curve: list[float | None]) -> list[Visit]:
 values = st.sampled_from([*ODD, 1.0, 1.0, 2.0, 0.0, -0.0, -1.0])
 
 
+def _within(value: float | None, bound: float) -> bool:
+    return value is not None and math.isfinite(value) and value < bound
+
+
 @given(
     st.lists(st.lists(values, min_size=1, max_size=5), min_size=1, max_size=4),
     st.sampled_from(["min", "max"]),
+    st.none() | st.floats(-2, 2),
 )
 def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
-    curves: list[list[float | None]], mode: Mode
+    curves: list[list[float | None]], mode: Mode, bound: float | None
 ) -> None:
-    objective = Objective(metric="val_nll", mode=mode)
+    constraints = [] if bound is None else [{"metric": "val_nll", "below": bound}]
+    section = {"metric": "val_nll", "mode": mode, "constraint": constraints}
+    objective = Objective.model_validate(section)
     visits = {name: visits_of(name, curve) for name, curve in zip(IDS, curves, strict=False)}
     made = {
         name: reduce(lambda at, v: advance(at, v, PLAN), of, Config(name, {})) for name, of in visits.items()
@@ -77,18 +84,21 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     state = derive(State(plan=PLAN, configs=dict(sorted(made.items()))), log, ())
     read = StateRead(9, state, tuple(log))
 
-    rows = leaderboard(RunView([read]), objective.metric, mode)
+    rows = leaderboard(RunView([read]), objective)
     by_id = {row.config: row for row in rows}
     order = [row.config for row in rows if row.best is not None]
     best_values = {row.config: row.best for row in rows if row.best is not None}
     assert all(math.isfinite(value) for value in best_values.values())
+    if bound is not None:
+        assert all(value < bound for value in best_values.values())
+        by_name = zip(IDS, curves, strict=False)
+        inside = [name for name, curve in by_name if any(_within(value, bound) for value in curve)]
+        assert sorted(order) == sorted(inside)
 
     shown = best_so_far(state, objective)
     assert (list(shown), shown) == (order, best_values)
 
-    page = RunPage(
-        Board(), Spec(PLAN, {"objective": {"metric": "val_nll", "mode": mode}}, "", "", "", "", {}, "", "")
-    )
+    page = RunPage(Board(), Spec(PLAN, {"objective": section}, "", "", "", "", {}, "", ""))
     for event in (RunOpened(1, PLAN), read):
         page.take(event)
     page.publish(live=False)
@@ -102,7 +112,7 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
 
     for name, of in visits.items():
         best_one = by_id[name].best_checkpoint
-        kept = ConfigHistory.of(Config(name, {}), of, PLAN).kept("val_nll", mode)
+        kept = ConfigHistory.of(Config(name, {}), of, PLAN).kept(objective)
         assert kept == {
             ref.url for ref in (*(visit.output for visit in of[-2:]), best_one) if ref is not None
         }

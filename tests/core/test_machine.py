@@ -8,11 +8,13 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance, next_units, position, units_left
+from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     Event,
     HomesAssigned,
     LeaderChanged,
@@ -38,7 +40,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State, Streak
-from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 PLAN = Plan("r", partitions=2, epochs=2)
@@ -376,6 +378,49 @@ def test_the_task_may_end_a_config_at_an_epochs_end() -> None:
     config = advance(Config("c0", {}), visit(Unit("c0", 0, 1)), PLAN)
     config = advance(config, replace(visit(Unit("c0", 0, 0)), done=True), PLAN)
     assert (config.status, config.epoch) == (Status.FINISHED, 1)
+
+
+def measured(number: int = 0, epoch: int = 1, url: str = "u0") -> Measurement:
+    ref = CheckpointRef(url, "d", 1)
+    return Measurement(number, "c0", epoch, ref, {"test_m": 0.5}, 9, 3.0, {"test_m": (0.4, 0.6)}, "Ann")
+
+
+def finished() -> list[Event]:
+    """A run of one config and one epoch, to its end: its model is ``u0``."""
+    unit, plan = Unit("c0", 0, 0), replace(PLAN, partitions=1, epochs=1)
+    attempt = Attempt(unit, "a", registration=3, config_revision=4)
+    output = CheckpointRef("u0", "d", 1)
+    return [
+        RunOpened(2, plan),
+        NodeJoined(3, Node("a", "h", registration=3)),
+        ConfigCreated(4, Config("c0", {})),
+        HomesAssigned(5, {0: ("a",)}),
+        UnitAssigned(6, attempt),
+        UnitCommitted(7, replace(visit(unit, "a", 6), output=output)),
+        RunEnded(8, "finished"),
+    ]
+
+
+def test_a_model_is_measured_on_the_test_set_when_the_run_has_ended() -> None:
+    events = [*finished(), ConfigMeasured(9, measured()), ConfigMeasured(10, measured(1))]
+    after = state(events)
+    assert after.measured == (measured(), measured(1))
+    assert replace(after, measured=(), revision=8) == state(finished())
+    assert check(events) == []
+    for wrong in (measured(1), measured(epoch=2), measured(url="other")):
+        with pytest.raises(IllegalEvent):
+            fold(state(finished()), ConfigMeasured(9, wrong))
+    with pytest.raises(IllegalEvent, match="nobody looks at the test set before"):
+        fold(state(finished()[:-1]), ConfigMeasured(9, measured()))
+
+
+def test_the_invariants_see_a_look_at_the_test_set_that_came_too_early() -> None:
+    early = [*finished()[:-1], ConfigMeasured(8, measured()), RunEnded(9, "finished")]
+    foreign = [*finished(), ConfigMeasured(9, measured(url="other"))]
+    for events, said in ((early, "before the run had ended"), (foreign, "no visit of it has written")):
+        (violation,) = check(events)
+        assert violation.invariant == "unseen test set"
+        assert said in violation.story
 
 
 def test_evaluations_weigh_in_by_their_samples() -> None:

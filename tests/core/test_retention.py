@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import pytest
 
@@ -11,6 +12,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
+from cerebro_elastic.recipes import Objective
 
 
 def ref(epoch: int, k: int) -> CheckpointRef:
@@ -33,8 +35,8 @@ def epochs(*losses: float | None) -> list[Visit]:
 PLAN = Plan("run", partitions=2, epochs=9)
 
 
-def gone(visits: list[Visit], plan: Plan = PLAN, mode: str = "min") -> list[str]:
-    kept = ConfigHistory.of(Config("c0", {}), visits, plan).kept("loss", mode)
+def gone(visits: list[Visit], plan: Plan = PLAN, mode: Literal["min", "max"] = "min") -> list[str]:
+    kept = ConfigHistory.of(Config("c0", {}), visits, plan).kept(Objective(metric="loss", mode=mode))
     written = dict.fromkeys(visit.output.url for visit in visits if visit.unit.phase is Phase.TRAIN)
     return [url.removeprefix("memory://c/") for url in written if url not in kept]
 

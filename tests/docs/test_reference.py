@@ -63,7 +63,7 @@ def test_the_reference_has_every_section() -> None:
 def test_the_reference_has_every_command_and_option() -> None:
     text = (DOCS / "reference/cli.md").read_text()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    headings = re.findall(r"^## `cerebro (\w+)`$", text, re.MULTILINE)
+    headings = re.findall(r"^## `cerebro ([\w-]+)`$", text, re.MULTILINE)
     assert headings == [name for name, command in commands.items() if not command.hidden]
     for name in headings:
         section = text.split(f"## `cerebro {name}`\n")[1].split("\n## ")[0]

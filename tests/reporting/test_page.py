@@ -20,6 +20,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page import report as module
 from cerebro_elastic.reporting.page.report import ReportMetadata, read_metadata, render
 from cerebro_elastic.reporting.page.run_page import spans_together
@@ -92,7 +93,7 @@ def tips(page: Page) -> list[str]:
 
 
 def test_the_leaderboard_is_the_stores(page: Page, past: Any) -> None:
-    rows = leaderboard(RunView(past.events), "val_acc", "max")
+    rows = leaderboard(RunView(past.events), Objective(metric="val_acc", mode="max"))
     assert column(page, 2) == [row.config for row in rows] == ["c0001", "c0002", "c0000", "c0003"]
     assert column(page, 3) == ["0.9", "0.7", "0.6", NONE]
     assert page.locator("#tiles b").first.inner_text() == "0.9"
@@ -193,7 +194,7 @@ def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: 
 
 
 def test_nothing_is_asked_of_a_report(page: Page) -> None:
-    assert page.locator("#logs, #importances, #run-actions").count() == 0
+    assert page.locator("#logs, #run-actions").count() == 0
     page.get_by_role("button", name="c0003", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator(".story").first).to_have_text("the loss is NaN")

@@ -14,6 +14,7 @@ import pytest
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.picture import curves_html, gantt_picture
 from cerebro_elastic.reporting.results import leaderboard
@@ -72,7 +73,7 @@ def test_without_the_extra_it_says_what_to_install(past: Any, monkeypatch: pytes
 
 
 def test_the_curves_of_a_notebook(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = leaderboard(RunView(past.events), "val_acc", "max")
+    rows = leaderboard(RunView(past.events), Objective(metric="val_acc", mode="max"))
     shown = curves_html(rows, "val_acc")
     assert shown.startswith('<img src="data:image/png;base64,')
     assert 'alt="val_acc of each config over epochs"' in shown

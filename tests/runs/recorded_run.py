@@ -3,6 +3,7 @@ memory, and one node does all its units."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.reuse import Reuse, find
@@ -69,14 +72,18 @@ def opened(
     model: str = MODEL,
     partitions: int = 2,
     valid: float = 0.2,
+    test: float = 0.0,
     **changed: object,
 ) -> Spec:
     """The run as it is opened: it may ``reuse`` what earlier ones have made; ``changed`` are keys of the
-    recipe."""
+    recipe, ``test`` is the share of its test set, on which the winner is measured."""
+    imported = sys.modules.get("a_recorded_model")
+    if imported is not None and imported.__file__ != str(home / "a_recorded_model.py"):
+        del sys.modules["a_recorded_model"]  # of another home
     (home / "a_recorded_model.py").write_text(model)
     data = str(home / "data")
     if not (home / "data").exists():
-        prepare(rows, data, partitions=partitions, seed=1, valid=valid)
+        prepare(rows, data, partitions=partitions, seed=1, valid=valid, test=test)
     manifest = read_manifest(data)
     recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
     folder = RunFolder(home / "runs" / run)
@@ -141,6 +148,8 @@ def record(home: Path, run: str = "recorded", **opening: Any) -> RunResult:
                 pass
             for attempt in ledger.assignments("n"):
                 perform(context, attempt)
+    if opening.get("test"):
+        measure_winner(ledger, folder, journal, Watcher(), {})
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
     write_report(result)

@@ -85,6 +85,14 @@ def test_a_bug_is_reported_alone_with_the_users_line_first(
     assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")
 
 
+def test_a_race_by_a_metric_that_is_no_mean_over_rows_is_refused_before_it_starts(tmp_path: Path) -> None:
+    race = {"method": "race", "bounds": [0, 9], "space": {"width": [4], "lr": [0.1, 0.2]}}
+    data = {"source": "a_sum:load", "partitions": 2, "batch_size": 4, "valid_partitions": 2}
+    summed = "return nn.functional.cross_entropy(output, y) * len(y)"
+    with pytest.raises(TaskError, match="val_loss is no mean over rows: of a batch of 4 rows"):
+        checked(tmp_path, "a_sum", loss=summed, search=race, data=data)
+
+
 def test_what_only_some_configs_cannot_do_is_a_note(tmp_path: Path) -> None:
     (note,) = checked(tmp_path, "some_widths", widths=[4, 5])
     assert note.startswith("some configs cannot be trained; the others are: some_widths.py:")

@@ -41,7 +41,7 @@ from cerebro_elastic.runs.results.record_checks import check_manifests, check_sp
 from cerebro_elastic.runs.results.replay import compare_results, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.history import decode_event
 from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, split_digest, with_digest
 from cerebro_elastic.system.files import locate
@@ -276,7 +276,7 @@ def test_without_its_digests_all_that_a_result_depends_on_is_found(folder: RunFo
     folder.curves.unlink()
     true, tried = (
         bodies(folder),
-        {("LeaderChanged", "versions", name) for name in deciding(RunResult(folder).recipe)},
+        {("LeaderChanged", "versions", name) for name in on_record(RunResult(folder).spec)},
     )
     assert wrong(RunResult(folder)) == set()
     replayed = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -20,6 +21,7 @@ from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.shapes import SHAPES
 from cerebro_elastic.errors import PrunedCheckpoint, RunError
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.comparison import compare
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import check_project, write_spec
@@ -207,6 +209,32 @@ def test_runs_are_compared_by_recipe_data_code_and_results(result: RunResult, tm
     assert ("recipe", "seed") not in values
     assert values["result", "units"] == (8, 4)
     assert [len(curve) for curve in comparison.curves] == [2, 1]
+    assert [(len(config.values), config.exceeds) for config in comparison.configs] == [(2, None)] * 2
+    assert comparison.noise is None
+
+
+def varied(result: RunResult, seed: int, *best: float, **of_recipe: object) -> RunResult:
+    """The run as if it had this seed and these best values, by hyper-parameters."""
+    made = copy(result)
+    plan = replace(result.spec.plan, run=f"{seed}-{of_recipe}", seed=seed)
+    made.spec = replace(result.spec, plan=plan, recipe={**result.spec.recipe, **of_recipe, "seed": seed})
+    rows = sorted(result.leaderboard, key=lambda row: row.config)
+    vars(made)["leaderboard"] = [replace(row, best=value) for row, value in zip(rows, best, strict=True)]
+    return made
+
+
+def test_what_seeds_explain_is_no_difference(result: RunResult) -> None:
+    """The noise is that of runs that differ in their seed alone."""
+    of_seeds = [
+        varied(result, seed, *best) for seed, *best in ((1, 0.50, 0.80), (2, 0.52, 0.79), (3, 0.48, 0.81))
+    ]
+    other = varied(result, 1, 0.60, 0.81, validation="evaluate")
+    comparison = compare([*of_seeds, other])
+    assert comparison.noise == pytest.approx(((0.02**2 * 2 + 0.01**2 * 2) / 4) ** 0.5)
+    assert [config.exceeds for config in comparison.configs] == [True, False]
+    assert compare([of_seeds[0], other]).noise is None
+    assert compare([of_seeds[0], of_seeds[0], other]).noise is None, "the same seed twice is one"
+    assert [config.exceeds for config in compare(of_seeds).configs] == [None, None], "seeds alone differ"
 
 
 def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResult, tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
+from cerebro_elastic.core.model.row_losses import TOP, unpacked
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -196,9 +198,8 @@ nodes: 2
 task: {kind: torch, model_fn: "a_model:model", loss: cross_entropy, optimizer: SGD,
        metrics: {accuracy: accuracy}}
 data: {url: "%s", batch_size: 32}
-search: {space: {lr: [0.1, 0.03]}}
+search: {method: race, n_warmup_steps: 2, space: {lr: [0.1, 0.03]}}
 objective: {metric: val_accuracy, mode: max}
-validation: evaluate
 """
 
 MODEL = """
@@ -212,7 +213,8 @@ def model():
 
 @pytest.mark.usefixtures("imports_as_found")
 def test_evaluations_as_units_give_the_metrics_of_validation_at_the_epochs_end(project: Path) -> None:
-    """Two validation partitions of different size, on whichever node is free."""
+    """Two validation partitions of different size, on whichever node is free; in a race, which has the
+    losses of their rows recorded, and here drops no config."""
     (project / "a_model.py").write_text(MODEL)
     (project / "evaluated.yaml").write_text(RECIPE % (project / "evaluated"))
     source = import_object("a_dataset:load", project)
@@ -220,12 +222,19 @@ def test_evaluations_as_units_give_the_metrics_of_validation_at_the_epochs_end(p
     result = cerebro_elastic.run(project / "evaluated.yaml", run_id="evaluated", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert verify(result) == []
+    assert all(visit.same for visit in replay(result))
 
     plan = replace(result.spec.plan, evaluations=0)
     bench = UnitRunner(replace(result.spec, plan=plan), result.folder.cache)
     for row in result.leaderboard:
         at, state, curve = Config(row.config, row.hparams), None, []
         assert len(row.visits) == 2 * (2 + 2)
+        for visit in row.visits:
+            errors = unpacked(visit.row_losses)
+            assert len(errors) == (visit.samples if visit.unit.phase is Phase.EVALUATE else 0)
+            assert not errors or sum(errors) / len(errors) / TOP == pytest.approx(
+                1 - visit.metrics["val_accuracy"]
+            )
         for visit in (v for v in row.visits if v.unit.phase is Phase.TRAIN):
             done = bench.perform(bench.job(at, visit.unit, state))
             if len(at.visited) == 1:

@@ -138,6 +138,7 @@ def _replace(name: str, before: str, after: str) -> Callable[[Path], None]:
         (_replace("history.jsonl", '"val_loss":0.', '"val_loss":0.0'), "does not verify"),
         (_replace("spec.json", '"data_digest":"', '"data_digest":"0'), "other data"),
         (_replace("history.jsonl", "UnitCommitted", "UnitEaten"), "cannot be read"),
+        (lambda folder: shutil.rmtree(folder / "logs"), "cannot copy"),
         (lambda folder: (folder / "spec.json").write_text("{"), "damaged"),
     ],
 )
@@ -148,9 +149,20 @@ def test_what_is_not_whole_is_trained_again(
     taken, reasons = found(home)
     assert taken == 0
     assert why in reasons or why == "damaged"  # of which project that is, nobody knows
-    with pytest.raises(RunError) as refused:
-        opened(home, "named", reuse="recorded")
-    assert why in str(refused.value)
+    if why != "cannot copy":
+        with pytest.raises(RunError) as refused:
+            opened(home, "named", reuse="recorded")
+        assert why in str(refused.value)
+
+
+def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
+    spec, said = opened(home, "again", reuse=True), list[str]()
+    file = home / "runs" / "again" / "reuse.json"
+    file.write_text(file.read_text().replace('"samples":', '"samples": '))
+    assert read_reusable(spec, said.append).steps == {}
+    file.unlink()
+    assert read_reusable(spec, said.append).steps == {}
+    assert ["all is trained" in text for text in said] == [True, True]
 
 
 def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
@@ -179,23 +191,24 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     hidden = f"{reading}\nROWS = open(NAME).read()\n"
     (home / "size.txt").write_text("4")
     shutil.rmtree(home / "runs" / "recorded")
-    record(home, model=hidden)
-    taken, why = found(home, model=hidden)
+    short: dict[str, Any] = {"model": hidden, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
+    record(home, **short)
+    taken, why = found(home, **short)
     assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
-    assert found(home, model=hidden, reuse="recorded") == (8, "")
+    assert found(home, **short, reuse="recorded") == (2, "")
     monkeypatch.setenv("SIZE", "5")
     with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
-        opened(home, "variable", model=hidden, reuse="recorded")
+        opened(home, "variable", **short, reuse="recorded")
     monkeypatch.delenv("SIZE")
     (home / "size.txt").write_text("5")
     with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
-        opened(home, "file", model=hidden, reuse="recorded")
+        opened(home, "file", **short, reuse="recorded")
 
 
 def test_a_search_that_decides_between_epochs_needs_their_states(home: Path) -> None:
-    asha = {"method": "asha", "num": 4, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
-    kept = record(home, "kept", search=asha, keep="epochs", epochs=4)
-    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=4)
+    asha = {"method": "asha", "num": 3, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
+    kept = record(home, "kept", search=asha, keep="epochs", epochs=2)
+    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=2)
     assert not again.view.trained
     assert content(again) == content(kept)
     assert verify(again) == []

@@ -36,7 +36,7 @@ def test_its_forecast_has_its_results(finished: RunResult) -> None:
     done = simulate(finished.recipe, like=finished).simulation
     objective = finished.recipe.objective
     assert check(done.events) == []
-    again = leaderboard(RunView(done.events), objective.metric, objective.mode)
+    again = leaderboard(RunView(done.events), objective)
     assert [(row.config, row.best) for row in again] == [(r.config, r.best) for r in finished.leaderboard]
     assert done.seconds > 0
 

@@ -26,16 +26,16 @@ BEGIN = 1_000_000.0
 def recipe(**search: Any) -> Recipe:
     space = {"lr": {"loguniform": [0.01, 1.0]}}
     task = {"kind": "torch", "model_fn": "a:b", "loss": "cross_entropy", "optimizer": "SGD"}
-    data = {"source": "a:b", "partitions": 6}
+    data = {"source": "a:b", "partitions": 4}
     return load_recipe(
-        {"nodes": "3:6", "epochs": 4, "task": task, "data": data, "search": {"space": space, **search}}
+        {"nodes": "2:4", "epochs": 3, "task": task, "data": data, "search": {"space": space, **search}}
     )
 
 
 def played(of: Recipe) -> tuple[Sequence[Event], float]:
     """A run of this recipe whose units and nodes differ, and when it ended."""
     seconds = {f"c{number:04d}": 5.0 + 7 * number % 13 for number in range(20)}
-    times = Times(configs=seconds, nodes={"node-2": 1.5}, hop=0.5, saving=0.3, dispatch=0.1)
+    times = Times(configs=seconds, nodes={"node-1": 1.2}, hop=0.5, saving=0.3, dispatch=0.1)
     events = simulate(of, seconds=times, noise=0.2, start_time=BEGIN).simulation.events
     return events, max(event.visit.ended for event in events if isinstance(event, UnitCommitted))
 
@@ -46,12 +46,11 @@ def cut(events: Sequence[Event], at: float) -> Sequence[Event]:
     return events[: next(late)]
 
 
-GRID = {"method": "random", "num": 6}
+GRID = {"method": "random", "num": 5}
 
 
-@pytest.mark.parametrize("search", [GRID, {"method": "asha", "num": 12}], ids=lambda of: of["method"])
-def test_the_end_is_forecast_within_a_tenth(search: dict[str, Any]) -> None:
-    of = recipe(**search)
+def test_the_end_is_forecast_within_a_tenth() -> None:
+    of = recipe(**GRID)
     events, ended = played(of)
     for share in (0.25, 0.5, 0.75):
         now = BEGIN + share * (ended - BEGIN)
@@ -78,9 +77,9 @@ def ends(forecaster: Forecaster, **change: Any) -> float:
 def test_lost_nodes_make_it_longer_and_new_nodes_and_stops_shorter(half: tuple[Forecaster, float]) -> None:
     forecaster, _ = half
     as_it_is = ends(forecaster)
-    assert ends(forecaster, add=2) < as_it_is < ends(forecaster, lose=("node-0",))
+    assert ends(forecaster, add=1) < as_it_is < ends(forecaster, lose=("node-0",))
     assert ends(forecaster, stop=("c0001", "c0004")) < as_it_is
-    assert forecaster.answer(Change(("node-0", "node-1", "node-2")), None).answer.ends is None
+    assert forecaster.answer(Change(("node-0", "node-1")), None).answer.ends is None
 
 
 def test_a_deadline_that_is_missed_comes_with_the_least_that_meets_it(half: tuple[Forecaster, float]) -> None:
@@ -101,9 +100,9 @@ def test_a_deadline_that_is_missed_comes_with_the_least_that_meets_it(half: tupl
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lose": ("node-9",)}, "has no node 'node-9'; choices: node-0, node-1, node-2"),
+        ({"lose": ("node-9",)}, "has no node 'node-9'; did you mean 'node-1'"),
         ({"stop": ("c9",)}, "has no config 'c9'"),
-        ({"add": 4}, "the run would use 3 of these: it uses at most 6 nodes"),
+        ({"add": 4}, "the run would use 2 of these: it uses at most 4 nodes"),
         ({"add": -1}, "add is -1: give a number from 0 to 1000"),
     ],
 )

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Search, 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
 from cerebro_elastic.search.procedure import grid, random
-from cerebro_elastic.search.sampling import misfit
+from cerebro_elastic.search.sampling import misfit, written_alike
 
 
 def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search: Any) -> Recipe:
@@ -130,3 +130,22 @@ def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str
 )
 def test_points_that_a_person_may_give_instead(domain: Any, value: Any, wanted: str | None) -> None:
     assert misfit(Domain.model_validate(domain), value) == wanted
+
+
+@pytest.mark.parametrize(
+    ("domain", "value", "wanted"),
+    [
+        ({"uniform": [0, 2]}, 1, 1.0),
+        ({"int": [0, 8]}, 3.0, 3),
+        ({"int": [0, 8]}, 3.5, 3.5),
+        ([0.1, 1.0], 1, 1.0),
+        ([1, 2], 1.0, 1),
+        ([1, 1.0], 1.0, 1.0),
+        ([1, True], True, True),
+        ({"uniform": [0, 2]}, 10**400, 10**400),
+        ({"uniform": [0, 2]}, "1", "1"),
+    ],
+)
+def test_a_number_gets_the_type_of_its_domain(domain: Any, value: Any, wanted: Any) -> None:
+    alike = written_alike(Domain.model_validate(domain), value)
+    assert (alike, type(alike)) == (wanted, type(wanted))

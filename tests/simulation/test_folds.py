@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAs
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
-from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.simulate import simulate_plan, toy_curves
@@ -70,7 +70,10 @@ def test_a_config_whose_mean_is_worse_than_the_best_ones_worst_fold_is_given_up(
     done = simulated(validation={"folds": 3}, **shape)
     everything = simulated(validation={"folds": 3, "early_stop": False}, **shape)
     assert done.state.usage.units < 0.8 * everything.state.usage.units
-    board, whole = (leaderboard(RunView(each.events), "val_loss", "min") for each in (done, everything))
+    board, whole = (
+        leaderboard(RunView(each.events), Objective(metric="val_loss", mode="min"))
+        for each in (done, everything)
+    )
     assert board[0].config == whole[0].config
     assert board[0].scores == whole[0].scores
     stops = [event for event in done.events if isinstance(event, ConfigEnded)]
@@ -104,7 +107,7 @@ def test_a_search_decides_on_all_trainings_of_a_config(search: dict[str, Any]) -
 def test_more_seeds_for_the_best() -> None:
     done = simulated(configs=8, partitions=2, repeats={"min": 1, "max": 4})
     seeds = {name: len(members) for name, members in by_config(done.state.configs.values()).items()}
-    board = leaderboard(RunView(done.events), "val_loss", "min")
+    board = leaderboard(RunView(done.events), Objective(metric="val_loss", mode="min"))
     assert sorted(seeds.values()) == [1, 1, 1, 1, 2, 2, 4, 4]
     assert {row.config for row in board[:2]} == {name for name, count in seeds.items() if count == 4}
     assert [done.state.plan.seed_of(r) for r in range(2)] != [0, 0] if done.state.plan else False

@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     HomesAssigned,
@@ -40,11 +41,12 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.operators import OperatorLedger
 from support.clocks import HandClock
 from support.faults import Lost, losing
 from support.ledger import Ledger
@@ -267,6 +269,26 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     assert [visit.unit.partition for visit in ledger.visits()] == [0]
     assert ledger.visits_of("c0") == ledger.visits()
     assert ledger.ended()
+
+
+@pytest.mark.parametrize("lost", [None, *Lost])
+def test_a_measurement_is_noted_once_when_the_run_has_ended(memory_stage: Stage, lost: Lost | None) -> None:
+    stage = memory_stage
+    for partition in (0, 1):
+        trained = stage.assigned(partition)
+        assert stage.ledger.commit(trained, stage.config, stage.visit(trained), stage.plan)
+    config = evaluated(stage)
+    assert config.head is not None
+    operator = OperatorLedger(stage.ledger)
+    found = Measurement(0, "c0", 1, config.head, {"test_loss": 0.5}, 9, 1.0, by="Ann")
+    with stage.unchanged():
+        assert not operator.measure(found), "the run goes on"
+    assert stage.leader.end_run("finished") is not None
+    stage.faults.append(lost)
+    assert operator.measure(found)
+    assert operator.measure(replace(found, by="Bob"))
+    events = [event for event in stage.events() if isinstance(event, ConfigMeasured)]
+    assert [event.measurement for event in events] == [found, replace(found, number=1, by="Bob")]
 
 
 def test_a_new_leader_has_the_last_order(stage: Stage) -> None:

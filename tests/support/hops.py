@@ -120,8 +120,7 @@ def shards_go_on(
 def _saved(state: Mapping[str, Any], folder: str, part: Part) -> CheckpointRef:
     heard: list[Any] = [None] * part.count
     dist.all_gather_object(heard, checkpoint.save_part(state, folder, part))
-    contents = {name: content for each in heard for name, content in each.items()}
-    ref = [checkpoint.complete(contents, folder) if part.index == 0 else None]
+    ref = [checkpoint.complete(heard, folder) if part.index == 0 else None]
     dist.broadcast_object_list(ref, src=0)
     assert ref[0] is not None
     return ref[0]

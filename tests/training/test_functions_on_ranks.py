@@ -24,7 +24,14 @@ def together(ranks: Ranks, *args: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [("ready-made", DDP), ("ready-made", ZERO), ("weighted", DDP), ("items", DDP), ("own", DDP)],
+    [
+        ("ready-made", DDP),
+        ("ready-made", ZERO),
+        ("weighted", DDP),
+        ("items", DDP),
+        ("prefix", DDP),
+        ("own", DDP),
+    ],
 )
 def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy) -> None:
     """Weights, learning rates by a scheduler that watches the validation, and every metric."""

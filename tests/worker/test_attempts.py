@@ -24,9 +24,9 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
-from cerebro_elastic.data.reading.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.store.ledger.worker import Meetings
+from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -17,7 +19,7 @@ from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import speed_factors
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import (
     born,
     child,
@@ -36,7 +38,7 @@ from cerebro_elastic.core.history.members import (
     named,
     status_of,
 )
-from cerebro_elastic.core.history.progress import next_units, units_done
+from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import (
@@ -92,7 +94,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(_going_on(moment, reusable) or searches(moment, search)),
+        *(_goings_on(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -102,13 +104,6 @@ def decide(
     if plan.has_members:
         moment = Moment(state, plan, search.held(_observe(moment)))
     return list(assignments(moment, policy))
-
-
-def _going_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[Event]:
-    """What comes before the search decides, since it decides on what is there then."""
-    going_on: list[Event] = list(continuations(moment.state))
-    going_on = going_on or list(reuses(moment, reusable))
-    return going_on or list(memberships(moment))
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
@@ -274,7 +269,14 @@ def observe(state: State, plan: Plan) -> SearchContext:
 def _observe(moment: Moment) -> SearchContext:
     state, plan = moment.state, moment.plan
     seen = (
-        (config, (state.curves.get(config.id, ()), config.id not in moment.busy))
+        (
+            config,
+            (
+                state.curves.get(config.id, ()),
+                config.id not in moment.busy,
+                state.row_losses.get(config.id, {}),
+            ),
+        )
         for config in in_order(state.configs.values())
     )
     views = _view(plan, seen)
@@ -284,12 +286,22 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
+        seconds=partial(_seconds, state),
+        save_seconds=hop_seconds(state.hops),
     )
 
 
+def _seconds(state: State, config: str) -> float:
+    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
+    until another one has ended nothing is known."""
+    return unit_seconds(state, config) if state.timings else 0.0
+
+
 @PerConfig
-def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
-    curve, idle = own
+def _view(
+    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
+) -> ConfigView:
+    curve, idle, losses = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -303,6 +315,8 @@ def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> Conf
         by_hand=config.by_hand,
         fold=config.fold,
         repeat=config.repeat,
+        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
+        measured=measured_epoch(config, plan),
     )
 
 
@@ -336,6 +350,18 @@ def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> Confi
         by_hand=any(each.by_hand for each in members),
         members=members,
     )
+
+
+def _goings_on(
+    moment: Moment, reusable: Mapping[str, Sequence[Visit]]
+) -> list[ConfigResumed | UnitsReused | ConfigCreated | ConfigEnded]:
+    """What happens to configs before the search is asked: those of an extension first, members last."""
+    return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
+
+
+def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
+    known = takewhile(by_partition.__contains__, range(len(by_partition)))
+    return tuple(by_partition[number] for number in known)
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

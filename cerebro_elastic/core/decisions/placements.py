@@ -79,7 +79,10 @@ def _placements(places: _Places, config: Config, next_steps: NextSteps) -> Confi
     steps = {name: next_steps[kind] for name, kind in places.kinds if kind in next_steps}
     placements: list[Placement] = []
     leads: list[Sequence[str]] = []
-    for unit in next_units(config, places.plan):
+    units = next_units(config, places.plan)
+    if units and units[0].phase is Phase.EVALUATE and config.fold is None:
+        units = units[:1]  # in one order by all configs, so that a race can compare them row by row
+    for unit in units:
         in_vain = _tried_in_vain(config, unit, steps, places.plan)
         at_homes = unit.phase is Phase.TRAIN or config.fold is not None
         leads.append(_takers(places.homes if at_homes else {}, unit, steps, in_vain))

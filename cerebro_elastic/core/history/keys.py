@@ -32,7 +32,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.core.model.units import Measurement, Unit
 
 ROOT = "/cerebro/"
 """The prefix of all runs."""
@@ -61,6 +61,8 @@ class Keys:
         self.control = prefix + "control/last"
         self.hosts = prefix + "hosts/"
         """The prefix of the hosts that take part."""
+        self.measured = prefix + "measured/"
+        """The prefix of what was measured on the test set."""
 
     def node(self, name: str) -> str:
         return f"{self.prefix}nodes/{name}"
@@ -197,6 +199,10 @@ def _assigned(state: State, name: str) -> Attempt | None:
     return next((attempt for attempt in attempts if attempt and attempt.second_key == second), None)
 
 
+def _measured_name(found: Measurement) -> str:
+    return f"{found.number:05d}"
+
+
 def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:
     if node not in state.quarantined_for:
         return None
@@ -275,6 +281,15 @@ KINDS: Mapping[str, Kind] = {
         text="the last extension: epochs, and the configs that go on",
         value=RunExtended,
         held=lambda state, _: RunExtended(state.extended, state.extension) if state.extension else None,
+    ),
+    "measured": Kind(
+        text="what a config's model has reached on the test set",
+        value=Measurement,
+        own=lambda keys, found: [f"{keys.measured}{_measured_name(found)}"],
+        concerned=lambda _, event: [_measured_name(event.measurement)],
+        held=lambda state, name: {_measured_name(found): found for found in state.measured}.get(name),
+        guarded=True,
+        named=True,
     ),
     "mended": Kind(text="the last repair of the record", value=RecordMended),
     "control": Kind(

@@ -18,10 +18,12 @@ from cerebro_elastic.core.history.rows import (
     without,
     without_attempts,
 )
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     HomesAssigned,
@@ -88,6 +90,17 @@ def extended(state: State, event: RunExtended) -> State:
         extension=extension,
         extended=event.revision,
     )
+
+
+def measured(state: State, event: ConfigMeasured) -> State:
+    """Possible if the run has ended, this is its next measurement, and the model is one that the config had
+    at the end of an epoch. Then the values are known; nothing else changes."""
+    found = event.measurement
+    require(state.outcome is not None, event, "the run has not ended: nobody looks at the test set before")
+    require(found.number == len(state.measured), event, f"the next one is number {len(state.measured)}")
+    ends = [(end.epochs, end.checkpoint) for end in epoch_ends(state.curves.get(found.config, ()))]
+    require((found.epoch, found.checkpoint) in ends, event, f"its epochs have ended with {ends}")
+    return changed(state, event, measured=(*state.measured, found))
 
 
 def mended(state: State, event: RecordMended) -> State:
@@ -283,6 +296,7 @@ ROWS: Rows = {
     LeaderChanged: Row(leader_changed, (LEADER,), ("leader",), before_the_run=True),
     RunEnded: Row(ended, (LEADER,), ("outcome",), compares=("control",)),
     RunExtended: Row(extended, (OPERATOR,), ("spec", "outcome", "extended")),
+    ConfigMeasured: Row(measured, (OPERATOR,), ("measured",)),
     RecordMended: Row(mended, (LEADER,), ("mended",)),
     StateRead: Row(read, before_the_run=True),
     HomesAssigned: Row(homes_assigned, (LEADER,), ("homes",)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cerebro_elastic.core.history.derived import add_point
 from cerebro_elastic.core.history.lineage import born
@@ -45,6 +45,9 @@ from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.system.words import counted
 
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Objective
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigHistory:
@@ -73,7 +76,7 @@ class ConfigHistory:
             last=(*self.last, visit.output)[-2:] if trained else self.last,
         )
 
-    def kept(self, metric: str, mode: str, *, epochs: bool = False) -> frozenset[str]:
+    def kept(self, objective: Objective, *, epochs: bool = False) -> frozenset[str]:
         """The URLs of the checkpoints to keep: the last, the one before it, and the best epoch's, or those of
         all ``epochs``.
 
@@ -82,7 +85,7 @@ class ConfigHistory:
         one can be made again from it, should it be damaged (``worker/offline/repair.py``).
         """
         ends = epoch_ends(self.curve)
-        place = best_end(ends, metric, mode)
+        place = best_end(ends, objective)
         best = () if place is None else (ends[place],)
         ended = [end.checkpoint for end in (ends if epochs else best)]
         return frozenset(ref.url for ref in (*self.last, *ended) if ref is not None)
@@ -167,6 +170,9 @@ class Spans:
                 self.attempts[token].freed = self.count
             case UnitCommitted(visit=visit):
                 self._visits_end(visit.ended)
+            case UnitsReused(visits=visits):
+                units = counted(len(visits), "unit")
+                self._mark(f"{event.config} took over {units} of run {visits[0].reused}", fault=False)
             case UnitFailed(failure=failure):
                 how = f"{failure.kind.value}: {failure.story}"
                 self._end(failure.attempt, f"failed, {how}", lost=True)

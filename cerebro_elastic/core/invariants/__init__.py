@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.core.invariants.configs import completeness, durability, isolation, purity
+from cerebro_elastic.core.invariants.configs import completeness, durability, isolation, purity, unseen
 from cerebro_elastic.core.invariants.failures import boundedness
 from cerebro_elastic.core.invariants.nodes import exclusive_access, fencing, non_preemption
 from cerebro_elastic.core.invariants.trace import Trace, stretches
@@ -65,4 +65,5 @@ _OF_A_STRETCH: Mapping[str, Callable[[StateRead, Trace], Iterator[str]]] = {
     "non-preemption": non_preemption,
     "fencing": fencing,
     "boundedness": boundedness,
+    "unseen test set": unseen,
 }

@@ -11,6 +11,7 @@ from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     RunEnded,
@@ -200,6 +201,28 @@ def _misfit(config: Config, others: Iterable[Config]) -> Iterator[str]:
                 yield f"{config.id} and {other.id} are one config, and differ in hyper-parameters"
             if (other.fold, other.repeat) == (config.fold, config.repeat):
                 yield f"{config.id} and {other.id} have the same fold and seed"
+
+
+def unseen(read: StateRead, events: Trace) -> Iterator[str]:
+    """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
+    of the config has written."""
+    over = read.state.outcome is not None
+    written: set[tuple[str, CheckpointRef]] = set()
+    for event in [*_led_to(read), *events]:
+        written |= {(visit.unit.config, visit.output) for visit in visits_in(event)}
+        match event:
+            case RunEnded():
+                over = True
+            case RunExtended():
+                over = False
+            case ConfigMeasured(measurement=found):
+                if not over:
+                    yield f"{found.config} was measured on the test set before the run had ended"
+                if (found.config, found.checkpoint) not in written:
+                    yield (
+                        f"{found.config} was measured on the test set with {found.checkpoint.url}, which no "
+                        "visit of it has written"
+                    )
 
 
 def _began(config: Config) -> _Epoch:

@@ -176,6 +176,8 @@ class Visit:
     """Seconds for which its training waited for batches."""
     resources: Resources = Resources()
     """What it took of its machine."""
+    row_losses: str = ""
+    """Of an evaluation in a race: the losses of its rows (``core/model/row_losses.py``)."""
     reused: str = ""
     """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and
     ``attempt`` is 0."""

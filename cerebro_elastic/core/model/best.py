@@ -8,9 +8,13 @@ epochs the earliest, of configs the one that was created first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from cerebro_elastic.core.model.state import Point
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Objective
 
 
 def loss(value: float | None, mode: str) -> float:
@@ -36,6 +40,12 @@ def epoch_ends(curve: Iterable[Point]) -> list[Point]:
     return [point for point in curve if point.ends]
 
 
-def best_end(ends: Sequence[Point], metric: str, mode: str) -> int | None:
-    """The place of the best epoch's end by the objective; ``None`` if none has a finite value of it."""
-    return best(loss(end.metrics.get(metric), mode) for end in ends)
+def best_end(ends: Sequence[Point], objective: Objective) -> int | None:
+    """The place of the best epoch's end by the objective; ``None`` if none has a finite value of it within
+    its constraints."""
+    return best(loss_of(end.metrics, objective) for end in ends)
+
+
+def loss_of(metrics: Mapping[str, float], objective: Objective) -> float:
+    """The loss of an epoch; one that breaks a constraint has the worst."""
+    return loss(metrics.get(objective.metric), objective.mode) if objective.holds(metrics) else math.inf

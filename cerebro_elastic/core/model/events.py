@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Basis, Extension, Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import Order, RecordHead
+from cerebro_elastic.core.model.units import Measurement, Order, RecordHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +282,13 @@ class RunExtended(_Event):
     extension: Extension
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigMeasured(_Event):
+    """A config's model was measured on the test set, when the run had ended."""
+
+    measurement: Measurement
+
+
 Event: TypeAlias = (
     RunOpened
     | LeaderChanged
@@ -309,6 +316,7 @@ Event: TypeAlias = (
     | UnitWithdrawn
     | RunEnded
     | RunExtended
+    | ConfigMeasured
 )
 
 KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}

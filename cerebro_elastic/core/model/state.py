@@ -10,7 +10,7 @@ from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan
-from cerebro_elastic.core.model.units import CheckpointRef, Order, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement, Order, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,10 @@ class State:
     """The last order that a planner proposed."""
     extension: Extension | None = None
     """The last extension; ``None`` if the run was not extended."""
+    measured: tuple[Measurement, ...] = ()
+    """What was measured on the test set, in order."""
+    row_losses: Mapping[str, Mapping[int, Mapping[int, str]]] = field(default_factory=dict)
+    """By config, epoch and validation partition: the losses of the rows, in a race."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""

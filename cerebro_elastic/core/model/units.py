@@ -90,6 +90,30 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a config's model has reached on the test set."""
+
+    number: int
+    """Counts the run's measurements from 0."""
+    config: str
+    """The config's id."""
+    epoch: int
+    """How many full epochs are behind the model, its parent's included."""
+    checkpoint: CheckpointRef
+    """The model: the config's state at the end of that epoch."""
+    metrics: Mapping[str, float]
+    """The metrics over all rows of the test set, by name."""
+    rows: int
+    """How many rows the test set has."""
+    at: float
+    """When it was measured: wall-clock seconds since the epoch."""
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By the name of a metric that is a mean over rows: the ends of its 95 % interval, by bootstrap."""
+    by: str = ""
+    """Who had it measured: a person's name, if given, or the run itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordHead:
     """Where a record of the run's history ended."""
 

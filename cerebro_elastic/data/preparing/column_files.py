@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles, Split
+from cerebro_elastic.data.manifest import SPLITS, Column, ColumnFile, PartitionFiles, Split
 from cerebro_elastic.data.ragged import OFFSETS, Index, offsets_of
 from cerebro_elastic.system.files import Chunk, Content, Place, write
 
@@ -80,9 +80,9 @@ class _NpyFile:
 
 def by_split(
     partitions: Iterable[tuple[Split, PartitionFiles]],
-) -> tuple[tuple[PartitionFiles, ...], tuple[PartitionFiles, ...]]:
-    """The partitions for training, and for validation."""
-    splits: dict[Split, tuple[PartitionFiles, ...]] = {"train": (), "valid": ()}
+) -> dict[Split, tuple[PartitionFiles, ...]]:
+    """The partitions of each split."""
+    splits: dict[Split, tuple[PartitionFiles, ...]] = dict.fromkeys(SPLITS, ())
     for split, files in partitions:
         splits[split] += (files,)
-    return splits["train"], splits["valid"]
+    return splits

@@ -59,7 +59,6 @@ def prepare_columns(
     destination: str,
     settings: PrepareSettings,
     *,
-    valid_partitions: int = 1,
     datasets: Mapping[str, int] = MappingProxyType({}),
     loader: Mapping[str, int | bool] = MappingProxyType({}),
 ) -> Manifest:
@@ -72,7 +71,6 @@ def prepare_columns(
         destination: The dataset's URL.
         settings: How it is made. The shuffled rows are dealt to partitions whose sizes differ by at most one;
             bad rows are left out, counted, and sampled in ``report.json``.
-        valid_partitions: Number of validation partitions.
         datasets: Of a user's datasets, by split, how many rows they have, if the source has their numbers.
         loader: What of the batches is settled by the loader that they came with.
 
@@ -102,7 +100,7 @@ def prepare_columns(
     given, held_out = _all_ragged(given, held_out)
     train = usable(given, "the training data")
     held_out = changed(held_out, lambda columns, split: usable(columns, f"the {HELD_OUT[split]} data", train))
-    numbers: dict[Split, int] = {"train": settings.partitions, "valid": valid_partitions}
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
     dealt = deal_rows(train, held_out, numbers, settings.seed, keys, settings.folds or 1)
     described = Manifest(
         columns_of(train),
@@ -137,11 +135,11 @@ def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifes
             return _kept(root, partition, lambda place, data: keep(place, _UntilStop(data, stop)))
 
         try:
-            train, valid = by_split(writers.map(kept, dealt))
+            splits = by_split(writers.map(kept, dealt))
         finally:
             stop.set()  # at an error or Ctrl-C the others do not write to their ends
             writers.shutdown(cancel_futures=True)
-        manifest = replace(described, train=train, valid=valid)
+        manifest = replace(described, train=splits["train"], valid=splits["valid"], test=splits["test"])
         if not exists:
             write(root / NAME, [manifest.to_json()])
     if exists and (other := read_manifest(url).digest) != manifest.digest:

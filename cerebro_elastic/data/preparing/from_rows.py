@@ -26,10 +26,12 @@ import numpy as np
 
 from cerebro_elastic.data.manifest import (
     NAME,
+    SPLITS,
     Column,
     ColumnFile,
     Manifest,
     PartitionFiles,
+    Split,
     is_prepared,
     read_manifest,
 )
@@ -157,7 +159,8 @@ def prepare_rows(
     for columns in (train, *own.values()):
         check_lengths(columns, "the source's data")
     keys = row_keys(settings, train, own)
-    dealt = deal_rows(train, held_out, {"train": settings.partitions}, seed, keys, settings.folds or 1)
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
+    dealt = deal_rows(train, held_out, numbers, seed, keys, settings.folds or 1)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
@@ -183,8 +186,16 @@ def prepare_rows(
             joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
             written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
-            manifest = Manifest(tuple(kinds), *by_split(written), seed, folds=settings.folds or 0)
-            rows = {split: sum(part.rows for part in manifest.split(split)) for split in ("train", "valid")}
+            splits = by_split(written)
+            manifest = Manifest(
+                tuple(kinds),
+                splits["train"],
+                splits["valid"],
+                seed,
+                splits["test"],
+                folds=settings.folds or 0,
+            )
+            rows = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
             write_report(place, records.bad, digest=digest, rows=rows)
             write(place / NAME, [manifest.to_json()])
             if share.index == 0:

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
 from cerebro_elastic.data.preparing.encoded_files import has_images, read_images
 from cerebro_elastic.data.preparing.growing import is_dataset, materialized
@@ -52,22 +53,24 @@ _KINDS = 3
 """The number of kinds of files that a message names."""
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _VALID = ("valid", "val", "validation")
+_OWN: tuple[Split, ...] = ("valid", "test")
+"""The splits that a source may bring beside its training rows."""
 _STATE = "state.json"
 """Beside the Arrow files of a dataset that Hugging Face's ``datasets`` has saved: which files these are."""
 _FOLDER = re.compile(r"([^=]+)=(.*)")
 
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
 Source: TypeAlias = str | os.PathLike[str] | Function
-"""A file, folder or glob; or a function that returns the columns, or the columns for ``train`` and ``valid``.
-In place of columns it may return a torch ``Dataset``."""
+"""A file, folder or glob; or a function that returns the columns, or the columns for ``train``, ``valid`` and
+``test``. In place of columns it may return a torch ``Dataset``."""
 
 
-def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns | None]:
-    """The source's columns, and those of its validation data if it brings its own.
+def read_source(source: Source, wanted: Wanted = None) -> Mapping[Split, Columns]:
+    """The source's columns for training, and those of its validation and test data if it brings its own.
 
     A folder or glob of ``.npy`` files has a column per file, one of tables or tar archives the rows of all,
-    in the order of their names. A folder of ``train`` and ``valid`` has both. Raises ``DataError`` if what is
-    ``wanted`` cannot be read or understood.
+    in the order of their names. A folder of ``train``, ``valid`` and ``test`` has all three, one of ``train``
+    and ``valid`` both. Raises ``DataError`` if what is ``wanted`` cannot be read or understood.
     """
     if callable(source):
         return _from_function(source)
@@ -77,9 +80,8 @@ def read_source(source: Source, wanted: Wanted = None) -> tuple[Columns, Columns
         with in_a_hurry():  # a person waits to hear that the storage is out of reach
             splits = _split_folders(place) if _is_folder(place) else None
         if splits is None:
-            return _read_path(name, wanted), None
-        train, valid = (_read_path(str(part), wanted) for part in splits)
-        return train, valid
+            return {"train": _read_path(name, wanted)}
+        return {split: _read_path(str(part), wanted) for split, part in splits.items()}
 
 
 def _is_folder(place: Place) -> bool:
@@ -112,7 +114,7 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
         return _READERS[suffixes[0]](files)
 
 
-def _from_function(function: Function) -> tuple[Columns, Columns | None]:
+def _from_function(function: Function) -> Mapping[Split, Columns]:
     name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
     try:
         result = function()
@@ -125,12 +127,14 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         ) from exc
     train = result.get("train") if isinstance(result, Mapping) else None
     if not (isinstance(train, Mapping) or is_dataset(train)):
-        return _columns(result, name), None
-    extra = sorted(set(result) - {"train", "valid"})
+        return {"train": _columns(result, name)}
+    extra = sorted(set(result) - {"train", *_OWN})
     if extra and not is_dataset(train):
-        raise DataError(f"{name} returned {', '.join(extra)} beside train: only train and valid are known")
-    columns, valid = _columns(train, f"{name} for train"), result.get("valid")
-    return columns, None if valid is None else _columns(valid, f"{name} for valid")
+        raise DataError(
+            f"{name} returned {', '.join(extra)} beside train: only train, valid and test are known"
+        )
+    given = {"train": train, **{split: own for split in _OWN if (own := result.get(split)) is not None}}
+    return {split: _columns(columns, f"{name} for {split}") for split, columns in given.items()}
 
 
 def _columns(returned: Any, what: str) -> Columns:
@@ -206,8 +210,9 @@ def _folder_of_wildcards(place: Place) -> str:
     return literal_folder(place if match is None else Place(place.fs, place.path[: match.start()] + "*"))
 
 
-def _split_folders(place: Place) -> tuple[Place, Place] | None:
-    """The folders of training and validation data in a folder that has both, by their usual names."""
+def _split_folders(place: Place) -> dict[Split, Place] | None:
+    """The folders of training, validation and test data in a folder of both of the first, or all, by their
+    usual names."""
     names = set(folders(place))
     valid = [name for name in _VALID if name in names]
     if "train" not in names or not valid:
@@ -216,7 +221,10 @@ def _split_folders(place: Place) -> tuple[Place, Place] | None:
         raise DataError(
             f"{place} has {' and '.join(valid)}: name one of them as `valid`, and train as `source`"
         )
-    return place / "train", place / valid[0]
+    found: dict[Split, Place] = {"train": place / "train", "valid": place / valid[0]}
+    if "test" in names:
+        found["test"] = place / "test"
+    return found
 
 
 def _without_others(folder: Place, files: Sequence[Place]) -> list[Place]:

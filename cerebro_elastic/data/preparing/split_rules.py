@@ -132,12 +132,16 @@ def row_keys(settings: Preparation, train: Columns, own: Mapping[str, Columns]) 
         )
     classes = stratify and _kinds("stratify", stratify, train, "the training data")
     groups = split_by and _kinds("split_by", split_by, train, "the training data")
+    others = {"the training data": groups} if groups else {}
     for split, columns in own.items():
         what = f"the {split} data"
         if classes:
             _check_classes(classes, _kinds("stratify", classes.name, columns, what), what)
         if groups:
-            _check_groups(groups, _kinds("split_by", groups.name, columns, what), what)
+            kinds = _kinds("split_by", groups.name, columns, what)
+            for name, other in others.items():
+                _check_groups(other, kinds, what, name)
+            others[what] = kinds
     return RowKeys(classes or None, groups or None)
 
 
@@ -186,10 +190,10 @@ def _check_classes(train: Kinds, own: Kinds, what: str) -> None:
         )
 
 
-def _check_groups(train: Kinds, own: Kinds, what: str) -> None:
-    if len(both := np.flatnonzero(np.isin(own.values, train.values))):
+def _check_groups(other: Kinds, own: Kinds, what: str, of_other: str) -> None:
+    if len(both := np.flatnonzero(np.isin(own.values, other.values))):
         raise DataError(
-            f"{what} have rows of {own.named(both)} in column {own.name!r}, and so have the training data "
+            f"{what} have rows of {own.named(both)} in column {own.name!r}, and so have {of_other} "
             f"({counted(len(both), 'group')} in both): by `split_by` a group is in one split; remove rows "
             "from one of them"
         )

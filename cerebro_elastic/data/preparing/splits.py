@@ -23,10 +23,12 @@ HeldOut: TypeAlias = Mapping[Split, float | Columns]
 """By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
 own."""
 
-HELD_OUT: Mapping[Split, str] = {"valid": "validation"}
-"""The splits beside the training rows, and what messages call them."""
+HELD_OUT: Mapping[Split, str] = {"test": "test", "valid": "validation"}
+"""The splits beside the training rows, and what messages call them. The test set comes first: it has the same
+rows whatever is held out for validation."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
+_KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 class Sources(NamedTuple):
@@ -37,6 +39,8 @@ class Sources(NamedTuple):
     valid: float | Source = 0.0
     """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
     that a source function returns override a share."""
+    test: float | Source = 0.0
+    """The same of the test set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +57,24 @@ class PartitionRows:
 def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
     """The columns of the rows, and what is validation data. What cannot be read of columns that are
     not ``wanted`` is left out."""
-    train, own = read_source(sources.train, wanted)
-    if own is not None and not isinstance(sources.valid, int | float):
-        raise DataError(
-            "the source brings validation data of its own, and `valid` names others: leave one out"
-        )
-    return train, {"valid": _held_out("valid", sources.valid, wanted) if own is None else own}
+    splits = read_source(sources.train, wanted)
+    named: Mapping[Split, float | Source] = {"test": sources.test, "valid": sources.valid}
+    held_out = {split: _held_out(split, named[split], splits.get(split), wanted) for split in HELD_OUT}
+    return splits["train"], held_out
 
 
-def _held_out(key: str, named: float | Source, wanted: Wanted) -> float | Columns:
+def _held_out(key: Split, named: float | Source, own: Columns | None, wanted: Wanted) -> float | Columns:
+    if own is not None:
+        # By default `valid` is a share, which the source's own data override; `test` is given or absent.
+        if not isinstance(named, int | float) or (named and key == "test"):
+            raise DataError(
+                f"the source brings {HELD_OUT[key]} data of its own, and `{key}` names others: leave one out"
+            )
+        return own
     if isinstance(named, int | float):
         return float(named)
     try:
-        return read_source(named, wanted)[0]
+        return read_source(named, wanted)["train"]
     except DataError as exc:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 
@@ -94,14 +103,14 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: What to hold out. Data of their own keep their order.
+        held_out: What to hold out. Data of their own keep their order, if they become one partition.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
             partitions, and of one fold.
         folds: How many folds the training partitions make, in their order.
     """
-    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
+    order = _shuffled(rows_in(train), seed)
     total, dealt = len(order), []
     for split, data in held_out.items():
         if isinstance(data, float):
@@ -112,7 +121,8 @@ def deal_rows(
             order, rows = order[~held], order[held]
             columns = train
         else:
-            rows, columns = np.arange(rows_in(data)), data
+            several = partitions.get(split, 1) > 1  # each is to be like the whole
+            rows, columns = _shuffled(rows_in(data), seed) if several else np.arange(rows_in(data)), data
         if len(rows):
             dealt += _deal(split, columns, rows, partitions.get(split, 1))
     of_fold = keys.folds(order, folds) if folds > 1 else np.zeros(len(order), np.int64)
@@ -122,6 +132,10 @@ def deal_rows(
         for fold in range(folds)
         for each in _deal("train", train, order[of_fold == fold], size)
     ] + dealt
+
+
+def _shuffled(rows: int, seed: int) -> Index:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows)
 
 
 def _count(split: Split, share: float, rows: int) -> int:
@@ -140,7 +154,7 @@ def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[
     if len(rows) < partitions:
         raise DataError(
             f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
-            f"least one; use at most {counted(len(rows), 'partition')}, or more data"
+            f"least one; use at most {len(rows)} (`{_KEYS[split]}`), or more data"
         )
     return [
         PartitionRows(split, index, columns, part)

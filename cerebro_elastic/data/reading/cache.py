@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO
 
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
-from cerebro_elastic.data.reading.cache_space import CacheSpace, Room, disk_space, use
 from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns, size
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
+from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, use
 from cerebro_elastic.system.files import as_its_folder, is_full, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05

@@ -15,10 +15,10 @@ import numpy as np
 
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
 from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
-from cerebro_elastic.data.reading.cache_space import CLONE
-from cerebro_elastic.data.reading.partition import SUMS, Array, forget_checks
+from cerebro_elastic.data.reading.partition import Array, forget_checks
 from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums, Sums, row_sums
 from cerebro_elastic.errors import DamagedData, DataError
+from cerebro_elastic.system.cache_space import CLONE, SUMS
 from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
 Beat = Callable[[], None]

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from cerebro_elastic.data.reading.cache_space import CacheSpace, use
 from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.files import private_folder
 
 _LOOK_SECONDS = 0.002

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.system.cache_space import SUMS
 from cerebro_elastic.system.words import counted, some_of
 
 Array: TypeAlias = NDArray[np.generic]
 
-SUMS = ".sums"
-"""The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 _SHOWN = 5
 """The number of damaged rows that a message names."""
 

@@ -30,9 +30,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.reading.cache_space import CacheSpace
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.system.aligned import aligned_empty
+from cerebro_elastic.system.cache_space import CacheSpace
 from cerebro_elastic.system.files import Chunk
 
 _HEAD = struct.Struct("<8sQQQ")

@@ -24,6 +24,7 @@ from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.attach import events_of, known_spec
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -40,8 +41,6 @@ _FIRST, _NEXT = 0.2, 2.0
 """Seconds until a record that is still being read is first shown, and between two more times."""
 _SHARE = 5.0
 """The details are recomputed after this multiple of the seconds that they took."""
-_LEAST_ENDED = 4
-"""How many configs must have ended before importances are computed."""
 _SUMMARIES_PAUSE, _POLITE = 1.0, 0.1
 """Seconds between two summaries of all runs, and between two looks whether a feed is still being read."""
 _MOST_IDLE = 8
@@ -202,27 +201,14 @@ def _soon(stream: EventStream) -> list[Event]:
 
 
 def _importances(view: RunPage) -> dict[str, Any]:
-    """How much each hyper-parameter matters for the objective, by optuna: the shares by name, the most
-    important first; or why there are none."""
-    metric = view.objective.metric
-    ended = [row for row in view.ranked() if row.status != "live"]
-    if len(ended) < _LEAST_ENDED:
-        return {
-            "problem": f"importances need {_LEAST_ENDED} configs that have ended with a value of {metric}"
-        }
-    try:
-        from optuna.importance import get_param_importances
-
-        from cerebro_elastic.search.study_journal import study_of
-    except ImportError:
-        return {"problem": "importances need optuna, which the page's machine does not have"}
-    events = list(view.events)
+    """How much each hyper-parameter matters for the objective: the shares by name, the most important first;
+    or why there are none."""
     try:
         recipe = view.spec.load_recipe()
-        shares = get_param_importances(study_of(recipe, view.plan.run, lambda: events))
-    except (CerebroError, ValueError, RuntimeError) as error:
-        return {"problem": f"optuna cannot say: {error}"}
-    return {"shares": [[name, share] for name, share in shares.items()], "configs": len(ended)}
+        found = importances(view.spec, recipe, list(view.events), view.ranked())
+    except CerebroError as error:
+        return {"problem": str(error)}
+    return {"shares": list(found.shares.items()), "text": found.text}
 
 
 class Feeds:

@@ -49,6 +49,10 @@ class ReportMetadata:
     """Sentences that the page shows on top."""
     exactness: str = ""
     """What is known of it, in a line; empty on the page of a simulation."""
+    importances: tuple[tuple[str, float], ...] = ()
+    """The hyper-parameters with how much each matters, the most important first."""
+    importances_text: str = ""
+    """What the importances rest on, or why there are none."""
 
 
 def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metadata: ReportMetadata) -> str:
@@ -87,7 +91,7 @@ def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metad
 def tables(page: RunPage) -> dict[str, str]:
     """The leaderboard and the metrics of all epochs as CSV, by the names of their files."""
     metric = page.objective.metric
-    rows = leaderboard(page, metric, page.objective.mode)
+    rows = leaderboard(page, page.objective)
     return {"leaderboard": leaderboard_text(rows, metric), "metrics": curves_text(rows)}
 
 

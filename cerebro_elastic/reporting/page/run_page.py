@@ -28,14 +28,22 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.core.model.units import Measurement, Strategy
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.recipes import Objective
+from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
-from cerebro_elastic.reporting.results import ConfigResult, config_result, group_result, ranked
-from cerebro_elastic.reporting.tables import failure_texts, resources_text, spread_text, unit_text
+from cerebro_elastic.reporting.results import ConfigResult, config_result, front, group_result, ranked
+from cerebro_elastic.reporting.tables import (
+    failure_texts,
+    measured_by,
+    measured_text,
+    resources_text,
+    spread_text,
+    unit_text,
+)
 from cerebro_elastic.reporting.timeline import Span, Timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.system.explanations import frames_first, shortened
@@ -54,6 +62,8 @@ class RunPage(RunView):
         self.spec = spec
         self.plan = spec.plan
         self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        several = spec.recipe.get("search", {}).get("objectives") or ()
+        self._objectives = [Objective.model_validate(each) for each in several]
         self.events: list[Event] = []
         self.results: dict[str, ConfigResult] = {}
         self._board = board
@@ -114,6 +124,8 @@ class RunPage(RunView):
         homes = {str(partition): names for partition, names in state.homes.items()}
         self._board.put("run", "homes", homes)
         self._board.put("run", "summary", self.summary(live=live))
+        self._board.put("run", "front", self._front())
+        self._board.put("run", "tests", [_measured_row(found) for found in state.measured])
 
     def publish_spans(self) -> None:
         """Write the units that were done since the last time."""
@@ -202,8 +214,7 @@ class RunPage(RunView):
         if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
             return
         self._causes[config.id] = cause
-        metric, mode = self.objective.metric, self.objective.mode
-        result = self.results[config.id] = config_result(config, points, (), metric, mode)
+        result = self.results[config.id] = config_result(config, points, (), self.objective)
         self._board.put("configs", config.id, _config_row(config, result, attempt, queued, last, self.plan))
         self._board.put("stories", config.id, self._story(config))
         if known is None or known[3] is not points:
@@ -217,7 +228,7 @@ class RunPage(RunView):
             return
         self._groups[name] = own
         curves = [self.state.curves.get(config.id, ()) for config in members]
-        result = group_result(own, curves, self.plan, self.objective.metric, self.objective.mode)
+        result = group_result(own, curves, self.plan, self.objective)
         self.results[name] = result
         means = mean_curve(curves, [True] * len(members))
         row = _config_row(members[0], result, None, False, None, self.plan) | {
@@ -264,6 +275,18 @@ class RunPage(RunView):
         names = by_config(self.state.configs.values())
         rows = [self.results[name] for name in names if name in self.results]
         return ranked(rows, self.objective.mode)
+
+    def _front(self) -> dict[str, Any] | None:
+        """With several objectives: their names and modes, and the configs of the front with their values."""
+        if not self._objectives:
+            return None
+        names = [each.metric for each in self._objectives]
+        rows = [
+            {"config": row.config, "values": [row.curve[row.best_place][name] for name in names]}
+            for row in front(self.ranked(), self._objectives)
+            if row.best_place is not None
+        ]
+        return {"objectives": [[each.metric, each.mode] for each in self._objectives], "rows": rows}
 
     def summary(self, *, live: bool) -> dict[str, Any]:
         """How the run stands, in few values."""
@@ -318,14 +341,23 @@ class RunPage(RunView):
 
 def _logarithmic(spec: Spec) -> dict[str, bool]:
     """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
-    space = spec.recipe.get("search", {}).get("space", {})
-    return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}
+    ranges = {n: d for n, d in _space(spec).items() if d.uniform is not None or d.loguniform is not None}
+    return {name: domain.loguniform is not None for name, domain in ranges.items()}
 
 
 def _choices(spec: Spec) -> dict[str, list[Any]]:
     """The hyper-parameters that are chosen from a list, with their choices."""
+    return {
+        name: list(domain.choice if domain.choice is not None else domain.branches or ())
+        for name, domain in _space(spec).items()
+        if domain.choice is not None or domain.branches is not None
+    }
+
+
+def _space(spec: Spec) -> dict[str, Domain]:
+    """All hyper-parameters of the space."""
     space = spec.recipe.get("search", {}).get("space", {})
-    return {n: list(domain["choice"]) for n, domain in space.items() if domain.get("choice") is not None}
+    return flattened({name: Domain.model_validate(domain) for name, domain in space.items()})
 
 
 def _config_row(
@@ -353,6 +385,17 @@ def _config_row(
         "saving": bool(attempt and attempt.trained),
         "queued": queued,
         "last": last_node,
+    }
+
+
+def _measured_row(found: Measurement) -> dict[str, Any]:
+    """A row of the table of the test set."""
+    return {
+        "config": found.config,
+        "epoch": found.epoch,
+        "rows": found.rows,
+        "metrics": {name: measured_text(found, name) for name in found.metrics},
+        "measured": measured_by(found),
     }
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from cerebro_elastic.checkpoint.tree import leaves_in
 from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
@@ -102,6 +103,9 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
                     return {"problem": result.not_finite}
                 if result.done or (job.last and unlogged(recipe, logged) is None):
                     break
+            if isinstance(recipe.search, RaceSearch):
+                of_rows = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
+                task.evaluate(replace(of_rows, row_metric=recipe.objective.metric))
         except (Exception, SystemExit) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
         return {"problem": unlogged(recipe, logged), "idle": idle}

@@ -189,14 +189,17 @@ def unlogged(recipe: Recipe, logged: Collection[str]) -> str | None:
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
     if not missing or not _validates_soon(recipe):
         return None
+    constraints = {constraint.metric for constraint in recipe.objective.constraints}
+    what = "a constraint's" if missing[0] in constraints else "the objective's"
     where = recipe.source.where(("objective", "metric"))
     near = did_you_mean(missing[0], logged)
-    return f"{where}: the objective's metric is {missing[0]!r}, which is not logged in any epoch; {near}"
+    return f"{where}: {what} metric is {missing[0]!r}, which is not logged in any epoch; {near}"
 
 
 def _objectives(recipe: Recipe) -> list[str]:
-    metrics = [objective.metric for objective in getattr(recipe.search, "objectives", ())]
-    return metrics or [recipe.objective.metric]
+    objectives = recipe.search.objectives or (recipe.objective,)
+    metrics = [objective.metric for objective in objectives]
+    return [*metrics, *(constraint.metric for constraint in recipe.objective.constraints)]
 
 
 def _validates_soon(recipe: Recipe) -> bool:

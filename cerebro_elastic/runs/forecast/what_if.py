@@ -132,19 +132,19 @@ def read_deadline(text: str, now: float) -> float:
     """A moment in seconds since 1970: from a duration such as ``2h30m``, or a date and time such as
     ``2026-12-01T08:00``, of this machine's time zone if it names none."""
     match = _DURATION.fullmatch(text.strip())
-    if match is not None and any(match.groups()):
-        seconds = sum(float(n) * unit for n, unit in zip(match.groups("0"), _UNIT_SECONDS, strict=True))
-        moment = now + seconds
-    else:
-        try:
+    try:
+        if match is not None and any(match.groups()):
+            numbers = zip(match.groups("0"), _UNIT_SECONDS, strict=True)
+            moment = now + sum(float(number) * unit for number, unit in numbers)
+        else:
             moment = datetime.fromisoformat(text.strip()).timestamp()
-        except (ValueError, OverflowError, OSError):
-            raise RunError(
-                f"the deadline {text[:80]!r} cannot be read: give a duration such as 90m or 2h30m, or a date "
-                "and time such as 2026-12-01T08:00 or 2026-12-01T08:00+01:00"
-            ) from None
-    if moment <= now:
         shown = datetime.fromtimestamp(moment).astimezone().isoformat(" ", "minutes")
+    except (ValueError, OverflowError, OSError):
+        raise RunError(
+            f"the deadline {text[:80]!r} cannot be read: give a duration such as 90m or 2h30m, or a date and "
+            "time such as 2026-12-01T08:00 or 2026-12-01T08:00+01:00"
+        ) from None
+    if moment <= now:
         raise RunError(f"the deadline {text[:80]!r}, {shown}, is past: give one that is to come")
     return moment
 
@@ -165,7 +165,7 @@ class Forecaster:
         assert plan is not None
         self._plan: Plan = plan
         self._run = plan.run
-        if not view.log:
+        if not view.trained:
             raise RunError(
                 f"run {plan.run!r} has not trained a unit yet, so nothing is known of its seconds: ask later"
             )
@@ -175,7 +175,7 @@ class Forecaster:
         self._sizes = _sizes(view)
         self._policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
         objective = recipe.objective
-        board = leaderboard(view, objective.metric, objective.mode)
+        board = leaderboard(view, objective)
         self._worst = [row.config for row in reversed(board) if row.status is Status.LIVE]
 
     def answer(self, change: Change, deadline: float | None) -> WhatIf:
@@ -245,7 +245,8 @@ class Forecaster:
             room = self._room(replace(change, add=0))
             raise RunError(
                 f"{option('add')} is {change.add}, and the run would use {room} of these: it uses at most "
-                f"{self._plan.max_nodes} nodes (`nodes` in the recipe), and no more than it has partitions"
+                f"{counted(self._plan.max_nodes, 'node')} (`nodes` in the recipe), and no more than it has "
+                "partitions"
             )
 
     def _play(self, change: Change) -> Outlook:
@@ -256,8 +257,7 @@ class Forecaster:
         engine = Engine(plan, self._policy, make_search(self._recipe), conditions)
         engine.take_over(state)
         for name in change.stop:
-            event = ConfigEnded(engine.revision, name, Status.STOPPED, "what if", by_hand=True)
-            engine.at(0.0, partial(engine.record, event))
+            engine.at(0.0, partial(_stop, engine, name))
         for name in change.lose:
             inject(engine, Fault("kill", name, 0.0), state.nodes[name])
         for node in self._new_nodes(change.add):
@@ -281,6 +281,10 @@ class Forecaster:
         names = (name for n in count(1) if (name := f"new-{n}") not in self._state.nodes)
         new = replace(like, cached=(), cached_as_of=0, drain=None, starting=False, stalled=None)
         return [replace(new, name=name, host=name) for _, name in zip(range(number), names, strict=False)]
+
+
+def _stop(engine: Engine, config: str) -> None:
+    engine.record(ConfigEnded(engine.revision, config, Status.STOPPED, "what if", by_hand=True))
 
 
 def _sizes(view: RunView) -> UnitSizes:

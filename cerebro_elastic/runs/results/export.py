@@ -30,7 +30,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here, load_pick
 from cerebro_elastic.system.files import redacted, translated
 from cerebro_elastic.system.process import is_alive
 from cerebro_elastic.training.hparams import dataset_factory, task_hparams
-from cerebro_elastic.training.task import Exported, Exports
+from cerebro_elastic.training.task import Exported, Exports, ExportsMerged
 from cerebro_elastic.training.unit_runner import make_task
 
 CHECKPOINT, RECORD, CARD = "model.ckpt", "record.json", "README.md"
@@ -51,7 +51,9 @@ class ExportedConfig:
     """What of the state the exported files do not have."""
 
 
-def export(result: RunResult, folder: str | Path, config: str = "best") -> ExportedConfig:
+def export(
+    result: RunResult, folder: str | Path, config: str = "best", *, merged: bool = False
+) -> ExportedConfig:
     """``Run.export``, of a ``result``."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -63,7 +65,7 @@ def export(result: RunResult, folder: str | Path, config: str = "best") -> Expor
         return picked, picked.ref
 
     result, picked, state = load_picked(result, pick)
-    exported = _exported(result, picked, state)
+    exported = _exported(result, picked, state, merged=merged)
     fold, folds = picked.at.fold, result.spec.plan.folds
     if fold is not None:
         left_out = (
@@ -123,15 +125,23 @@ def _pick(result: RunResult, row: ConfigResult) -> ExportedConfig:
     return ExportedConfig(row, at, ref, [visit for _, visit in steps])
 
 
-def _exported(result: RunResult, picked: ExportedConfig, state: Any) -> Exported:
+def _exported(result: RunResult, picked: ExportedConfig, state: Any, *, merged: bool) -> Exported:
     task = make_task(result.recipe)
     if not isinstance(task, Exports):
         raise TaskError(
             f"the task {result.recipe.task.kind!r} does not say how its models are exported: its adapter "
             "needs a method `export` (see training/task.py)"
         )
+    make = task.export
+    if merged:
+        if not isinstance(task, ExportsMerged):
+            raise TaskError(
+                f"a model of the task {result.recipe.task.kind!r} has no adapter to merge into a base: "
+                "export it without --merged"
+            )
+        make = task.export_merged
     last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
-    return task.export(
+    return make(
         task_hparams(task, dataset_factory(result.recipe), picked.row.hparams),
         state,
         result.spec.plan.seed_of(picked.at.repeat),
@@ -216,6 +226,7 @@ def _record(
         "hparams": dict(row.hparams),
         "epoch": picked.at.epoch,
         "metrics": [dict(metrics) for metrics in row.curve],
+        "test": asdict(row.test) if row.test is not None else None,
         "seed": spec.plan.seed_of(picked.at.repeat),
         "recipe": dict(spec.recipe),
         "data": data,

@@ -144,7 +144,7 @@ def compare_results(
     ]
     recorded, objective = result.config(config), result.recipe.objective
     own = ConfigHistory.of(result.view.state.configs[config], visits, result.spec.plan)
-    derived = config_result(own.config, own.curve, visits, objective.metric, objective.mode)
+    derived = config_result(own.config, own.curve, visits, objective)
     values = {
         f"best {objective.metric}": (recorded.best, derived.best),
         "epoch of the best": (recorded.best_epoch, derived.best_epoch),
@@ -221,6 +221,7 @@ def _differences(
         "batches": (visit.batches, replayed.batches),
         "whole": (visit.whole, replayed.whole),
         "done": (visit.done, replayed.done),
+        "losses of rows": (visit.row_losses, replayed.row_losses),
     }
     for name in sorted({*visit.metrics, *replayed.metrics}):
         values[f"metric {name}"] = (visit.metrics.get(name), replayed.metrics.get(name))

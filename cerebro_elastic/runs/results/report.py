@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
-from cerebro_elastic.errors import DataError, RunError, StorageError
+from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
 from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
@@ -40,7 +40,14 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
     notes = [f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good]
-    return write_page(result.spec, result.events, where, result.head, notes, result.exactness.text)
+    exact, shares, why = result.exactness.text, list[tuple[str, float]](), ""
+    try:
+        found = result.importances()
+        shares, why = list(found.shares.items()), found.text
+    except (RunError, MissingExtra) as error:
+        why = str(error)
+    matters = (shares, why)
+    return write_page(result.spec, result.events, where, result.head, notes, exact, matters)
 
 
 def write_page(
@@ -50,9 +57,11 @@ def write_page(
     record: RecordHead | None = None,
     notes: Sequence[str] = (),
     exactness: str = "",
+    importances: tuple[Sequence[tuple[str, float]], str] = ((), ""),
 ) -> str:
     """Write the report of the run with these events to a file or URL, which is returned. ``record`` is where
-    its record ends; the ``notes`` are shown, too, and what is known of its ``exactness``."""
+    its record ends; the ``notes`` are shown, too, what is known of its ``exactness``, and the ``importances``
+    of hyper-parameters, with what they rest on."""
     where = str(output)
     manifest = manifest_of(spec)
     metadata = ReportMetadata(
@@ -67,6 +76,8 @@ def write_page(
         record=record,
         notes=tuple(notes),
         exactness=exactness,
+        importances=tuple(importances[0]),
+        importances_text=importances[1],
     )
     page = render(spec, events, manifest, metadata)
     with translated(RunError, f"cannot write the report {where}"):

@@ -18,10 +18,12 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, RunFailed, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import Constraint
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.picture import curves_html, draw_curves
 from cerebro_elastic.reporting.results import (
     ConfigResult,
+    front,
     leaderboard,
     leaderboard_records,
     logged_metrics,
@@ -33,6 +35,7 @@ from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.results.importances import Importances, importances
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
@@ -109,7 +112,7 @@ class RunResult:
         default what it has found by now."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
-        for name in ("view", "leaderboard", "configs", "failures", "_heads"):
+        for name in ("view", "leaderboard", "front", "configs", "failures", "_heads"):
             vars(earlier).pop(name, None)
         earlier.exactness = exactness or self.exactness
         return earlier
@@ -144,8 +147,13 @@ class RunResult:
     @cached_property
     def leaderboard(self) -> list[ConfigResult]:
         """All configs, the best first by the recipe's objective."""
-        objective = self.recipe.objective
-        return leaderboard(self.view, objective.metric, objective.mode)
+        return leaderboard(self.view, self.recipe.objective)
+
+    @cached_property
+    def front(self) -> list[ConfigResult]:
+        """With several objectives: the configs that no other one surpasses in all of them, in the order of
+        the leaderboard. With one, the best config."""
+        return front(self.leaderboard, self.recipe.search.objectives or (self.recipe.objective,))
 
     @property
     def best(self) -> ConfigResult:
@@ -155,13 +163,27 @@ class RunResult:
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
             logged = logged_metrics(self.leaderboard)
-            metric = self.recipe.objective.metric
+            metric, constraints = self.recipe.objective.metric, self.recipe.objective.constraints
+            if metric in logged and constraints:
+                raise RunError(
+                    f"no config of run {self.run!r} has an epoch within the constraints: "
+                    f"{'; '.join(map(self._nearest, constraints))}"
+                )
             failed = "".join(f"\n{text}" for text in self._failure_texts())
             raise RunError(
                 f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; logged so far: "
                 f"{did_you_mean(metric, logged)}{failed}"
             )
         return first
+
+    def _nearest(self, constraint: Constraint) -> str:
+        """How near a config has come to meeting a constraint."""
+        epochs = [(row, metrics) for row in self.leaderboard for metrics in row.curve]
+        row, metrics = min(epochs, key=lambda epoch: constraint.excess(epoch[1]))
+        value = metrics.get(constraint.metric)
+        return f"{constraint}: " + (
+            "it was never logged" if value is None else f"the nearest is {value:.4g} of {row.config}"
+        )
 
     @cached_property
     def failures(self) -> Mapping[str, str]:
@@ -178,6 +200,15 @@ class RunResult:
         """The configs by id, those of their trainings too (``c0003`` and ``c0003.f1``)."""
         rows = (each for row in self.leaderboard for each in (row, *row.members))
         return {row.config: row for row in sorted(rows, key=lambda row: row.config)}
+
+    def importances(self) -> Importances:
+        """How much each hyper-parameter matters for the objective, and what that rests on.
+
+        Raises:
+            RunError: Too few configs have finished, or nothing varies.
+            MissingExtra: optuna (extra ``search``) is not installed.
+        """
+        return importances(self.spec, self.recipe, self.events, self.leaderboard)
 
     @cached_property
     def exactness(self) -> RunExactness:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import DECIDING_SECONDS
 from cerebro_elastic.core.invariants import Violation, check
-from cerebro_elastic.core.model.events import Event, LeaderChanged
+from cerebro_elastic.core.model.events import ConfigMeasured, Event, LeaderChanged, RunExtended
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.reuse import FOLDER
@@ -95,6 +95,7 @@ def _findings(
         )
     manifest = manifest_of(spec)
     yield from record_checks.check_history(events)
+    yield from _looks(events)
     yield from record_checks.check_spec(spec, result.recipe, result.view, events)
     yield from record_checks.check_data(spec, result.recipe, manifest, result.view)
     yield from record_checks.check_rows(result.view)
@@ -105,6 +106,16 @@ def _findings(
     if export is not None:
         yield from output_checks.check_export(result, export)
     yield from _decisions(result, seconds)
+
+
+def _looks(events: Sequence[Event]) -> Iterator[Note]:
+    """A look at the test set before an extension: whoever extended the run may have known the values."""
+    kinds = [type(event) for event in events]
+    if ConfigMeasured in kinds and RunExtended in kinds[kinds.index(ConfigMeasured) :]:
+        yield Note(
+            "the test set was looked at before the run was extended: what was trained since then is measured "
+            "too well, if the values were known to whoever extended it"
+        )
 
 
 def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:

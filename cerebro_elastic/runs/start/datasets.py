@@ -75,10 +75,10 @@ def prepare_dataset(
 ) -> Manifest:
     """``prepare`` with checked settings."""
 
-    def held_out(named: float | str) -> float | Source:
-        return _source(named, root) if isinstance(named, str) else named
+    def held_out(named: float | str | None) -> float | Source:
+        return _source(named, root) if isinstance(named, str) else named or 0.0
 
-    sources = Sources(_source(source, root), held_out(settings.valid))
+    sources = Sources(_source(source, root), held_out(settings.valid), held_out(settings.test))
     if settings.rows is None:
         return prepare_columns(sources, str(destination), settings)
     return prepare_rows(sources, str(destination), settings, root=root, show=show)
@@ -135,15 +135,16 @@ def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -
     columns = datasets.columns(bucket=data.bucket, stratify=data.stratify, split_by=data.split_by)
     sources = Sources(
         lambda: columns["train"],
-        # A data module validates with its own loaders.
+        # A data module validates and tests with its own loaders.
         _rows_of("valid", columns, data.valid if data.dataset else 0.0),
+        _rows_of("test", columns, data.test or 0.0),
     )
     prepare_columns(
         sources,
         destination,
         _settings(
             recipe,
-            ("partitions", "stratify", "split_by"),
+            ("partitions", "valid_partitions", "stratify", "split_by"),
             columns=[ROW] if data.bucket is None else [ROW, data.bucket],
         ),
         datasets=datasets.lengths,
@@ -155,12 +156,14 @@ def _rows_of(split: Split, columns: Mapping[Split, Columns], share: float | str)
     """The rows of the user's own dataset for ``split``, else a share of those for training."""
     if split not in columns:
         return float(share)
+    if share and split == "test":
+        raise DataError("the `dataset` returns test data itself, and `test` names a share: leave one out")
     return lambda: columns[split]
 
 
 def import_sources(recipe: Recipe) -> None:
     """Import the recipe's functions that return data, without calling them."""
-    for name in (recipe.data.source, recipe.data.valid):
+    for name in (recipe.data.source, recipe.data.valid, recipe.data.test):
         if isinstance(name, str) and is_reference(name):
             import_object(name, recipe.root)
 

@@ -25,6 +25,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
@@ -110,7 +111,9 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse))
+        return cls(
+            checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse, folder)
+        )
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
@@ -228,7 +231,7 @@ class Launch:
 
                 return stop_condition
 
-            take_part(
+            leads = take_part(
                 record,
                 spec,
                 folder,
@@ -240,6 +243,8 @@ class Launch:
                 watcher=watcher,
                 env=env,
             )
+            if leads:
+                measure_winner(record, folder, journal, watcher, env)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None) -> RunKey | None:

@@ -26,6 +26,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
+from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
@@ -160,6 +161,7 @@ def check(
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
+    _check_race(recipe, task, allowed)
     folds = recipe.validation if isinstance(recipe.validation, Folds) else None
     if "evaluate" in (recipe.validation, folds and folds.when) and not task.evaluates:
         raise RecipeError(
@@ -167,14 +169,25 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    if isinstance(recipe.search, RaceSearch) and not manifest.valid:
+        raise RecipeError(
+            "a race compares validation rows, and the dataset has none: prepare it with `valid`"
+        )
     if folds is not None:
         _check_folds(folds.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     _check_cache(recipe, manifest)
-    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
-        task.check_weights(allowed)
+    if weights := loss_weights(recipe, manifest):
+        if isinstance(task, WeighsLosses):
+            task.check_weights(allowed)
+        if isinstance(recipe.search, RaceSearch) and recipe.objective.metric == "val_loss":
+            what = "class_weights" if weights.classes else "sample_weight"
+            raise RecipeError(
+                f"a race needs a mean over validation rows, and {what} make val_loss a weighted one: take a "
+                "metric of the task as objective, or leave the weights out"
+            )
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -203,6 +216,22 @@ def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
             f"validation: {folds} folds, and the rows of {data} were dealt to {manifest.folds} folds by "
             f"classes or groups, which {folds} would cut through: take {manifest.folds}, or prepare it again"
         )
+
+
+def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:
+    """Raise ``RecipeError`` for a race without losses of rows."""
+    from cerebro_elastic.training.task import MeasuresRows
+
+    if not isinstance(recipe.search, RaceSearch):
+        return
+    metric, kind = recipe.objective.metric, recipe.task.kind
+    why: str | None = f"a task of kind {kind!r} gives metrics of all rows together; tasks of kind torch can"
+    if isinstance(task, MeasuresRows):
+        why = task.why_no_rows(metric)
+    if why is None and any(strategy.ranks > 1 for strategy in allowed):
+        why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
+    if why is not None:
+        raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
 
 
 def _check_arrays(recipe: Recipe) -> None:

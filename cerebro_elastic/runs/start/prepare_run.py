@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import CerebroError, DataError, RunError
+from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
@@ -169,6 +170,7 @@ def new_spec(
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
+    check_deadline(recipe, time.time())
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     hparams = first_hparams(recipe)
     data = str(folder.data) if url is None else recipe.rooted(url)
@@ -191,6 +193,16 @@ def new_spec(
     spec = with_reusable(spec, recipe)
     write_spec(folder, spec)
     return spec
+
+
+def check_deadline(recipe: Recipe, now: float) -> None:
+    """Raise ``RecipeError`` if the recipe's deadline is past."""
+    budget = recipe.search.budget
+    if budget.until is not None and budget.until <= now:
+        where = recipe.source.where(("search", "budget", "deadline"))
+        raise RecipeError(
+            f"{where}: search.budget.deadline is {budget.deadline}, which is past: give one that is to come"
+        )
 
 
 def _say_notes(checked: PreflightResult, watcher: Watcher) -> None:

@@ -24,9 +24,10 @@ from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import failed_configs, retried
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.extend import HOSTS_GO_ON, check_lengths, shared_store
+from cerebro_elastic.runs.start.extend import HOSTS_GO_ON, shared_store
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.runs.start.lengths import check_lengths
 from cerebro_elastic.runs.start.prepare_run import (
     agreement,
     check_code,

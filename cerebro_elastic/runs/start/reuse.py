@@ -12,7 +12,7 @@ another one afterwards.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,14 +20,14 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from cerebro_elastic.core.history.derived import add_point
+from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.members import first_members
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
-from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import LeaderChanged
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
@@ -83,6 +83,8 @@ class _Chain:
     """The config as it was created."""
     steps: tuple[tuple[Visit, ...], ...]
     """Its visits, cut at the states that are there to begin from."""
+    whole: bool
+    """Whether the new run has nothing left to train of it."""
 
     @property
     def visits(self) -> int:
@@ -97,6 +99,8 @@ class _Search:
     recipe: Recipe
     trusting: bool
     """A person has named the run: what cannot be seen is taken to be the same."""
+    wanted: Collection[str] | None
+    """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
     why_not: dict[str, list[str]] = field(default_factory=dict)
     """By run of the same project: why nothing of it may be taken over, or less than all."""
 
@@ -121,6 +125,8 @@ class _Search:
                 found += reasons
                 return
             for config in result.view.state.configs.values():
+                if self.wanted is not None and standing(born(config)) not in self.wanted:
+                    continue
                 if (chain := self._chain(result, config, moved, found)) is not None:
                     yield chain
         except (CerebroError, OSError, KeyError) as error:
@@ -177,12 +183,20 @@ class _Search:
                 "its recipe would have kept those of all epochs"
             )
             return None
-        return _Chain(result, start, tuple(steps))
+        end = start
+        for visit in (visit for step in steps for visit in step):
+            end = advance(end, visit, plan)
+        whole = end.status is not Status.LIVE and result.spec.plan.epochs == plan.epochs
+        return _Chain(result, start, tuple(steps), whole)
 
 
-def looks(reuse: Reuse) -> Reuse:
-    """``reuse``, or what the environment says instead of the default."""
-    return False if reuse is True and os.environ.get(VARIABLE) == "off" else reuse
+def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
+    """``reuse``, or what the environment says instead of the default. Raises ``RunError`` for a run that is
+    not there, or is the one in ``folder``."""
+    if isinstance(reuse, bool):
+        return reuse and os.environ.get(VARIABLE) != "off"
+    _named(reuse, folder)
+    return reuse
 
 
 def find(
@@ -205,27 +219,34 @@ def find(
     """
     if reuse is False:
         return spec, ""
-    named = None if reuse is True else _named(reuse, folder)
-    search = _Search(spec, recipe, trusting=named is not None)
+    named = None if isinstance(reuse, bool) else _named(reuse, folder)
+    first = _first(spec, recipe)
+    wanted = None if first is None else [standing(config) for config in first]
+    search = _Search(spec, recipe, named is not None, wanted)
     chains: list[_Chain] = []
     for source in [named] if named is not None else _earlier(folder, former):
+        if wanted is not None and {standing(c.start) for c in chains if c.whole}.issuperset(wanted):
+            break  # to read the records of all runs may take long
         moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
         chains += search.chains(source, folder.run if moved else source.run, moved)
     if named is not None and not chains:
         found = search.why_not.get(named.run, ())
-        reasons = "\n".join(f"  {why}" for why in found) or "  it has trained nothing"
+        reasons = "\n".join(f"  {why}" for why in found) or "  none of these configs was trained in it"
         raise RunError(
             f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
             f"run without {option('reuse')}: what is equal is taken over from any run, and the rest trained"
         )
-    wanted = _first(spec, recipe)
-    longest = _of_this_length(spec, recipe, _longest(chains, wanted), search.why_not) or _longest(
-        [chain for chain in chains if chain.run.spec.plan.epochs == spec.plan.epochs], wanted
-    )
-    reusable = Reusable(
-        {name: visits for chain in longest.values() for name, visits in _taken(spec, chain)},
-        {run: tuple(reasons) for run, reasons in search.why_not.items() if reasons},
-    )
+    longest = _of_this_length(spec, recipe, _longest(spec, chains), search.why_not)
+    if longest is None:
+        alike = [chain for chain in chains if chain.run.spec.plan.epochs == spec.plan.epochs]
+        longest = _longest(spec, alike)
+    steps: dict[str, tuple[Visit, ...]] = {}
+    for chain in longest.values():
+        try:
+            steps |= dict(_taken(spec, chain))
+        except CheckpointError as error:
+            search.why_not.setdefault(chain.run.run, []).append(f"{chain.start.id}: {error}")
+    reusable = Reusable(steps, {run: tuple(why) for run, why in search.why_not.items() if why})
     after = replace(spec, reuse=write_reusable(spec.storage, reusable))
     return after, _sentence(reusable, wanted)
 
@@ -252,7 +273,7 @@ def _of_this_length(
     return chains
 
 
-def _named(reuse: str | Path | bool, folder: RunFolder) -> RunFolder:
+def _named(reuse: str | Path, folder: RunFolder) -> RunFolder:
     source = find_run(str(reuse), folder.path.parent)
     if source.path == folder.path:
         raise RunError(f"{option('reuse')} {reuse} is this run itself: name an earlier one")
@@ -272,6 +293,8 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if f"{prefix}{key}" not in _FREE:
             within = isinstance(value, Mapping)
             values[key] = _binding(value, f"{prefix}{key}.") if within else value
+    if not prefix and recipe["search"]["method"] == "race":  # its visits have losses of rows
+        values["race"] = {"bounds": recipe["search"].get("bounds"), "objective": recipe["objective"]}
     return {key: value for key, value in values.items() if value != {}}
 
 
@@ -354,13 +377,14 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
         recipe.search.budget.model_dump(exclude_none=True)
     )
     objective = recipe.objective
-    config, curves = start, {start.id: ()}
+    config = start
+    curves: Curves = {start.id: ()}
     needed: list[tuple[int, list[CheckpointRef | None], bool]] = []
     for number, visit in enumerate(visits, start=1):
         config = advance(config, visit, spec.plan)
-        curves = {**curves, **add_point(curves, config, visit, spec.plan)}
+        curves = add_point(curves, config, visit, spec.plan)
         ends = epoch_ends(curves[start.id])
-        best = best_end(ends, objective.metric, objective.mode)
+        best = best_end(ends, objective)
         refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
         if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
             needed.append((number, refs, config.epoch > visit.unit.epoch))
@@ -401,14 +425,12 @@ def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
     ]
 
 
-def _longest(chains: Sequence[_Chain], wanted: Sequence[Config] | None) -> dict[str, _Chain]:
-    """The longest chain from where each config may stand; of equals the first."""
-    places = None if wanted is None else {standing(config) for config in wanted}
+def _longest(spec: Spec, chains: Sequence[_Chain]) -> dict[str, _Chain]:
+    """The longest chain from where each config begins; of equals one of a run with as many epochs, and the
+    last one."""
     longest: dict[str, _Chain] = {}
-    for chain in sorted(chains, key=lambda chain: -chain.visits):
-        place = standing(chain.start)
-        if places is None or place in places:
-            longest.setdefault(place, chain)
+    for chain in sorted(chains, key=lambda c: (-c.visits, c.run.spec.plan.epochs != spec.plan.epochs)):
+        longest.setdefault(standing(chain.start), chain)
     return longest
 
 
@@ -441,8 +463,9 @@ def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...
     visits = []
     for number, visit in enumerate(step):
         last = number == len(step) - 1
-        ends = last or step[number + 1].unit.epoch > visit.unit.epoch
-        if ends:
+        if last:
+            checkpoint.adopt(visit.output, ours(visit.output.url))
+        elif step[number + 1].unit.epoch > visit.unit.epoch:
             with suppress(CheckpointError):
                 checkpoint.adopt(visit.output, ours(visit.output.url))
         log = visit.log
@@ -460,16 +483,17 @@ def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...
     return tuple(visits)
 
 
-def _sentence(reusable: Reusable, wanted: Sequence[Config] | None) -> str:
-    """What is taken over, for people who start the run; else why nothing is, of the last run of this
-    project."""
+def _sentence(reusable: Reusable, wanted: Sequence[str] | None) -> str:
+    """What is taken over, for people who start the run; else why nothing is, of the run of this project that
+    differs least."""
     off = f"({option('no-reuse', 'reuse=False')} trains all)"
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
         if wanted is None:
             return f"configs that were trained before begin where {of} {off}"
-        begin = sum(standing(config) in reusable.steps for config in wanted)
+        begin = sum(place in reusable.steps for place in wanted)
         return f"{begin} of {counted(len(wanted), 'config')} begin where {of} {off}"
-    for run, reasons in reusable.why_not.items():
-        return f"nothing is taken over from earlier runs; not from run {run}: {reasons[0]}"
-    return ""
+    if not reusable.why_not:
+        return ""
+    nearest, reasons = min(reusable.why_not.items(), key=lambda item: len(item[1]))
+    return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
-from cerebro_elastic.recipes.search import KnownConfig, Start
+from cerebro_elastic.recipes.search import KnownConfig, Start, active
 from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
@@ -92,7 +92,8 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
         yield known.model_dump(mode="json")
         return
     other, comparable = _run(known, home, where), 0
-    metrics = [objective.metric for objective in criteria_of(recipe)]
+    criteria = criteria_of(recipe)
+    metrics = [*(each.metric for each in criteria), *(each.metric for each in criteria[0].constraints)]
     configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
@@ -135,8 +136,8 @@ def _run(name: str, home: Path, where: str) -> RunResult:
 def _check_names(recipe: Recipe, hparams: HParams, where: str, owner: str) -> None:
     """Raise ``RecipeError`` unless the hyper-parameters are those of the space, if it is not a function."""
     space = recipe.search.space
-    if space and set(hparams) != set(space):
+    if space and set(hparams) != set(here := active(space, hparams)):
         raise RecipeError(
             f"{where}: {owner} the hyper-parameters {', '.join(sorted(hparams))}, the space here has "
-            f"{', '.join(sorted(space))}: name the same (a list of one value keeps a hyper-parameter fixed)"
+            f"{', '.join(sorted(here))}: name the same (a list of one value keeps a hyper-parameter fixed)"
         )

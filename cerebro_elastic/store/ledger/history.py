@@ -34,6 +34,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
@@ -123,6 +124,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         outcome=outcome.outcome if outcome else None,
         extension=extension.extension if extension else None,
         extended=extension.revision if extension else 0,
+        measured=tuple(sorted(values("measured", Measurement), key=lambda found: found.number)),
         revision=snapshot.revision,
     )
     return derive(state, visits, values("profiles", ProfileResult))

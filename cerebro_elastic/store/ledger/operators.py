@@ -3,7 +3,7 @@ configs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigMeasured,
     ConfigResumed,
     Event,
     RunExtended,
@@ -22,6 +23,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.errors import IllegalEvent, RunError, SameConfig, TxnUnknown
 from cerebro_elastic.store.client.base import Put, absent, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in
@@ -118,6 +120,27 @@ class OperatorLedger:
             except TxnUnknown:
                 tried = True
 
+    def measure(self, found: Measurement) -> bool:
+        """Note what a config's model has reached on the test set, as the run's next measurement.
+
+        Guard: the run has ended, and not gone on since its state was read. Event: ``ConfigMeasured``.
+
+        Returns:
+            ``False`` if the run goes on.
+        """
+        record, keys = self.record, self.record.keys
+        while True:
+            state, outcome = record.state(), record.store.get(keys.outcome)
+            if found in (replace(known, number=found.number) for known in state.measured):
+                return True  # by an earlier try of ours
+            if outcome is None or state.outcome is None:
+                return False
+            event = ConfigMeasured(0, replace(found, number=len(state.measured)))
+            guard = [at_revision(keys.outcome, outcome.mod_revision)]
+            with suppress(TxnUnknown):
+                if write(record, Writer.OPERATOR, state, event, guard) is not None:
+                    return True
+
     def release_nodes(self) -> None:
         """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,
         by the end of each lease."""
@@ -149,6 +172,7 @@ class OperatorLedger:
         reason: str = "",
         allowance: Allowance | None = None,
         member_of: str = "",
+        without: Collection[str] = (),
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
 
@@ -162,6 +186,7 @@ class OperatorLedger:
             reason: Why, for people.
             allowance: Of the agent that adds it, if one does.
             member_of: The config that the clone of a member belongs to; "" for a new one.
+            without: The parent's hyper-parameters that it lacks: those of a branch that it does not take.
 
         Returns:
             The new config; ``None`` if the run has no such parent or has ended.
@@ -184,7 +209,8 @@ class OperatorLedger:
                     f"config {name} has done {counted(at.epoch, 'epoch')} there, all it has: nothing is left "
                     "for a clone: clone it from the beginning or an earlier epoch, or another config"
                 )
-            new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
+            kept = {key: value for key, value in parent.hparams.items() if key not in without}
+            new, merged = next(fresh_names(state.configs)), {**kept, **hparams}
             if parent.member_of:
                 like = member(member_of or new, merged, parent.fold, parent.repeat, state.plan)
                 new = like.id

@@ -148,7 +148,8 @@ class Sharding(Protocol):
     """
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As ``export``, on every rank: a ``DTensor`` with its rows for each tensor that is sharded."""
+        """As ``export``, on every rank: a ``DTensor`` with its rows for each tensor that is sharded and
+        trained. One that gets no gradient is whole, as it lies in a base."""
 
 
 GROUP = "cerebro.parallel"

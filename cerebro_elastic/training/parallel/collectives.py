@@ -6,7 +6,7 @@ Every rank calls each function, in the same order; without a group it is the ide
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -19,12 +19,17 @@ def any_of(flag: bool) -> bool:
 
 def least(value: int) -> int:
     """The smallest of the ranks' values, for all."""
-    if ranks()[1] == 1:
-        return value
+    return least_of([value])[0]
+
+
+def least_of(values: Sequence[int]) -> list[int]:
+    """The same for several values at once."""
+    if ranks()[1] == 1 or not values:
+        return [*values]
     torch, dist = _torch()
-    smallest = torch.tensor(value)
+    smallest = torch.tensor(values)
     dist.all_reduce(smallest, dist.ReduceOp.MIN)
-    return int(smallest)
+    return [int(value) for value in smallest]
 
 
 def total(value: float) -> float:

@@ -24,6 +24,7 @@ from cerebro_elastic.system.torch_internals import (
     parameters_of,
 )
 from cerebro_elastic.training.parallel.base import Make, Parts
+from cerebro_elastic.training.parallel.collectives import ranks
 
 
 def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
@@ -116,16 +117,23 @@ def hand_over(
     load_values(model, given, strict=strict)
 
 
-def untrained(model: nn.Module, known: Container[str], prefix: str) -> dict[str, Still]:
-    """The tensors of the model that get no gradient, as they are now, by their names behind ``prefix``, but
-    for those that are ``known``; none if they are small, or if the model makes its state in its own way."""
-    if type(model).state_dict is not nn.Module.state_dict:
+def untrained(
+    model: nn.Module, values: Mapping[str, Any] | None, known: Container[str], prefix: str
+) -> dict[str, Still]:
+    """The tensors of a whole model that get no gradient, as they are in the state ``values`` from which it
+    goes on, or else in the model itself, by their names behind ``prefix``.
+
+    Left out are those that are ``known``. There are none if they are small, or if the model makes its state
+    in its own way. Rank 0 alone gets an answer: it saves what is whole.
+    """
+    if type(model).state_dict is not nn.Module.state_dict or ranks()[0]:
         return {}
-    tensors = model.state_dict(keep_vars=True).items()
+    trained = {name for name, own in model.named_parameters(remove_duplicate=False) if own.requires_grad}
+    tensors = model.state_dict() if values is None else values
     idle = {
         name: own.detach()
-        for name, own in tensors
-        if isinstance(own, Tensor) and not (own.requires_grad or own.is_quantized) and _is_dense(own)
+        for name, own in tensors.items()
+        if name not in trained and isinstance(own, Tensor) and not own.is_quantized and _is_dense(own)
     }
     _, leaves = flatten({prefix: idle})  # as a state has them
     return as_they_are({name: leaf for name, leaf in leaves.items() if name not in known})

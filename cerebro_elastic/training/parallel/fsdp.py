@@ -14,8 +14,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from cerebro_elastic import checkpoint
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.training._torch_internals import local_tensor_of, sharded_like
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Make, Parts, Spread
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
@@ -131,6 +133,8 @@ class Fsdp(DataParallel):
         self._offload = offload
         self._place: torch.device
         self._buffers = Buffers()
+        self._mapped: dict[str, Tensor] = {}
+        """The frozen parameters of the state that lie in a base, whole."""
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
         """Whether the model can be sharded; on one rank it is of use with ``offload``."""
@@ -180,11 +184,14 @@ class Fsdp(DataParallel):
     ) -> None:
         """Every rank keeps its shard of each tensor that comes by, or what comes if that is its shard."""
         live, names = _state(parts.model), dict(parts.model.named_parameters())
+        self._mapped = {}
 
         def cut(path: tuple[Any, ...], full: Tensor) -> Any:
             match path:
                 case ("model", name):
-                    return _sharded(full, live.get(name), self._place)
+                    if _is_frozen(live.get(name)) and full.is_contiguous() and checkpoint.is_mapped(full):
+                        self._mapped[name] = full
+                    return _sharded(full, live.get(name), self._place, copy=name not in self._mapped)
                 case ("optimizer", "state", name, *_):
                     return _sharded(full, names.get(name), self._place)
             return full
@@ -210,13 +217,39 @@ class Fsdp(DataParallel):
         return (model, optimizer) if ranks()[0] == 0 else ({}, {})
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """This rank's shards, cut by rows as FSDP2 does it; on the CPU, the live ones."""
+        """This rank's shards, cut by rows as FSDP2 does it; on the CPU, the live ones. Frozen parameters are
+        whole on the first rank, so that they can lie in a base, and ``None`` on the others."""
         detached: dict[int, Any] = {}  # tied ones stay one object
+        model, whole = _state(parts.model), self._frozen(parts.model)
 
         def live(_path: tuple[Any, ...], tensor: Tensor) -> Any:
             return detached.setdefault(id(tensor), tensor.detach())
 
-        return mapped(_state(parts.model), live), mapped(to_names(parts.optimizer, parts.model), live)
+        shards = {name: value for name, value in model.items() if name not in whole}
+        moved = mapped(shards, live)
+        optimizer = mapped(to_names(parts.optimizer, parts.model), live)
+        return {name: whole[name] if name in whole else moved[name] for name in model}, optimizer
+
+    def _frozen(self, model: nn.Module) -> dict[str, Tensor | None]:
+        """The frozen parameters. What no rank has written to is not gathered: it is the state's own."""
+        frozen = {name: value for name, value in _state(model).items() if _is_frozen(value)}
+        as_loaded = collectives.least_of([self._is_as_loaded(*each) for each in frozen.items()])
+        gather, first = _Gather(ranks()[0]), ranks()[0] == 0
+        return {
+            name: (self._mapped[name] if first else None) if same else gather(value)
+            for (name, value), same in zip(frozen.items(), as_loaded, strict=True)
+        }
+
+    def _is_as_loaded(self, name: str, shard: Any) -> bool:
+        if name not in self._mapped:
+            return False
+        start = shard.device_mesh.get_local_rank() * _rows_of_a_part(shard)
+        own = local_tensor_of(shard).detach().cpu().contiguous()
+        return checkpoint.has_its_rows(self._mapped[name], own, start)
+
+
+def _is_frozen(value: Any) -> bool:
+    return isinstance(value, DTensor) and not value.requires_grad
 
 
 class _Gather:
@@ -272,16 +305,19 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return model.state_dict(keep_vars=True)
 
 
-def _sharded(value: Tensor, like: Any, place: torch.device) -> Any:
-    """This rank's rows of ``value``, copied, or ``value`` if it is these, as the sharded tensor that ``like``
-    is; anything else as it is."""
+def _rows_of_a_part(sharded: DTensor) -> int:
+    return math.ceil(len(sharded) / sharded.device_mesh.size())
+
+
+def _sharded(value: Tensor, like: Any, place: torch.device, *, copy: bool = True) -> Any:
+    """This rank's rows of ``value``, as a ``copy`` that does not keep it alive, or ``value`` if it is these,
+    as the sharded tensor that ``like`` is; anything else as it is."""
     if not isinstance(like, DTensor):
         return value
     local = local_tensor_of(like).shape
     if value.shape == like.shape != local:
-        rows = math.ceil(len(value) / like.device_mesh.size())
-        start = like.device_mesh.get_local_rank() * rows
-        value = value[start : start + local[0]].to(place, copy=True)
+        start = like.device_mesh.get_local_rank() * _rows_of_a_part(like)
+        value = value[start : start + local[0]].to(place, copy=copy)
     if value.shape != local:
         return value
     return sharded_like(value.to(place).contiguous(), like)

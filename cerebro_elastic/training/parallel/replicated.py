@@ -121,11 +121,24 @@ class Ddp(DataParallel):
 
 class _Averaging(DistributedDataParallel):
     """Torch's DDP with a more helpful error, raised after the unit's last batch too; torch would raise it
-    only at the next batch."""
+    only at the next batch. Torch would not average gradients of parameters that are unfrozen later."""
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        super().__init__(module, **options)
+        self._frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if now := self._unfrozen():
+            raise TaskError(
+                f"{', '.join(now[:3])} unfrozen while a unit trains, where ddp would not average their "
+                "gradients: take single or fsdp, or unfreeze them in what makes the model"
+            )
         with _clear():
             return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _unfrozen(self) -> list[str]:
+        """The parameters that got no gradient when this was made, and get one now."""
+        return [name for name, own in self._frozen.items() if own.requires_grad]
 
     def check_averaged(self) -> None:
         """Raise ``TaskError`` if gradients of the last backward pass still wait for others."""

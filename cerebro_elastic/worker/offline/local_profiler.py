@@ -1,7 +1,8 @@
 """Profiles strategies on this machine, without a run: what a plan is made from.
 
 As in a run (``worker/profiler.py``), a few batches show what a strategy costs for a config. Besides, the
-state that they leave is saved and loaded once, as a hop does, and removed.
+state that they leave is saved and loaded once, as a hop does, and removed. What training leaves as it is was
+there before, as it is at all hops of a run but the first.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
+from cerebro_elastic.system import files
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
+from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.group import sweep
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
-from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
+from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import StrategyCost, UnitRunner, unit_runner_of
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
@@ -49,7 +52,7 @@ class LocalProfiler:
     Args:
         spec: The run that is planned.
         cache: The folder through which partitions come.
-        scratch: A URL below which the states are saved.
+        scratch: A URL below which the states are saved, and nothing else. It is removed at the end.
         concurrent_units: How many units share this machine's cores at the same time.
     """
 
@@ -57,6 +60,7 @@ class LocalProfiler:
         self._spec = spec
         self._concurrent_units = concurrent_units
         self._setup = (encode(spec), str(cache), scratch)
+        self._scratch = scratch
         self._stack = ExitStack()
         self._rank_pool: Ranks | None = None
 
@@ -65,6 +69,7 @@ class LocalProfiler:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        files.remove(files.locate(self._scratch))
 
     def __call__(self, config: Config, strategy: Strategy) -> StrategyCost:
         """Profile ``strategy`` with the config's next unit.
@@ -174,30 +179,45 @@ def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, sc
         peak_bytes=profiled.peak_bytes,
         fixed_seconds=max(0.0, clock.now() - began - profiled.batch_seconds),
     )
-    if profiled.state is None:
+    if profiled.result is None:
         return cost
-    return _with_hop(cost, profiled.state, scratch)
+    return _with_hop(cost, profiled.result, scratch)
 
 
-def _with_hop(cost: StrategyCost, state: TaskState, scratch: str) -> StrategyCost:
-    """``cost`` with what a hop of ``state`` takes, on rank 0; as it is on the others."""
+def _with_hop(cost: StrategyCost, result: UnitResult, scratch: str) -> StrategyCost:
+    """``cost`` with what a hop of the result's state takes, on rank 0; as it is on the others."""
     clock, strategy, rank = SystemClock(), cost.strategy, ranks()[0]
-    began, part = clock.now(), part_of(strategy, rank)
-    url = f"{scratch}/{cost.config}-{strategy.parallelism}-{strategy.ranks}"
+    part, state, before = part_of(strategy, rank), result.state, result.before
+    url = f"{scratch}/checkpoints/{cost.config}/{strategy.parallelism}-{strategy.ranks}"
     if not needs_group(strategy):  # other processes may do the same at the same time
         url += f"-{os.getpid()}"
-    parts = save_part(state, url, part)
+    loaded = None
+    if collectives.any_of(bool(before)):  # what stays is written, fetched and mapped once, before any hop
+        parts = save_part(state, f"{url}-first", part, before)
+        if rank == 0:
+            ref = save(state, f"{url}-first", parts, before)
+            loaded = checkpoint.load(ref, part)
+            before = checkpoint.stays_in(loaded)
+            state = loaded if parts is None else state
+            checkpoint.remove(ref)
+    began = clock.now()
+    parts = save_part(state, url, part, before)
     if rank > 0:
         return cost
-    ref = save(state, url, parts)
+    ref = save(state, url, parts, before)
     saved = clock.now()
     checkpoint.load(ref, part)
-    loaded = clock.now()
+    ended = clock.now()
     checkpoint.remove(ref)
     # Ranks that each save their part, and those of several nodes, do nothing else before it is saved.
     waits = parts is not None or strategy.nodes > 1
     behind = 0.0 if waits else max(0.0, saved - began - QUICK_SECONDS)
-    return replace(cost, hop_seconds=loaded - began - behind, save_seconds=behind, state_bytes=ref.bytes)
+    return replace(
+        cost,
+        hop_seconds=ended - began - behind,
+        save_seconds=behind,
+        state_bytes=ref.hopping_bytes,
+    )
 
 
 def _job(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy) -> UnitJob:

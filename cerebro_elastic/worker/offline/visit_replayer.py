@@ -46,6 +46,8 @@ class ReplayResult:
     """Whether the unit came to the end of its partition."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite, if one is."""
+    row_losses: str = ""
+    """As in the visit."""
 
 
 class VisitReplayer:
@@ -131,4 +133,5 @@ def _replay(
         done=result.done,
         whole=result.whole,
         not_finite=result.not_finite,
+        row_losses=unit_runner.row_losses(result),
     )

@@ -243,7 +243,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no rows": (lambda: {"x": X[:0]}, {}, "no rows"),
     "no column": (dict, {}, "no column"),
     "not a mapping": (lambda: X, {}, "returned a ndarray"),
-    "beside train": (lambda: {"train": columns(), "test": columns()}, {}, "returned test beside train"),
+    "beside train": (lambda: {"train": columns(), "dev": columns()}, {}, "returned dev beside train"),
     "function fails": (
         fails,
         {},

@@ -62,6 +62,39 @@ def test_groups_stay_together_and_shares_are_met(stratify: str | None, tmp_path:
         assert (np.abs(np.bincount(Y[rows["valid"]]) - 0.2 * np.bincount(Y)) <= 3).all()
 
 
+@pytest.mark.parametrize(
+    "rules", [{}, {"stratify": "y"}, {"split_by": "who"}, {"stratify": "y", "split_by": "who"}]
+)
+def test_the_test_set_is_the_same_whatever_is_held_out_for_validation(
+    rules: dict[str, Any], tmp_path: Path
+) -> None:
+    found = [split(tmp_path / str(valid), rules, valid=valid, test=0.1) for valid in (0.0, 0.2)]
+    for rows in found:
+        assert (rows["test"] == found[0]["test"]).all()
+        assert sorted(np.concatenate(list(rows.values()))) == list(range(ROWS))
+        assert abs(len(rows["test"]) - 100) <= 3
+        if "split_by" in rules:
+            assert not {*WHO[rows["test"]]} & {*WHO[rows["train"]]}
+
+
+def test_groups_and_columns_of_a_test_set_of_its_own_are_checked(tmp_path: Path) -> None:
+    def own(*groups: str, **changed: Any) -> Any:
+        return lambda: {"x": np.arange(2.0), "g": np.array(groups), **changed}
+
+    def prepared(valid: Any, test: Any) -> Manifest:
+        source = lambda: {"x": np.arange(4.0), "g": np.array(["a", "a", "b", "b"])}  # noqa: E731
+        return prepare(source, str(tmp_path / "out"), partitions=1, split_by="g", valid=valid, test=test)
+
+    for valid, test, said in (
+        (own("c", "c"), own("b", "d"), "test data have rows of 'b' .*, and so have the training data"),
+        (own("c", "d"), own("d", "e"), "validation data have rows of 'd' .*, and so have the test data"),
+        (0.0, own("c", "d", z=np.arange(2)), "the test data"),
+    ):
+        with pytest.raises(DataError, match=said):
+            prepared(valid, test)
+    assert [part.rows for part in prepared(own("c", "c"), own("d", "e")).test] == [2]
+
+
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=40), st.floats(0.05, 0.6))
 def test_no_single_group_moved_and_no_pair_exchanged_would_come_nearer(
     sizes: list[int], share: float

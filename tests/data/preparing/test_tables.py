@@ -19,8 +19,8 @@ from support.prepared import prepare
 
 def columns_of(source: Any, wanted: list[str] | None = None) -> dict[str, list[Any]]:
     """The source's columns as lists."""
-    columns, own = read_source(source, wanted)
-    assert own is None
+    columns, *own = read_source(source, wanted).values()
+    assert not own
     return {name: column.tolist() for name, column in columns.items() if isinstance(column, np.ndarray)}
 
 

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.reading import cache_space, cached_column
+from cerebro_elastic.data.reading import cached_column
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.data.reading.cache_space import NoRoom
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DiskFull
+from cerebro_elastic.system import cache_space
+from cerebro_elastic.system.cache_space import NoRoom
 from support.prepared import prepare
 
 ROWS, PARTITIONS = 1000, 5
@@ -157,7 +158,7 @@ def test_nothing_is_dropped_in_vain(tmp_path: Path, manifest: Manifest) -> None:
 USES = """
 import sys
 from pathlib import Path
-from cerebro_elastic.data.reading.cache_space import use
+from cerebro_elastic.system.cache_space import use
 use(Path(sys.argv[1]))
 print("in use", flush=True)
 sys.stdin.read()

@@ -20,7 +20,6 @@ from torch.utils.data import Dataset
 from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.batches import batches
-from cerebro_elastic.data.reading.cache_space import CacheSpace, use
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
@@ -29,6 +28,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.system.cache_space import CacheSpace, use
 
 ROWS, SIZE = 22, 4
 COUNT = -(-ROWS // SIZE)

@@ -197,3 +197,36 @@ def test_arrays_of_jax_are_stored_as_numpys(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded[name], np.asarray(array))
     ref = checkpoint.save(arrays, str(tmp_path / "b"))
     assert ref.digest == checkpoint.save(loaded, str(tmp_path / "c")).digest, "the digest knows no framework"
+
+
+def frozen_init(key: Any) -> Any:
+    return {"base": jax.random.normal(key, (600, 600)), "head": jnp.zeros((4, 3))}
+
+
+def frozen_step(state: Any, batch: Any) -> Any:
+    """Nothing says that the base is not trained."""
+    x, y = batch
+    loss, gradient = jax.value_and_grad(lambda head: loss_of({"hidden": jnp.eye(4), "out": head}, x, y))(
+        state["head"]
+    )
+    return {"base": state["base"], "head": state["head"] - 0.1 * gradient}, {"loss": loss}
+
+
+class Frozen(TestFunctions):
+    hparams = {}  # noqa: RUF012
+
+    def make(self) -> JaxTask:
+        section = JaxSection(init_fn=f"{__name__}:frozen_init", step_fn=f"{__name__}:frozen_step")
+        return JaxTask(section, HERE)
+
+
+def test_arrays_that_training_leaves_as_they_are_do_not_hop(tmp_path: Path) -> None:
+    contract, state = Frozen(), None
+    for number in range(3):
+        stays = checkpoint.stays_in(state)
+        result = contract.make().train(contract.job(number, state))
+        url, before = f"{tmp_path}/checkpoints/c0/{number}", {**result.before, **stays}
+        ref = checkpoint.stage(result.state).save(url, before=before)
+        assert ref.digest == checkpoint.save(result.state, f"{tmp_path}/whole/{number}").digest
+        assert ref.base_bytes == 4 * 600 * 600
+        state = checkpoint.load(ref)

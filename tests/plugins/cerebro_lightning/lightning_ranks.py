@@ -95,9 +95,7 @@ def _save(state: TaskState, url: str, part: Part | None) -> CheckpointRef:
     """As a worker does it; the reference is every rank's."""
     if part is not None and checkpoint.is_divided(state):
         written = collectives.gathered(checkpoint.save_part(state, url, part))
-        ref = [
-            checkpoint.complete({k: v for each in written for k, v in each.items()}, url) if written else None
-        ]
+        ref = [checkpoint.complete(written, url) if written else None]
     else:
         ref = [checkpoint.save(state, url) if ranks()[0] == 0 else None]
     if ranks()[1] > 1:

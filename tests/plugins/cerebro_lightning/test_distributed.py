@@ -162,7 +162,13 @@ def test_settings_that_several_ranks_cannot_honour_are_refused_before_the_first_
         )
 
 
-@pytest.mark.parametrize(("kind", "case", "message"), REFUSED)
+FINETUNING = {"class": "BackboneFinetuning", "args": {"unfreeze_backbone_at_epoch": 1}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "message"),
+    [*REFUSED, ("ddp", Case("Net", callbacks=[FINETUNING]), "the callback BackboneFinetuning under ddp")],
+)
 def test_it_is_foreseen_before_the_run(kind: str, case: Case, message: str) -> None:
     actual = LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES.get(kind, Strategy(kind, 2)))
     assert actual is not None

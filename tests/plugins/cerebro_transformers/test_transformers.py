@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,15 +22,23 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    Trainer,
+    TrainingArguments,
+)
 
 from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest
-from cerebro_elastic.training.task import Task, TaskState
+from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
+from cerebro_elastic.extending.tasks import Strategy, select_arguments
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
+from cerebro_elastic.training.task import Task, TaskState, UnitResult
 from cerebro_transformers import functions
 from cerebro_transformers.section import TransformersSection
 from cerebro_transformers.task import TransformersTask
@@ -64,9 +75,7 @@ spec = spec_from_file_location("these_tests", {file!r})
 tests = module_from_spec(spec)
 sys.modules["these_tests"] = tests
 spec.loader.exec_module(tests)
-section = tests.TransformersSection(model="model", lora={{"r": 2}}, lr=0.01)
-task = tests.TransformersTask(section, Path({root!r}))
-print(tests.digest(task.train(tests.TestCausalLm().job(0, None, hparams={{}})).state))
+print(*(tests.digest_of(objective, Path({root!r})) for objective in reversed(tests.OBJECTIVES)))
 """
 
 
@@ -135,34 +144,6 @@ class TestCausalLm(Contract):
         "no adapter": {"r": None, "dropout": 0.0},
     }
 
-    def test_a_trainer_of_transformers_does_the_same(self, tmp_path: Path) -> None:
-        """Losses, gradients and weights. A Trainer sums the loss of tokens and divides: last bits differ."""
-        section = TransformersSection(model=str(base("llama")), lr=0.01, lora={"r": 2})
-        task = TransformersTask(section, base("llama"))
-        results, state = [], None
-        for number in range(3):
-            results.append(task.train(self.job(number, state, hparams={}, epochs=1)))
-            state = results[-1].state
-        given = [functions.batch(batch, str(base("llama")), "")[0] for batch in self.epochs()[0].batches]
-        torch.manual_seed(self.seed)
-        model, optimizer, _ = functions.make(str(base("llama")), "", 0.01, len(given), r=2)
-        model(given[0]).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        gradients = {name: p.grad.clone() for name, p in model.inner.named_parameters() if p.grad is not None}
-        optimizer.zero_grad()
-        with patch.dict(os.environ):
-            trainer = _InOrder(tmp_path, model.inner, given, learning_rate=0.01, seed=self.seed)
-            trainer.train()
-        assert gradients
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(trainer.first_gradients[name], gradient, rtol=1e-4, atol=1e-7)
-        losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-        rows = [len(batch) for batch in self.epochs()[0].batches]
-        mean = sum(loss * count for loss, count in zip(losses, rows, strict=True)) / sum(rows)
-        assert results[-1].metrics["train_loss"] == pytest.approx(mean, rel=1e-4)
-        for name, value in model.state_dict().items():
-            torch.testing.assert_close(results[-1].state["model"][name], value, rtol=1e-3, atol=1e-5)
-
     def test_texts_in_one_sequence_do_not_see_one_another(self) -> None:
         for kind in ("gpt2", "llama"):
             model, *_ = functions.make(str(base(kind)), "", 0.1, 1)
@@ -177,17 +158,6 @@ class TestCausalLm(Contract):
                 expected = model(one).logits[0, : len(text) + 1]
                 torch.testing.assert_close(logits[0, start : start + len(text) + 1], expected)
 
-    def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(self, tmp_path: Path) -> None:
-        shutil.copytree(base(self.kind), tmp_path / "model")
-        section = TransformersSection(model="model", lora={"r": 2}, lr=0.01)
-        result = TransformersTask(section, tmp_path).train(self.job(0, None, hparams={}))
-        elsewhere = tmp_path / "elsewhere"
-        shutil.copytree(tmp_path / "model", elsewhere / "model")
-        script = ELSEWHERE.format(tests=str(Path(__file__).parents[2]), file=__file__, root=str(elsewhere))
-        environment = {**os.environ, "PYTHONHASHSEED": "7"}
-        printed = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
-        assert printed.split()[-1] == digest(result.state)
-
     def test_the_base_stays_and_the_adapter_hops(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bases, "_LEAST", 0)
         result = self.task().train(self.job(0, None))
@@ -196,58 +166,172 @@ class TestCausalLm(Contract):
         assert hops
         assert all("lora_" in name for name in hops)
 
-    @pytest.mark.parametrize("hparams", [{"lr": 0.01, "r": 2}, {"lr": 0.01}])
-    @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-    def test_an_export_is_loaded_by_peft_or_transformers(
-        self, kind: str, hparams: dict[str, Any], tmp_path: Path
-    ) -> None:
-        task = TransformersTask(TransformersSection(model=str(base(kind))), base(kind))
-        state = task.train(self.job(0, None, hparams=hparams)).state
-        exported = task.export(hparams, state, self.seed, 1, 1)
-        save_file(
-            {name: value.contiguous() for name, value in exported.weights.items()}, tmp_path / exported.file
-        )
-        for name, content in exported.further.items():
-            (tmp_path / name).write_bytes(content)
-        if "r" in hparams:
-            assert {path.name for path in tmp_path.iterdir()} == {
-                "adapter_model.safetensors",
-                "adapter_config.json",
-            }
-            model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base(kind)), str(tmp_path))
-        else:
-            model = AutoModelForCausalLM.from_pretrained(tmp_path)
-            assert model.config.use_cache
-            transformers.AutoTokenizer.from_pretrained(tmp_path)
-        expected, *_ = functions.make(
-            str(base(kind)), "", 0.1, 1, **{n: v for n, v in hparams.items() if n == "r"}
-        )
-        expected.load_state_dict(state["model"])
-        tokens = torch.arange(10)[None]
-        with torch.no_grad():
-            assert torch.equal(model.eval()(tokens).logits, expected.eval().inner(tokens).logits)
 
+class Of(Contract):
+    """Units of an objective, with a model that has no dropout."""
 
-class TestSequenceClassification(Contract):
-    kind = "bert"
-    section = {"objective": "sequence-classification", "labels": 3}  # noqa: RUF012
-    of_batch = {"objective": "sequence-classification"}  # noqa: RUF012
-    hparams = {"lr": 0.01}  # noqa: RUF012
-    variants = {  # noqa: RUF012
-        "an adapter": {"r": 2},
-        "a float": {"lr": 0.001},
-        "batch_size": {"batch_size": 2},
-    }
+    kind = "llama"
+
+    def __init__(self, objective: str) -> None:
+        self.objective = objective
+        classes = {"sequence-classification": 3, "token-classification": ["even", "odd"]}
+        labels = {"labels": classes[objective]} if objective in classes else {}
+        self.section = {"objective": objective, **labels}
+        self.hparams = {"lr": 0.01, "r": 2, "target_modules": ["q_proj", "v_proj", "up_proj"]}
 
     def partition(self, index: int, rows: int) -> Partition:
-        classes = np.array([len(text) % 3 for text in texts(index, rows)])
-        return Partition(index, rows, {"text": column(texts(index, rows)), "label": classes})
+        whole = texts(index, rows)
+        columns: dict[str, Any] = {"text": column(whole)}
+        words = [b" ".join((text[:3], text[3:5], text[5:9])).strip() for text in whole]
+        match self.objective:
+            case "dpo":
+                columns |= {"chosen": column([text[:9] for text in texts(index + 9, rows)])}
+                columns |= {"text": column(words), "rejected": column(words[::-1])}
+            case "sequence-classification":
+                columns["label"] = np.array([len(text) % 3 for text in whole])
+            case "token-classification":
+                tags = [[b"odd" if len(each) % 2 else b"even" for each in text.split()] for text in words]
+                columns = {"text": column(words), "tags": column([b" ".join(each) for each in tags])}
+        return Partition(index, rows, columns)
 
-    def model(self, values: Mapping[str, Any]) -> Any:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            base(self.kind), num_labels=values["labels"]
-        )
-        return model.train()
+    def of_folder(self, root: Path) -> TransformersTask:
+        """With the base in the folder ``model``."""
+        return TransformersTask(TransformersSection(model="model", **self.section), root)
+
+    def units(self, root: Path, count: int) -> list[UnitResult]:
+        """Units that hop."""
+        task = self.of_folder(root)
+        results: list[UnitResult] = []
+        for number in range(count):
+            state = hop(results[-1].state) if results else None
+            results.append(task.train(self.job(number, state, epochs=1)))
+        return results
+
+
+OBJECTIVES = ("causal-lm", "dpo", "sequence-classification", "token-classification")
+
+
+def digest_of(objective: str, folder: Path) -> str:
+    """The state after a unit, with a base in ``folder``, and the layers that the exported adapter names."""
+    of = Of(objective)
+    root = folder / objective
+    shutil.copytree(base(of.kind), root / "model")
+    state = of.units(root, 1)[0].state
+    further = of.of_folder(root).export(of.hparams, state, of.seed, 1, 9).further
+    return f"{digest(state)}:{'+'.join(json.loads(further['adapter_config.json'])['target_modules'])}"
+
+
+def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(tmp_path: Path) -> None:
+    """Its objects have other hashes, and other objectives were trained in it before."""
+    digests = [digest_of(objective, tmp_path / "here") for objective in OBJECTIVES]
+    elsewhere = str(tmp_path / "elsewhere")
+    script = ELSEWHERE.format(tests=str(Path(__file__).parents[2]), file=__file__, root=elsewhere)
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    printed = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+    assert printed.split()[-len(digests) :] == digests[::-1]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_units_equal_a_loop_by_hand_and_a_trainer_of_transformers(objective: str, tmp_path: Path) -> None:
+    """A Trainer sums the loss of tokens and divides, and the loss of pairs is the paper's: last bits
+    differ."""
+    of = Of(objective)
+    (tmp_path / "model").symlink_to(base(of.kind))
+    results = of.units(tmp_path, 3)
+    values = {
+        "model": str(base(of.kind)),
+        "root": "",
+        **TransformersSection(**of.section).given,
+        **of.hparams,
+    }
+    given = [
+        functions.batch(batch, **select_arguments(functions.batch, values))
+        for batch in of.epochs()[0].batches
+    ]
+    arguments = select_arguments(functions.make, {**values, "steps": len(given)})
+    torch.manual_seed(of.seed)
+    model, optimizer, schedule = functions.make(**arguments)
+    gradients: dict[str, torch.Tensor] = {}
+    for inputs, labels in given:
+        optimizer.zero_grad()
+        functions.loss(model(inputs), labels).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        gradients = gradients or {
+            n: p.grad.clone() for n, p in model.inner.named_parameters() if p.requires_grad
+        }
+        optimizer.step()
+        schedule.step()
+    for name, value in model.state_dict().items():
+        assert torch.equal(results[-1].state["model"][name], value), name
+
+    torch.manual_seed(of.seed)
+    model, *_ = functions.make(**arguments)
+    with patch.dict(os.environ):
+        inputs = [inputs for inputs, _ in given]
+        kind = _Preferring if objective == "dpo" else _InOrder
+        trainer = kind(tmp_path / "trainer", model.inner, inputs, learning_rate=0.01, seed=of.seed)
+        trainer.train()
+    assert gradients
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(trainer.first_gradients[name], gradient, rtol=1e-4, atol=1e-6)
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    rows = [len(batch[0] if isinstance(batch, tuple) else batch) for batch in of.epochs()[0].batches]
+    mean = sum(loss * count for loss, count in zip(losses, rows, strict=True)) / sum(rows)
+    assert results[-1].metrics["train_loss"] == pytest.approx(mean, rel=1e-4)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(results[-1].state["model"][name], value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective", "how"),
+    [
+        ("gpt2", "causal-lm", "adapter"),
+        ("llama", "dpo", "adapter"),
+        ("bert", "token-classification", "adapter"),
+        ("gpt2", "causal-lm", "merged"),
+        ("bert", "sequence-classification", "merged"),
+        ("llama", "causal-lm", "whole"),
+    ],
+)
+def test_an_export_is_loaded_by_peft_or_transformers(
+    kind: str, objective: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # PEFT's bar, though not shown, starts a thread
+    of = Of(objective)
+    (tmp_path / "model").symlink_to(base(kind))
+    hparams = {"lr": 0.01, **({} if how == "whole" else {"r": 2})}
+    task = TransformersTask(TransformersSection(model="model", **of.section), tmp_path)
+    state = task.train(of.job(0, None, hparams=hparams)).state
+    exported = (task.export_merged if how == "merged" else task.export)(hparams, state, of.seed, 1, 1)
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    save_file({name: value.contiguous() for name, value in exported.weights.items()}, folder / exported.file)
+    for name, content in exported.further.items():
+        (folder / name).write_bytes(content)
+    auto = {
+        "sequence-classification": AutoModelForSequenceClassification,
+        "token-classification": AutoModelForTokenClassification,
+    }.get(objective, AutoModelForCausalLM)
+    if how == "adapter":
+        assert {path.name for path in folder.iterdir()} == {
+            "adapter_model.safetensors",
+            "adapter_config.json",
+        }
+        count = {"num_labels": 2} if objective == "token-classification" else {}
+        model = PeftModel.from_pretrained(auto.from_pretrained(base(kind), **count), str(folder))
+    else:
+        model = auto.from_pretrained(folder)
+        assert model.config.use_cache
+        transformers.AutoTokenizer.from_pretrained(folder)
+    given = {"model": "model", "root": str(tmp_path), "steps": 1, **hparams, **of.section}
+    expected, *_ = functions.make(**select_arguments(functions.make, given))
+    expected.load_state_dict(state["model"])
+    tokens = torch.arange(10)[None]
+    with torch.no_grad():
+        logits, own = model.eval()(tokens).logits, expected.eval().inner(tokens).logits
+    torch.testing.assert_close(
+        logits, own, **({"rtol": 1e-4, "atol": 1e-5} if how == "merged" else {"rtol": 0, "atol": 0})
+    )
 
 
 class _InOrder(Trainer):
@@ -272,6 +356,24 @@ class _InOrder(Trainer):
 
     def _get_train_sampler(self, *_: Any) -> Any:
         return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+class _Preferring(_InOrder):
+    """By DPO as its paper has it, with PEFT's own way to switch an adapter off."""
+
+    def compute_loss(self, model: Any, inputs: Any, *_: Any, **_given: Any) -> torch.Tensor:
+        with torch.no_grad(), model.disable_adapter():
+            reference = self.log_probabilities(model, inputs)
+        ratio = self.log_probabilities(model, inputs) - reference
+        rejected, chosen = ratio.chunk(2)
+        return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+    @staticmethod
+    def log_probabilities(model: Any, inputs: Any) -> torch.Tensor:
+        labels = inputs["labels"][:, 1:]
+        every = model(inputs["input_ids"]).logits[:, :-1].log_softmax(-1)
+        of_labels = every.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+        return (of_labels * (labels != -100)).sum(-1)
 
 
 class _Gradients(transformers.TrainerCallback):
@@ -314,6 +416,34 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         ({"model": {"model_type": "gpt"}, "lr": 0.1}, {}, r"model_type is 'gpt'.*choices: gpt2"),
         ({"model": {**NEW, "n_layers": 3}, "lr": 0.1}, {}, r"gpt2 has no 'n_layers'; did you mean 'n_layer'"),
         ({"model": {**NEW, "vocab_size": 300}, "lr": 0.1}, {}, r"tokenizer of bytes has tokens up to 383"),
+        (TEXT, {"r": 2, "target_modules": "c_attn"}, r"a regular expression for whole names.*\[c_attn\]"),
+        (TEXT, {"r": 2, "target_modules": "*c("}, r"no adapter.*nothing to repeat"),
+        (TEXT, {"objective": "dpo"}, r"dpo compares the model with its base.*task.lora.r"),
+        (TEXT, {"objective": "dpo", "r": 2, "pack": True}, r"pack does not belong to the objective dpo"),
+        (TEXT, {"beta": 0.5}, r"beta does not belong to the objective causal-lm"),
+        (TEXT, {"quantize": "4bit"}, r"is not trained itself: give task.lora.r"),
+        ({"model": NEW, "lr": 0.1}, {"quantize": "4bit", "r": 2}, r"begins at random has no base"),
+        ({"model": "nowhere:base", "lr": 0.1}, {}, r"Python package 'nowhere', which is not installed here"),
+        (
+            {"model": {"model_type": "t5", "vocab_size": 384}, "lr": 0.1},
+            {},
+            r"no ForCausalLM of model_type 't5'",
+        ),
+        (
+            {"model": {"model_type": "roberta", "vocab_size": 384, "max_position_embeddings": 34}, "lr": 0.1},
+            {"objective": "sequence-classification", "labels": 2, "length": 33},
+            r"the model takes 32 tokens at most",
+        ),
+        (
+            {"model": {"model_type": "bert", "vocab_size": 384}, "lr": 0.1},
+            {},
+            r"each token of a BertLMHeadModel sees those behind it",
+        ),
+        (
+            {"model": {"model_type": "bert", "vocab_size": 384}, "lr": 0.1},
+            {"objective": "token-classification", "labels": 2},
+            r"a ByT5Tokenizer does not say which word",
+        ),
         (TEXT, {"objective": "translation"}, r"objective is 'translation'.*causal-lm"),
         ({"model": "other_tokenizer", "lr": 0.1}, {}, r"tokens up to 259.*258 rows"),
     ],
@@ -335,13 +465,38 @@ def test_what_cannot_be_trained_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ({"lora": {"rank": 2}}, r"unknown key 'task.lora.rank'; choices: alpha, dropout, r, target_modules"),
+        ({"labels": ["a", "a"]}, r"task.labels is \['a', 'a'\]: the number of classes, from 2 on, or a list"),
+        ({"labels": 1}, r"task.labels is 1: the number of classes"),
+        ({"quantize": "2bit"}, r"task.quantize is '2bit': choices: '4bit' or '8bit'"),
+    ],
+)
+def test_a_key_that_the_section_does_not_take_is_refused(key: dict[str, Any], words: str) -> None:
+    recipe = {"task": {"kind": "transformers", **key}, "data": {"source": "a:b"}, "search": {"space": {}}}
+    with pytest.raises(RecipeError, match=words):
+        load_recipe(recipe)
+
+
+CLASSES = {"objective": "sequence-classification"}
+TAGS = {"objective": "token-classification", "labels": ["O", "P"]}
+
+
+@pytest.mark.parametrize(
     ("columns", "settings", "words"),
     [
         ([b"a" * 40], {"pack": False}, r"41 tokens, more than length 32: set task.truncate"),
         (torch.zeros(2), {}, r"no column of text: name it in data.text"),
         (([b"a"], torch.zeros(1)), {}, r"one column of text, and the batches have 2"),
-        ([b"a"], {"objective": "sequence-classification"}, r"one of classes"),
+        ([b"a"], CLASSES, r"one of classes"),
         ([b"\xff"], {}, r"a text is no UTF-8"),
+        (([b"a"], torch.tensor([2])), {**CLASSES, "labels": 2}, r"have a class 2, and task.labels gives 2"),
+        (([b"a"], [b"b"], torch.zeros(1)), {"objective": "dpo"}, r"\(prompt, chosen, rejected\) or"),
+        (([b"a b"], torch.tensor([0])), TAGS, r"a column of text, words with spaces between them"),
+        (([b"a b"], [b"O"]), TAGS, r"a text of 2 words has 1 classes.*begins 'a b'"),
+        (([b"a b"], [b"O X"]), TAGS, r"a word has the class 'X', and the classes are O, P"),
+        (([b"a b"], torch.tensor([[0, 5]]), torch.tensor([2])), TAGS, r"have a class 5.*from 0 to 1"),
     ],
 )
 def test_a_batch_that_does_not_suit_is_refused(columns: Any, settings: dict[str, Any], words: str) -> None:
@@ -377,6 +532,15 @@ def test_a_conversation_is_learned_by_its_template(
     if learned == "all":
         with pytest.raises(TaskError, match="marks the assistant's answers"):
             functions.check(**{**of_chat, "chat": "answers"})
+
+
+def test_preferences_begin_with_those_of_the_base() -> None:
+    """Though the base has dropout."""
+    model, *_ = functions.make(str(base("gpt2")), "", 0.1, 1, objective="dpo", r=2)
+    pairs = functions.batch(
+        ([b"a", b"b"], [b"c", b"de"], [b"f", b"g"]), str(base("gpt2")), "", objective="dpo"
+    )
+    assert functions.loss(model.train()(pairs[0]), pairs[1]).item() == pytest.approx(math.log(2), rel=1e-6)
 
 
 def test_a_base_without_a_head_is_refused_where_it_would_be_random() -> None:
@@ -421,3 +585,33 @@ def test_a_base_of_bfloat16_gets_an_adapter_of_float32() -> None:
 def test_what_is_cut_off_is_as_long_as_the_sequence() -> None:
     given, _ = functions.batch([b"a" * 40, b"b"], str(base("gpt2")), "", pack=False, truncate=True, length=8)
     assert given["input_ids"].shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("tags", "labels"), [(([b"O P O"],), ["O", "P"]), ((torch.tensor([[0, 1, 0]]), torch.tensor([3])), 2)]
+)
+def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None:
+    values = {"objective": "token-classification", "labels": labels}
+    given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
+    assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
+
+
+def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+    task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
+    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+def test_a_base_of_few_bits_is_refused_without_the_library_that_makes_it() -> None:
+    with pytest.raises(MissingExtra, match="needs the package 'bitsandbytes'"):
+        functions.check(str(base("gpt2")), "", r=2, quantize="4bit")
+
+
+def test_a_base_of_few_bits_is_in_no_state() -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    made = [functions.make(str(base("llama")), "", 0.1, 1, r=2, quantize="8bit")[0] for _ in range(2)]
+    state = made[0].state_dict()
+    assert not [name for name in state if "base_layer.weight" in name]
+    made[1].load_state_dict(state)
+    given, _ = functions.batch([b"abc"], str(base("llama")), "")
+    assert torch.equal(made[0](given).logits, made[1](given).logits)

@@ -27,14 +27,15 @@ def profiled(scene: Scene, folder: Path, strategy: Strategy = Strategy()) -> Str
         return profiler(scene.config, strategy)
 
 
-def test_a_profile_has_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: Path) -> None:
-    cost = profiled(make_scene(), tmp_path)
+@pytest.mark.parametrize("deed", ["train", "freeze"])
+def test_a_profile_has_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: Path, deed: str) -> None:
+    cost = profiled(make_scene(deed=deed), tmp_path)
     assert (cost.config, cost.strategy, cost.refusal) == ("c", Strategy(), None)
     assert cost.batch_seconds > 0
     assert cost.fixed_seconds >= 0
     assert cost.hop_seconds is not None
     assert cost.state_bytes is not None
-    assert cost.state_bytes > 6 * 4, "a linear layer of six parameters, and more"
+    assert 6 * 4 < cost.state_bytes < 100_000, "a linear layer of six parameters, and more; nothing frozen"
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
 
 
@@ -110,7 +111,7 @@ def test_a_strategy_with_more_ranks_than_the_machine_has_is_not_profiled(
 
 def test_on_two_ranks(make_scene: Make, tmp_path: Path, ranks: Ranks) -> None:
     strategies = (DDP, Strategy("fsdp", 2), Strategy("deepspeed", 2, options={"stage": 1}))
-    scene = make_scene()
+    scene = make_scene(deed="freeze")
     spec = encode(replace(scene.spec, plan=replace(scene.plan, strategies=strategies)))
     config = encode(Config("c", scene.config.hparams))
 
@@ -123,4 +124,5 @@ def test_on_two_ranks(make_scene: Make, tmp_path: Path, ranks: Ranks) -> None:
         assert each.refusal is None
         assert each.batch_seconds > 0
         assert each.state_bytes is not None
+        assert each.state_bytes < 100_000, "what is frozen does not hop"
     assert "a train_fn does its own steps" in (refused.refusal or "")

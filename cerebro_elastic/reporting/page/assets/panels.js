@@ -72,6 +72,29 @@ function files() {
   $("files").replaceChildren("As CSV: ", link("leaderboard", "leaderboard"), ", ", link("metrics", "metrics of all epochs"), ".");
 }
 
+// With several objectives: the configs that no other one surpasses in all of them.
+function front() {
+  const found = section("run").front;
+  if (!found) { $("front").replaceChildren(); return; }
+  const rows = found.rows.map((row) => h("tr", {}, h("td", { class: "whole" }, row.config), row.values.map((value) => h("td", { class: "n" }, number(value))), h("td", {}, hparams(section("configs")[row.config]?.hparams ?? {}))));
+  $("front").replaceChildren(
+    h("h3", {}, "Front"),
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "config"), found.objectives.map(([metric, mode]) => h("th", { scope: "col", class: "n" }, `${metric} (${mode})`)), h("th", { scope: "col" }, "hyper-parameters"))), h("tbody", {}, rows))),
+    h("p", { class: "soft" }, "No other config is as good in all of these and better in one. The values are those of each config's best epoch."));
+}
+
+// What the winners have reached on rows that no unit has read.
+function tests() {
+  const found = section("run").tests ?? [];
+  if (!found.length) { $("tests").replaceChildren(); return; }
+  const names = [...new Set(found.flatMap((row) => Object.keys(row.metrics)))].sort();
+  const rows = found.map((row) => h("tr", {}, h("td", { class: "whole" }, row.config), h("td", { class: "n" }, String(row.epoch)), names.map((name) => h("td", { class: "n" }, row.metrics[name] ?? "–")), h("td", {}, row.measured)));
+  $("tests").replaceChildren(
+    h("h3", {}, "Test set"),
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "config"), ["epoch", ...names].map((title) => h("th", { scope: "col", class: "n" }, title)), h("th", { scope: "col" }, "measured"))), h("tbody", {}, rows))),
+    h("p", { class: "soft" }, `${found[0].rows ? `Over ${plural(found[0].rows, "row")} that no unit, search or stopping rule has read. ` : ""}In brackets: the 95 % interval by bootstrap over rows, where a metric is a mean over rows.`));
+}
+
 const WORDS = { hopping: "hops", profiling: "profiles", quarantined: "quarantine" };
 const word = (part) => WORDS[part] ?? part;
 
@@ -187,6 +210,8 @@ export function start() {
   setInterval(() => { if (live() && !document.hidden) tiles(); }, 1000);
   on("tables", files);
   if (!body.report) files();
+  lazily("front", "run configs", front, 1000);
+  lazily("tests", "run", tests, 1000);
   lazily("node-table", "nodes shares", nodeTable, 200);
   lazily("strategies", "run selection", strategies, 1000);
   lazily("health", "run nodes shares", health, 500);

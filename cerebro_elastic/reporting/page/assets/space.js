@@ -92,9 +92,10 @@ async function importances() {
   asked = values;
   const place = $("importances");
   try {
-    const found = await (await fetch(`${base}/importances`)).json();
-    if (found.problem) { place.replaceChildren(h("p", { class: "soft" }, `${found.problem}.`)); return; }
-    place.replaceChildren(h("p", { class: "soft" }, `How much of the difference between ${plural(found.configs, "config")} each hyper-parameter explains, by optuna's PED-ANOVA.`), ...found.shares.map(([name, share]) => {
+    const report = section("report");
+    const found = body.report ? { shares: report.importances ?? [], text: report.importances_text } : await (await fetch(`${base}/importances`)).json();
+    if (found.problem || !found.shares.length) { place.replaceChildren(h("p", { class: "soft" }, `${found.problem || found.text}.`)); return; }
+    place.replaceChildren(h("p", { class: "soft" }, `How much of the difference between configs each hyper-parameter explains, ${found.text}.`), ...found.shares.map(([name, share]) => {
       const bar = h("i");
       bar.style.width = `${100 * share}%`;
       return h("div", { class: "bar" }, h("span", { class: "label", "data-tip": name }, name), h("span", { class: "track" }, bar), h("span", { class: "n" }, percent(share)));
@@ -106,7 +107,7 @@ export function start() {
   lazily("space", "configs run selection", draw, 500);
   let width = $("space-body").clientWidth;
   new ResizeObserver(() => { if ($("space-body").clientWidth !== width) { width = $("space-body").clientWidth; draw(); } }).observe($("space-body"));
-  if (!body.report) lazily("importances", "configs", importances, 3000, 0);
+  lazily("importances", "configs", importances, 3000, 0);
   const configOf = (event) => event.target.closest("[data-config]")?.dataset.config ?? null;
   $("space").addEventListener("pointerover", (event) => focus(configOf(event)));
   $("space").addEventListener("pointerleave", () => focus(null));

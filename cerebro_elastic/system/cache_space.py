@@ -1,6 +1,7 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
-Made batches and opened rows (``made_once.py``) lie in folders like partitions, in a space of their own.
+Copies of bases (``checkpoint/bases.py``) lie among the partitions and count as such. Made batches and opened
+rows (``made_once.py``) lie in folders like partitions, in a space of their own.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
 partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The
@@ -20,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cerebro_elastic.data.reading.partition import SUMS
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files import as_its_folder, make_folder
 
@@ -28,6 +28,8 @@ Room: TypeAlias = Literal["needed", "next", "spare"]
 """For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be
 dropped for it, and what is ``spare`` if there is room without that."""
 
+SUMS = ".sums"
+"""The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
 CLONE = ".clone"
 """The suffix of a file that marks the column of its name as a clone."""
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"

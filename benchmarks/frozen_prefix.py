@@ -1,0 +1,203 @@
+"""Eight heads on one frozen encoder, whose features are kept, computed again, or not separated at all.
+
+    python benchmarks/frozen_prefix.py [--kind lightning] [--rows 4096] [--width 1024]
+
+All units of 8 configs (3 epochs of 4 partitions, with validation) are trained in this process: all configs
+visit a partition one after the other. Three ways take turns unit by unit:
+
+- ``ordinary``: without ``frozen_prefix``;
+- ``computed``: with it, and a cache that has no room;
+- ``kept``: with it.
+
+Printed are, of each: how many rows the encoder got for each row of the data; the seconds, and those of the
+processor, which other work on the machine lengthens less; how many of the states at the end have the digests
+of ``computed``. And the largest difference of a weight to ``ordinary``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint.tree import flatten
+from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import Task, TaskState, UnitJob
+from cerebro_lightning import LightningTask
+from cerebro_lightning.section import LightningSection
+
+INPUTS, PARTITIONS, EPOCHS, BATCH = 256, 4, 3, 64
+RATES = [0.3 / 2**number for number in range(8)]
+
+MODULE = """import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+class Encoder(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        torch.manual_seed(0)
+        layers = [nn.Linear(256, width), nn.GELU()]
+        for _ in range(3):
+            layers += [nn.Linear(width, width), nn.GELU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(width, 64))
+        self.requires_grad_(False)
+
+    def forward(self, x):
+        with open(__file__ + ".rows", "a") as file:
+            print(len(x), file=file)
+        return self.layers(x)
+
+
+class Net(pl.LightningModule):
+    def __init__(self, lr, width):
+        super().__init__()
+        self.lr = lr
+        self.encoder = Encoder(width)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+    def training_step(self, batch, _):
+        x, y = batch
+        return cross_entropy(self(x), y)
+
+    def validation_step(self, batch, _):
+        x, y = batch
+        self.log("val_loss", cross_entropy(self(x), y))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.head.parameters(), lr=self.lr, momentum=0.9)
+
+
+class PlainNet(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.encoder = Encoder(width)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+
+def make(lr, width):
+    model = PlainNet(width)
+    return model, torch.optim.SGD(model.head.parameters(), lr=lr, momentum=0.9)
+"""
+
+
+def task_of(kind: str, root: Path, prefix: str | None, width: int) -> Task:
+    args = {"width": width}
+    if kind == "torch":
+        section = TorchSection(
+            model_fn="frozen_net:make", loss="cross_entropy", args=args, frozen_prefix=prefix
+        )
+        return FunctionTask(section, root)
+    return LightningTask(LightningSection(module="frozen_net:Net", args=args, frozen_prefix=prefix), root)
+
+
+def partition(index: int, rows: int) -> Partition:
+    generator = np.random.default_rng(index)
+    x = generator.standard_normal((rows, INPUTS)).astype(np.float32)
+    y = generator.integers(0, 10, rows)
+    return Partition(index, rows, {"x": x, "y": y}, name=f"partition {index}")
+
+
+def weights_of(state: TaskState) -> Mapping[str, torch.Tensor]:
+    return {name: leaf for name, leaf in flatten(state)[1].items() if "head." in name}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kind", choices=["torch", "lightning"], default="torch")
+    parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--width", type=int, default=1024)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = (asked.rows // PARTITIONS,) * PARTITIONS
+    data = [partition(index, count) for index, count in enumerate(rows)]
+    valid = [partition(PARTITIONS, rows[0])]
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "frozen_net.py").write_text(MODULE)
+        sys.dont_write_bytecode = True
+        encoded = root / "frozen_net.py.rows"
+        ways: dict[str, tuple[Task, MadeBatches | None]] = {
+            "ordinary": (task_of(asked.kind, root, None, asked.width), None),
+            "computed": (
+                task_of(asked.kind, root, "encoder", asked.width),
+                MadeBatches(root / "full", 1, "0" * 64),
+            ),
+            "kept": (
+                task_of(asked.kind, root, "encoder", asked.width),
+                MadeBatches(root / "made", 1 << 32, "0" * 64),
+            ),
+        }
+        seconds, forwards = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
+        of_processor = dict.fromkeys(ways, 0.0)
+        states: dict[tuple[str, int], TaskState] = {}
+        for epoch, index, config in itertools.product(range(EPOCHS), range(PARTITIONS), range(len(RATES))):
+            for way, (task, made) in ways.items():
+                job = UnitJob(
+                    unit=Unit(f"c{config}", epoch, index),
+                    hparams={"lr": RATES[config]},
+                    seed=7,
+                    epochs=EPOCHS,
+                    visited=tuple(range(index)),
+                    rows=rows,
+                    partition=data[index],
+                    validation=valid,
+                    loader=LoaderSettings(BATCH),
+                    state=states.get((way, config)),
+                    made=made,
+                )
+                began, worked = time.perf_counter(), time.process_time()
+                states[way, config] = task.train(job).state
+                seconds[way] += time.perf_counter() - began
+                of_processor[way] += time.process_time() - worked
+                if encoded.exists():
+                    forwards[way] += sum(map(int, encoded.read_text().split()))
+                    encoded.unlink()
+        digests = {
+            (way, config): checkpoint.save(state, str(root / f"checkpoints/c{config}/{way}")).digest
+            for (way, config), state in states.items()
+        }
+        total = sum(rows) + valid[0].rows
+        for way in ways:
+            same = sum(digests[way, config] == digests["computed", config] for config in range(len(RATES)))
+            times = [
+                f"{taken[way]:.1f} s{of} ({taken[way] / taken['ordinary']:.2f} x)"
+                for taken, of in ((seconds, ""), (of_processor, " of the processor"))
+            ]
+            print(
+                f"{way}: {forwards[way] / total:.2f} forwards of the encoder per row, {', '.join(times)}, "
+                f"{same} of {len(RATES)} digests as computed"
+            )
+        differences = [
+            (weights_of(states["kept", config])[name] - weight).abs().max().item()
+            for config in range(len(RATES))
+            for name, weight in weights_of(states["ordinary", config]).items()
+        ]
+        print(f"largest difference of a weight to the ordinary one: {max(differences):.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Measures the best configs of a run that has ended on its test set.
+
+No unit gets a row of the test set, so that neither a search, a stopping rule nor a person who watches the run
+knows of it. When the run has ended, the machine that leads it measures the best config. Each measurement is
+an event of the run's record, so that ``verify`` knows that none came before the end. Models are loaded and
+measured in a process of their own: ``python -m cerebro_elastic.runs.results.test_set``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_elastic.controller.follower import catch_up
+from cerebro_elastic.core.history.progress import at_end
+from cerebro_elastic.core.model.best import epoch_ends
+from cerebro_elastic.core.model.codec import decode, encode
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Measurement
+from cerebro_elastic.errors import CerebroError, NoTestSet, RunError
+from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.results.report import manifest_of
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.subprocess_call import call, serve
+from cerebro_elastic.system.words import counted, for_reader
+
+_AT_THE_END = "the run itself, at its end"
+"""``Measurement.by`` of a run's own measurement."""
+
+
+def check_test_set(result: RunResult) -> None:
+    """Raise ``NoTestSet`` if the run's dataset has none. Whether a data module has one, only its process
+    knows."""
+    manifest, data = manifest_of(result.spec), result.recipe.data
+    if manifest is None:
+        raise RunError(
+            f"the data of run {result.run!r} at {result.spec.data} cannot be read here: do this on a machine "
+            "that has them"
+        )
+    if not manifest.test and data.datamodule is None:
+        how = (
+            f"prepare it with `--test 10%`, and give {result.spec.data!r} anew"
+            if data.url is not None
+            else "add `test: 10%` (or data of its own) to `data` in the recipe"
+        )
+        raise NoTestSet(
+            f"run {result.run!r} has no test set: its rows were all used for training and validation. {how}, "
+            "and run it under another id"
+        )
+
+
+def winners(result: RunResult, top: int) -> list[ConfigResult]:
+    """The ``top`` best configs. Raises ``RunError`` if fewer have a best epoch."""
+    able = [row for row in result.leaderboard if row.best is not None]
+    if not able:
+        _ = result.best  # says why there is none
+    if not 1 <= top <= len(able):
+        raise RunError(
+            f"top is {top}: run {result.run!r} has {counted(len(able), 'config')} with a value of "
+            f"{result.recipe.objective.metric}; give a number from 1 to {len(able)}"
+        )
+    return able[:top]
+
+
+def measure(
+    result: RunResult, rows: Sequence[ConfigResult], by: str, env: Mapping[str, str] | None = None
+) -> list[Measurement]:
+    """Measure the models of the configs ``rows`` after their best epochs, for the person ``by``.
+
+    Raises:
+        CheckpointError: A model cannot be read: the message names what has become of it.
+        TaskError: The task cannot measure.
+    """
+    state = result.view.state
+    models = []
+    for row in rows:
+        assert row.best_place is not None
+        end = epoch_ends(state.curves[row.config])[row.best_place]
+        assert end.checkpoint is not None
+        models.append({"at": encode(at_end(state.configs[row.config], end)), "ref": encode(end.checkpoint)})
+    request = {"spec": encode(result.spec), "cache": str(result.folder.cache), "models": models}
+    answer = call(__name__, "the process that measures the test set", request, env)
+    now = SystemClock().wall()
+    return [
+        Measurement(
+            number=0,
+            config=row.config,
+            epoch=row.best_epoch or 0,
+            checkpoint=row.best_checkpoint,
+            metrics=found["metrics"],
+            rows=found["rows"],
+            at=now,
+            intervals={name: (low, high) for name, (low, high) in found["intervals"].items()},
+            by=by,
+        )
+        for row, found in zip(rows, answer["found"], strict=True)
+        if row.best_checkpoint is not None
+    ]
+
+
+def note(record: Record, journal: Journal | None, found: Sequence[Measurement]) -> None:
+    """Note what was ``found`` in the run's record, and in the ``journal`` of this machine, if there is one.
+    Raises ``RunError`` if the run goes on meanwhile."""
+    for measurement in found:
+        if not OperatorLedger(record).measure(measurement):
+            raise RunError(
+                f"run {record.keys.run!r} goes on, and nobody looks at its test set before its end: nothing "
+                "was noted"
+            )
+    if journal is not None:
+        catch_up(record, journal, journal.resume(record.read()), record.revision())
+
+
+def measure_winner(
+    record: Record, folder: RunFolder, journal: Journal, watcher: Watcher, env: Mapping[str, str]
+) -> None:
+    """Measure the best config of a run that has just ended, unless that model was measured before. What goes
+    wrong is said; the run has ended all the same."""
+    result = RunResult(folder)
+    try:
+        check_test_set(result)
+        (winner,) = winners(result, 1)
+        if winner.test is None:
+            watcher.say(f"measuring {winner.config}, the best config, on the test set")
+            note(record, journal, measure(result, [winner], _AT_THE_END, env))
+    except NoTestSet:
+        return
+    except CerebroError as error:
+        if any(row.best is not None for row in result.leaderboard):
+            again = for_reader(f"`cerebro test {folder.argument}`", f"Run.open({result.run!r}).test()")
+            watcher.say(
+                f"note: the best config was not measured on the test set: {error}. {again} tries again"
+            )
+
+
+def _measure_here(request: Mapping[str, Any]) -> dict[str, Any]:
+    spec = decode(request["spec"], Spec)
+    from pathlib import Path
+
+    from cerebro_elastic import checkpoint
+    from cerebro_elastic.runs.start.agents import visible_devices
+    from cerebro_elastic.training.test_set import intervals
+    from cerebro_elastic.training.unit_runner import UnitRunner
+
+    device = "cuda:0" if visible_devices() else "cpu"
+    runner = UnitRunner(spec, Path(request["cache"]), device)
+    runner.use_threads()
+    found = []
+    for model in request["models"]:
+        state = checkpoint.load(decode(model["ref"], CheckpointRef))
+        values, rows = runner.measure_test(decode(model["at"], Config), state)
+        found.append(
+            {
+                "metrics": dict(values.metrics),
+                "rows": rows,
+                "intervals": intervals(values, rows, spec.plan.seed),
+            }
+        )
+    return {"found": found}
+
+
+if __name__ == "__main__":
+    serve(_measure_here)
