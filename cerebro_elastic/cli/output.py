@@ -150,7 +150,7 @@ def show_outcome(result: RunResult) -> None:
             + (f"; no epoch of {', '.join(outside)} is within" if outside else ""),
             soft_wrap=True,
         )
-    if tested := [row.test for row in result.leaderboard if row.test is not None]:
+    if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
         console.print(INTERVALS, soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS

@@ -139,7 +139,8 @@ class RowJson(TypedDict):
     scores: Mapping[str, float | None]
     """Then the best value of each training, by its id."""
     test: Measurement | None
-    """What that state has reached on the test set; `null` if it was not measured."""
+    """What that state has reached on the test set; `null` if it was not measured, or has several trainings
+    (`cerebro test --json` has these)."""
 
 
 class ExactnessJson(TypedDict):

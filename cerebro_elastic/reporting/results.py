@@ -124,10 +124,12 @@ def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
     a finite value within its constraints last, in the order of their creation."""
     state = view.state
     tests = {(found.config, found.checkpoint.url): found for found in state.measured}
-    rows = [
-        replace(row, test=tests.get((row.config, row.best_checkpoint.url))) if row.best_checkpoint else row
-        for row in results(state, view.visits, objective)
-    ]
+
+    def tested(row: ConfigResult) -> ConfigResult:
+        test = tests.get((row.config, row.best_checkpoint.url)) if row.best_checkpoint else None
+        return replace(row, test=test, members=[tested(each) for each in row.members])
+
+    rows = [tested(row) for row in results(state, view.visits, objective)]
     return [*ranked(rows, objective.mode), *(row for row in rows if row.best is None)]
 
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from cerebro_elastic.core.history.members import came_to, mean_curve
-from cerebro_elastic.core.model.best import best_end
+from cerebro_elastic.core.model.best import best, loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.recipes import Recipe
@@ -63,10 +63,10 @@ class MemberSearch(Search):
         for place, view in enumerate(context.configs):
             waiting = [each for each in _live(view) if not _has_begun(each)]
             begun = len(view.members) > len(waiting)
-            loss = self._criterion.best(_ended(view)) if begun else -math.inf
+            mean = self._criterion.best(_ended(view)) if begun else -math.inf
             for number, each in enumerate(waiting):
                 first = not begun and not number
-                keyed.append(((not first, loss if begun else math.inf, place, number), each))
+                keyed.append(((not first, mean if begun else math.inf, place, number), each))
         return [each for _, each in sorted(keyed, key=lambda pair: pair[0])]
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
@@ -74,10 +74,10 @@ class MemberSearch(Search):
 
     def _forgiving(self, context: SearchContext) -> Iterator[Stop]:
         complete = [view for view in context.configs if view.status is Status.FINISHED]
-        best = ranked((self._criterion.best(view), view) for view in complete)
-        if not best:
+        leaders = ranked((self._criterion.best(view), view) for view in complete)
+        if not leaders:
             return
-        worst = self._worst(best[0])
+        worst = self._worst(leaders[0])
         for view in context.configs:
             mean = self._criterion.best(_ended(view))
             ended = len(_ended(view).members)
@@ -85,15 +85,17 @@ class MemberSearch(Search):
                 yield Stop(
                     view.config,
                     f"{self._criterion.text(mean)} over {ended} of {len(view.members)} folds is worse than "
-                    f"the worst fold of {best[0].config}, {self._criterion.text(worst)}",
+                    f"the worst fold of {leaders[0].config}, {self._criterion.text(worst)}",
                 )
 
     def _worst(self, view: ConfigView) -> float:
         """The loss of a config's worst member at the config's best epoch."""
-        place = best_end(view.curve, self._criterion.metric, self._criterion.mode)
+        place = best(map(self._criterion.loss, view.curve))
         assert place is not None
         at = came_to([each.curve for each in view.members], [True] * len(view.members))
-        return max(map(self._criterion.loss, at[view.curve[place].epochs]))
+        # Constraints hold for means: a fold that breaks one counts with its value.
+        values = map(self._criterion.value, at[view.curve[place].epochs])
+        return max(loss(value, self._criterion.mode) for value in values)
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
         proposals = self.search.propose(context)
