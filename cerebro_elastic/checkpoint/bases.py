@@ -133,8 +133,10 @@ def kept(folder: Place, before: Mapping[str, Still], leaves: Mapping[str, Leaf])
     here = {base for base in _bases(stays) if exists(folder / base.sha256)}
     new = {name: still for name, still in stays.items() if still.base not in here}
     kept = {name: still for name, still in stays.items() if name not in new}
-    small = sum(still.content.bytes for still in new.values()) < _LEAST
-    return kept if small else kept | _written(folder, new, present)
+    first = {name: still for name, still in new.items() if still.base is None}
+    if sum(still.content.bytes for still in first.values()) < _LEAST:
+        new = {name: still for name, still in new.items() if name not in first}
+    return kept | (_written(folder, new, present) if new else {})
 
 
 def _written(

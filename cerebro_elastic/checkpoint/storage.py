@@ -240,7 +240,7 @@ def stays_in(state: Mapping[str, Any] | None) -> dict[str, Still]:
     """The tensors that lie in bases, by name, of a state that was loaded and not trained since."""
     if state is None or not bases.any_mapped():
         return {}
-    _, flat = tree.flatten(state)
+    _, flat = tree.flatten(state, copies=False)
     memory = {name: bases.bytes_of(leaf) for name, leaf in flat.items() if not tensors.is_divided(leaf)}
     return {name: still for name, each in memory.items() if (still := bases.mapped_as(each)) is not None}
 

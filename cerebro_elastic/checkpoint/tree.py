@@ -49,13 +49,13 @@ _FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set,
 _NATIVE_INT = 1 << 63  # beyond it JSON readers of other languages, and Python's digit limit, give way
 
 
-def flatten(state: Mapping[str, Any]) -> tuple[Json, dict[str, Leaf]]:
+def flatten(state: Mapping[str, Any], *, copies: bool = True) -> tuple[Json, dict[str, Leaf]]:
     """The tree as JSON values, and its arrays and tensors by path name: contiguous and on the CPU, if no
-    ``DTensor``s.
+    ``DTensor``s. Arrays are ``copies``, or those of the state itself.
 
     Raises ``CheckpointError`` naming the path of what cannot be stored.
     """
-    encoder = Encoder()
+    encoder = Encoder(copies=copies)
     try:
         return encoder.encode(state, ()), encoder.leaves.by_name
     except RecursionError as exc:
@@ -111,8 +111,9 @@ def is_tensor(leaf: Any) -> bool:
 class Encoder:
     """One walk over a state."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies: bool = True) -> None:
         self.leaves = Leaves()
+        self._copies = copies
 
     def encode(self, value: Any, path: Path) -> Json:
         """``value`` at ``path`` as JSON. Raises ``CheckpointError``."""
@@ -173,8 +174,8 @@ class Encoder:
                 "use a numeric or boolean dtype in native byte order"
             )
         # A copy: a write to the array while it is saved would not be noticed.
-        copy = np.array(array, order="C", copy=True).reshape(array.shape)
-        return {"$array": self.leaves.add(copy, path)}
+        own = np.array(array, copy=True, order="C") if self._copies else np.ascontiguousarray(array)
+        return {"$array": self.leaves.add(own.reshape(array.shape), path)}
 
 
 def _torch_values() -> ModuleType:

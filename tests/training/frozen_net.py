@@ -26,7 +26,8 @@ class Net(nn.Module):
             first.weight.data = first.weight.data.T.contiguous().T
         self.table: Tensor
         self.register_buffer("table", torch.arange(WIDTH * 2.0))
-        self.norm = nn.BatchNorm1d(WIDTH)
+        # Batches that ranks share have other statistics.
+        self.norm = nn.BatchNorm1d(WIDTH) if strided else nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, 2)
 
     def forward(self, x: Tensor) -> Any:
@@ -34,15 +35,13 @@ class Net(nn.Module):
 
 
 def model() -> Any:
-    return _with_optimizer(Net())
+    net = Net()
+    return net, torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
 
 
 def dense_model() -> Any:
-    return _with_optimizer(Net(strided=False))
-
-
-def _with_optimizer(net: nn.Module) -> Any:
-    return net, torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
+    net = Net(strided=False)
+    return net, torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
 
 
 def train(model: Any, optimizer: Any, batches: Any, epoch: int) -> dict[str, float]:

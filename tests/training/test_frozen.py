@@ -93,10 +93,10 @@ def test_a_layer_that_is_unfrozen_leaves_the_base_under_fsdp(ranks: Ranks, root:
     )
     assert [ref.digest for ref in refs] == [ref.digest for ref in whole]
     assert [ref.base_bytes for ref in refs] == [FROZEN] * 4 + [FROZEN - MATRIX] * 2
-    alone = units(unfreezing_torch_task, root, [SINGLE] * ALL, None, False)
+    alone = units(unfreezing_torch_task, f"{root}/alone", [SINGLE] * ALL, None, False)
     trained, expected = (checkpoint.load(each[-1])["model"] for each in (refs, alone))
     for name, value in expected.items():
-        assert torch.allclose(trained[name], value, atol=1e-3), name
+        assert torch.allclose(trained[name], value, rtol=1e-5, atol=1e-6), name
     started = checkpoint.load(refs[0])["model"]
     assert not torch.equal(trained["backbone.2.weight"], started["backbone.2.weight"])
 
