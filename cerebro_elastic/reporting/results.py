@@ -213,7 +213,7 @@ def config_result(
 ) -> ConfigResult:
     """The results of a config that has made these visits, and this curve by them."""
     ends = epoch_ends(curve)
-    place = best_end(ends, objective)
+    place = best_end(ends, objective, of_member=bool(config.member_of))
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,

@@ -301,7 +301,7 @@ def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
-    place = best_end(ends, objective)
+    place = best_end(ends, objective, of_member=bool(parent.member_of))
     if place is None:
         raise RunError(
             f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "

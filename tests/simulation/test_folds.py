@@ -176,6 +176,7 @@ def test_a_search_sees_one_config() -> None:
         ({"repeats": {"min": 2}}, "max"),
         ({"repeats": 2, "search": {"method": "asha", "num": 9, "resource": "units"}}, "resource: epochs"),
         ({"repeats": 2, "search": {"method": "pbt", "num": 4}}, "method pbt"),
+        ({"repeats": 2, "search": {"method": "race"}}, "method race"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(changed: dict[str, Any], words: str) -> None:

@@ -384,7 +384,7 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
         config = advance(config, visit, spec.plan)
         curves = add_point(curves, config, visit, spec.plan)
         ends = epoch_ends(curves[start.id])
-        best = best_end(ends, objective)
+        best = best_end(ends, objective, of_member=bool(start.member_of))
         refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
         if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
             needed.append((number, refs, config.epoch > visit.unit.epoch))
