@@ -27,6 +27,7 @@ from cerebro_elastic.reporting.tables import (
     front_table,
     leaderboard_table,
     measured_table,
+    spread_text,
     unit_text,
 )
 from cerebro_elastic.reporting.terminal import terminal
@@ -78,7 +79,7 @@ def state_json(
         "stalled": {n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
-        "configs": {name: _config_json(c, bests.get(name)) for name, c in state.configs.items()},
+        "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": waits(state, state.plan) if state.plan else {},
     }
@@ -107,6 +108,9 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "best_epoch": row.best_epoch,
                 "metrics": dict(row.curve[-1]) if row.curve else {},
                 "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+                "std": row.std,
+                "interval": row.interval,
+                "scores": {each.config: each.best for each in row.members},
                 "test": row.test,
             }
             for row in result.leaderboard
@@ -130,6 +134,13 @@ def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    if any(row.std == 0 for row in result.leaderboard) and result.spec.plan.repeats:
+        console.print(
+            "all seeds gave the same values: the task draws nothing from its seed, and `repeats` tells "
+            "nothing: leave it out",
+            style="yellow",
+            soft_wrap=True,
+        )
     if objectives := result.recipe.search.objectives:
         console.print(front_table(result.front, objectives, len(result.leaderboard)))
     if constraints := result.recipe.objective.constraints:
@@ -139,7 +150,7 @@ def show_outcome(result: RunResult) -> None:
             + (f"; no epoch of {', '.join(outside)} is within" if outside else ""),
             soft_wrap=True,
         )
-    if tested := [row.test for row in result.leaderboard if row.test is not None]:
+    if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
         console.print(INTERVALS, soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
@@ -155,8 +166,11 @@ def show_outcome(result: RunResult) -> None:
         if not all(row.status == "failed" for row in result.leaderboard):
             console.print(str(error), style="yellow", soft_wrap=True)
     else:
-        assert best.best_checkpoint is not None
-        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
+        if best.members:
+            console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
+        for row in best.members or [best]:
+            if row.best_checkpoint is not None:
+                console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
     if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)
@@ -179,6 +193,7 @@ def _config_json(config: Config, best: float | None) -> ConfigJson:
         "visited": list(config.visited),
         "metrics": dict(config.metrics),
         "best": best,
+        "member_of": config.member_of,
     }
 
 

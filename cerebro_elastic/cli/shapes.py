@@ -59,7 +59,9 @@ class ConfigJson(TypedDict):
     metrics: Mapping[str, float | None]
     """The metrics at the end of its last full epoch."""
     best: float | None
-    """The best value of the objective at the end of any epoch."""
+    """The best value of the objective at the end of any epoch; a mean if the config has several trainings."""
+    member_of: str
+    """The config whose training on a fold, or with one of several seeds, it is; else empty."""
 
 
 class GapJson(TypedDict):
@@ -129,9 +131,16 @@ class RowJson(TypedDict):
     metrics: Mapping[str, float | None]
     """The metrics at the end of its last full epoch."""
     checkpoint: str | None
-    """The URL of its state at the end of its best epoch."""
+    """The URL of its state at the end of its best epoch; `null` if it has several trainings."""
+    std: float | None
+    """With folds or several seeds: the standard deviation of its trainings at the best epoch."""
+    interval: float | None
+    """Then half the 95 % interval of the mean, which `best` is."""
+    scores: Mapping[str, float | None]
+    """Then the best value of each training, by its id."""
     test: Measurement | None
-    """What that state has reached on the test set; `null` if it was not measured."""
+    """What that state has reached on the test set; `null` if it was not measured, or has several trainings
+    (`cerebro test --json` has these)."""
 
 
 class ExactnessJson(TypedDict):

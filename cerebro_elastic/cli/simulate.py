@@ -12,6 +12,7 @@ from rich.table import Table
 from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.cli.shapes import SimulateJson
+from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.errors import RecipeError, RunError
@@ -156,5 +157,5 @@ def _visits(result: SimulatedRun) -> int:
 
 def _configs(result: SimulatedRun) -> dict[str, int]:
     """The number of configs of each status."""
-    configs = result.simulation.state.configs.values()
-    return {status.value: sum(c.status is status for c in configs) for status in Status}
+    known = statuses(result.simulation.state.configs.values())
+    return {status.value: known[status.value] for status in Status}

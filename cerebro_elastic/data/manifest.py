@@ -106,6 +106,10 @@ class Manifest:
     sample_weight: str = ""
     """The column, the last one, whose values weigh the loss of each row; empty if there is none."""
 
+    folds: int = 0
+    """Into how many folds the training rows were dealt, so that each has of each class its share, or whole
+    groups; 0: without regard to folds."""
+
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows per training partition."""
@@ -114,7 +118,8 @@ class Manifest:
     @cached_property  # each look into the cache asks for it
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        values = {key: value for key, value in asdict(self).items() if key != "folds" or value}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]

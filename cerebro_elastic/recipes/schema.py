@@ -37,6 +37,14 @@ from cerebro_elastic.recipes.fields import (
     Seed,
     Url,
 )
+from cerebro_elastic.recipes.folds import (
+    Folds,
+    Repeats,
+    check_members,
+    check_valid,
+    deals,
+    validation_section,
+)
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
@@ -155,9 +163,12 @@ class Recipe(Section):
     keep: Literal["epochs"] | None = None
     """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
     not only the last two states and the best epoch's."""
-    validation: Literal["epoch", "evaluate"] = "epoch"
+    validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
     """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
-    Lightning)."""
+    Lightning). `folds: 5`: [cross-validation](../how-to/folds.md)."""
+    repeats: Repeats | None = None
+    """Train each config with several seeds: `3`, or `{min: 1, max: 5}` for more of them for the best
+    configs; see [repeats](../how-to/folds.md#repeats-over-seeds)."""
     check: Literal["warn", "stop", "off"] = "warn"
     """What a run does if its [check](../how-to/repeat.md#check-your-own-module) finds that units differ
     from one ordinary fit: `warn` or `stop`. `off`: no check."""
@@ -185,6 +196,21 @@ class Recipe(Section):
             raise ValueError(f"only {', '.join(_EVEN)} keep progress even: take one of them as `scheduler`")
         return value
 
+    @field_validator("validation")
+    @classmethod
+    def _folds_fit(cls, value: str | Folds, info: ValidationInfo) -> str | Folds:
+        if isinstance(value, Folds):
+            check_valid(value.folds, info.data.get("data"))
+            check_members("folds", info.data.get("search"))
+        return value
+
+    @field_validator("repeats")
+    @classmethod
+    def _repeats_fit(cls, value: Repeats | None, info: ValidationInfo) -> Repeats | None:
+        if value is not None:
+            check_members("repeats", info.data.get("search"))
+        return value
+
     @model_validator(mode="after")
     def _sampler_knows_constraints(self) -> Self:
         for name in (self.search.method, getattr(self.search, "sampler", "")):
@@ -196,6 +222,15 @@ class Recipe(Section):
         return self
 
     _ranks_fit = field_validator("parallelism")(check_ranks)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_share_beside_folds(cls, value: Any) -> Any:
+        """By default, a fifth of the rows is for validation; with folds, none."""
+        match value:
+            case {"validation": Folds() | {"folds": _}, "data": Mapping() as data} if deals(data):
+                return {**value, "data": {"valid": 0.0, **data}}
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -265,6 +300,22 @@ class Recipe(Section):
         """The recipe as it was written: ``source.where(path)`` names the line in later checks' messages."""
         return self._source
 
+    @property
+    def folds(self) -> int:
+        """The number of folds; 0 without."""
+        return self.validation.folds if isinstance(self.validation, Folds) else 0
+
+    @property
+    def has_members(self) -> bool:
+        """Whether each config is trained as several."""
+        return bool(self.folds) or self.repeats is not None
+
+    @property
+    def validates_apart(self) -> bool:
+        """Whether validation is in units of its own, where the task can."""
+        when = self.validation.when or "evaluate" if isinstance(self.validation, Folds) else self.validation
+        return when == "evaluate"
+
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""
         excluded = {"data": set(self.data.foreign_keys)}
@@ -298,6 +349,10 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
     match path:
         case ():
             return Recipe
+        case ("validation",):
+            return Folds
+        case ("repeats",):
+            return Repeats
         case ("task", *inside):
             return _section_in(task_type(kind), inside)
         case ("search",):

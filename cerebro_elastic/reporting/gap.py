@@ -146,7 +146,7 @@ def _scaled(
 
 def _own_units(config: Config, plan: Plan) -> int:
     """The units that the config has done itself, without those of its parent."""
-    per_epoch, parent = plan.partitions + plan.evaluations, config.parent
+    per_epoch, parent = plan.trained + plan.evaluations, config.parent
     before = 0 if parent is None else parent.epoch * per_epoch + len(parent.visited)
     return max(0, config.epoch * per_epoch + len(config.visited) + len(config.evaluated) - before)
 
@@ -157,7 +157,8 @@ def _row(
     """The config's seconds left on each node."""
     later = plan.epochs - config.epoch - 1
     row = dict.fromkeys(speed_factors, 0.0)
-    for j, name in lead.items():
+    for j in plan.trains(config.fold):
+        name = lead[j]
         row[name] += (later + (j not in config.visited)) * seconds * speed_factors[name]
     return list(row.values())
 

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.decisions.gangs import Wait, waits
-from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
@@ -20,7 +19,7 @@ from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
-from cerebro_elastic.reporting.results import config_result, ranked
+from cerebro_elastic.reporting.results import ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -156,22 +155,25 @@ def _configs_table(
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
 ) -> Table:
-    """The value is the config's best at the end of any epoch; the gap is how far the run's best is ahead."""
+    """The value is the training's best at the end of any epoch; the gap is how far the run's best config is
+    ahead of its config."""
     table = _plain_table("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table.add_column("hyper-parameters")  # the only column that shrinks
     bests = best_so_far(state, objective)
     lead = next(iter(bests), None)
+    rows = results(state, {}, objective)
+    own = {each.config: each.best for row in rows for each in row.members or (row,)}
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
-        value = bests.get(config.id)
-        behind = f"{abs(bests[config.id] - bests[lead]):.4f}" if lead and config.id in bests else ""
+        value, mean = own.get(config.id), bests.get(config.seen_as)
+        behind = f"{abs(mean - bests[lead]):.4f}" if lead and mean is not None else ""
         table.add_row(
             config.id,
             ProgressBar(total=max(total, 1), completed=done, width=12),
             f"{config.epoch if finished else min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
-            "best" if config.id == lead else behind,
+            "best" if config.seen_as == lead else behind,
             Text(_doing(state, config, waiting), STYLES[config.status]),
             Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
         )
@@ -189,8 +191,7 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    configs = in_order(state.configs.values())
-    rows = [config_result(c, state.curves.get(c.id, ()), (), objective) for c in configs]
+    rows = results(state, {}, objective)
     return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
@@ -226,7 +227,7 @@ def summary_line(
 def unit_counts(configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
     """The units that the configs have done, and those that they have in all. One that has ended has no more
     than it has done: it may have ended early, or before the run was extended."""
-    per_epoch = plan.partitions + plan.evaluations
+    per_epoch = plan.trained + plan.evaluations
     done = left = 0
     for config in configs:
         done += config.epoch * per_epoch + len(config.visited) + len(config.evaluated)

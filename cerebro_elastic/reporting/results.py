@@ -10,12 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.history.lineage import born, in_order
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.members import (
+    by_config,
+    came_to,
+    deviation,
+    first_members,
+    half_interval,
+    mean_curve,
+    status_of,
+)
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends, loss, ranking
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import csv_value
@@ -57,13 +67,36 @@ class ConfigResult:
     """The state at the end of the best epoch."""
     behind: int = 0
     """How many epochs its parent had done where it began."""
+    members: Sequence[ConfigResult] = ()
+    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has their means (of
+    those that have begun; one that has come less far counts with its last epoch), ``visits`` are those of
+    all, and each has checkpoints of its own."""
+    scores: Sequence[float] = ()
+    """Of each of these that has begun, the value at the best epoch: ``best`` is their mean."""
+    std: float | None = None
+    """The standard deviation of ``scores`` (with n - 1); ``None`` for fewer than two."""
+    interval: float | None = None
+    """Half the 95 % interval of their mean, by Student's t; for folds, which share training rows, with the
+    correction of Nadeau and Bengio (2003)."""
+    partial: bool = False
+    """Fewer than all of its first trainings have a value: it comes behind configs of which all have."""
     test: Measurement | None = None
     """What this state has reached on the test set; ``None`` if it was not measured."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
-        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {self.best_epoch}"
+        best = "" if self.best_epoch is None else f", best {self.best_text} in epoch {self.best_epoch}"
         return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
+
+    @property
+    def best_text(self) -> str:
+        """The best value for people: ``0.9123``, or ``0.9123 ± 0.0041 (5)`` with the standard deviation and
+        number of its trainings; empty without one."""
+        if self.best is None:
+            return ""
+        std = "" if self.std is None else f" ± {self.std:.2g}"
+        missing = f" of {len(self.members)}" if self.partial else ""
+        return f"{self.best:.4f}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
 
     @property
     def epochs(self) -> int:
@@ -91,14 +124,12 @@ def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
     a finite value within its constraints last, in the order of their creation."""
     state = view.state
     tests = {(found.config, found.checkpoint.url): found for found in state.measured}
-    rows = [
-        config_result(c, state.curves.get(c.id, ()), view.visits.get(c.id, ()), objective)
-        for c in in_order(state.configs.values())
-    ]
-    rows = [
-        replace(row, test=tests.get((row.config, row.best_checkpoint.url))) if row.best_checkpoint else row
-        for row in rows
-    ]
+
+    def tested(row: ConfigResult) -> ConfigResult:
+        test = tests.get((row.config, row.best_checkpoint.url)) if row.best_checkpoint else None
+        return replace(row, test=test, members=[tested(each) for each in row.members])
+
+    rows = [tested(row) for row in results(state, view.visits, objective)]
     return [*ranked(rows, objective.mode), *(row for row in rows if row.best is None)]
 
 
@@ -121,9 +152,60 @@ def front(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list
     return [row for row in rows if row.config in known and not surpassed(known[row.config])]
 
 
+def results(state: State, visits: Mapping[str, Sequence[Visit]], objective: Objective) -> list[ConfigResult]:
+    """The results of all configs in the order of their creation; ``visits`` are those of each training."""
+    rows = []
+    for name, configs in by_config(state.configs.values()).items():
+        curves = [state.curves.get(config.id, ()) for config in configs]
+        own = [
+            config_result(config, curve, visits.get(config.id, ()), objective)
+            for config, curve in zip(configs, curves, strict=True)
+        ]
+        rows.append(own[0] if name in state.configs else group_result(own, curves, state.plan, objective))
+    return rows
+
+
 def ranked(rows: Sequence[ConfigResult], mode: str) -> list[ConfigResult]:
-    """The ``rows`` (in the order of creation) that have a best value; the best first."""
-    return [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
+    """The ``rows`` (in the order of creation) that have a best value; the best first, those that are
+    ``partial`` last."""
+    order = [rows[place] for place in ranking(loss(row.best, mode) for row in rows)]
+    return sorted(order, key=lambda row: row.partial)
+
+
+def group_result(
+    members: Sequence[ConfigResult],
+    curves: Sequence[Sequence[Point]],
+    plan: Plan | None,
+    objective: Objective,
+) -> ConfigResult:
+    """The results of a config that has ``members`` with these curves."""
+    assert plan is not None
+    metric, first, ended = (
+        objective.metric,
+        members[0],
+        [True] * len(members),
+    )  # one that is behind counts as far as it has come
+    means, at = mean_curve(curves, ended), came_to(curves, ended)
+    place = best_end(means, objective)
+    points = [] if place is None else at[means[place].epochs]
+    values = [point.metrics[metric] for point in points if metric in point.metrics]
+    status = status_of(row.status for row in members)
+    return ConfigResult(
+        config=first.config.partition(".")[0],
+        hparams=first.hparams,
+        status=status,
+        reason=next((row.reason for row in members if row.status is status and row.reason), ""),
+        curve=[point.metrics for point in means],
+        visits=sorted((visit for row in members for visit in row.visits), key=lambda visit: visit.attempt),
+        best_place=place,
+        best=None if place is None else means[place].metrics[metric],
+        behind=first.behind,
+        members=members,
+        scores=values,
+        std=deviation(values),
+        interval=half_interval(values, plan.folds),
+        partial=len(values) < len(first_members(plan)),
+    )
 
 
 def config_result(
@@ -131,7 +213,7 @@ def config_result(
 ) -> ConfigResult:
     """The results of a config that has made these visits, and this curve by them."""
     ends = epoch_ends(curve)
-    place = best_end(ends, objective)
+    place = best_end(ends, objective, of_member=bool(config.member_of))
     return ConfigResult(
         config=config.id,
         hparams=config.hparams,
@@ -148,8 +230,9 @@ def config_result(
 
 
 def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
-    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric with
-    the name of a hyper-parameter is called ``metric.<name>``. A metric that was not logged is ``None``."""
+    """A row for each config, and its members, and full epoch (from 1): hyper-parameters, then metrics, by
+    name. A metric with the name of a hyper-parameter is called ``metric.<name>``. A metric that was not
+    logged is ``None``."""
     hparams = sorted({name for row in rows for name in row.hparams})
     metrics = logged_metrics(rows)
     titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
@@ -160,7 +243,7 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
             **{name: row.hparams.get(name) for name in hparams},
             **{titles[name]: values.get(name) for name in metrics},
         }
-        for row in sorted(rows, key=lambda row: row.config)
+        for row in sorted((each for row in rows for each in (row, *row.members)), key=lambda row: row.config)
         for number, values in enumerate(row.curve, start=row.behind + 1)
     ]
 
@@ -180,8 +263,10 @@ def curves_text(rows: Sequence[ConfigResult]) -> str:
 
 
 def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[str, Any]]:
-    """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``. A
-    hyper-parameter with the name of another column is called ``hparam.<name>``."""
+    """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``, with
+    folds or several seeds a mean, of ``scores`` trainings. A hyper-parameter with the name of another column
+    is called ``hparam.<name>``."""
+    spread = any(row.members for row in rows)
     table: list[dict[str, Any]] = [
         {
             "place": place,
@@ -192,6 +277,7 @@ def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[
             "best": row.best,
             "best_epoch": row.best_epoch,
             "epochs": row.epochs,
+            **({"std": row.std, "interval": row.interval, "scores": len(row.scores)} if spread else {}),
         }
         for place, row in enumerate(rows, start=1)
     ]

@@ -86,12 +86,22 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
             str(place),
             row.config,
             hparams_text(row.hparams),
-            "-" if row.best is None else f"{row.best:.4f}",
+            row.best_text or "-",
             "-" if row.best_epoch is None else f"{row.best_epoch}/{row.epochs}",
             sparkline([value for _, value in row.values(metric)]),
             Text(row.status.value, STYLES[row.status]),
         )
     return table
+
+
+def spread_text(row: ConfigResult) -> str:
+    """``mean 0.91 of 5 trainings, 95 % interval 0.90 to 0.92``, of a config with several."""
+    if row.best is None:
+        return ""
+    of = f"mean {row.best:.4g} of {counted(len(row.scores), 'training')}"
+    if row.interval is None:
+        return of
+    return f"{of}, 95 % interval {row.best - row.interval:.4g} to {row.best + row.interval:.4g}"
 
 
 def front_table(rows: Sequence[ConfigResult], objectives: Sequence[Objective], of: int) -> Table:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
@@ -202,7 +202,7 @@ def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
     first = next(iter(leaderboard(view, objective)), None)
     values = {
         "ended": view.state.outcome is not None,
-        "configs": dict(Counter(config.status.value for config in view.state.configs.values())),
+        "configs": dict(statuses(view.state.configs.values())),
         "metric": objective.metric,
         "best": first.best if first is not None else None,
         "best_config": first.config if first is not None and first.best is not None else None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import A_DAY
+from cerebro_elastic.core.history.members import named, status_of
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.best import best_end, epoch_ends
@@ -37,11 +38,11 @@ class ControlledRun(RecordedRun):
         """Stop a config. The unit that it is in does not count; all it has committed stays.
 
         Args:
-            config: The config's id.
+            config: The config's id. One that has several trainings is stopped with all of them.
             reason: Why, for the record.
 
         Returns:
-            The config as it is now.
+            The config as it is now; of several trainings, the first that was stopped.
 
         Raises:
             RunError: The run is not live, or has no such config that could be stopped.
@@ -51,9 +52,12 @@ class ControlledRun(RecordedRun):
             <Status.STOPPED: 'stopped'>
         """
         with live_run(*self.live_place()) as (record, _):
-            stopped = _known(record, config, OperatorLedger(record).stop(config, reason))
-            if stopped.status is not Status.STOPPED:
-                status = stopped.status.value
+            members = _members(record, config)
+            due = [each for each in members if not (members[1:] and each.status is Status.FINISHED)]
+            ended = [_known(record, e.id, OperatorLedger(record).stop(e.id, reason)) for e in due or members]
+            stopped = next((each for each in ended if each.status is Status.STOPPED), None)
+            if stopped is None:
+                status = status_of(each.status for each in ended).value
                 raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
             return stopped
 
@@ -76,15 +80,19 @@ class ControlledRun(RecordedRun):
             <Status.LIVE: 'live'>
         """
         with live_run(*self.live_place()) as (record, _):
-            known = _known(record, config, record.config(config))
-            if known.status is Status.LIVE:
+            members = _members(record, config)
+            stopped = [each for each in members if each.status is Status.STOPPED]
+            status = status_of(each.status for each in members)
+            if not stopped and status is Status.LIVE:
                 raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
-            if known.status is Status.FAILED:
+            if not stopped and status is Status.FAILED:
                 again = for_reader(f"cerebro retry {self.id} {config}", f"Run.retry([{config!r}])")
                 raise RunError(f"config {config!r} has failed: to have it tried again: {again}")
-            resumed = _known(record, config, OperatorLedger(record).resume(config, reason))
-            if resumed.status is not Status.LIVE:
-                raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
+            ledger, due = OperatorLedger(record), stopped or members
+            gone_on = [_known(record, each.id, ledger.resume(each.id, reason)) for each in due]
+            resumed = next((each for each in gone_on if each.status is Status.LIVE), None)
+            if resumed is None:
+                raise RunError(f"config {config!r} is {status.value}: only a stopped one can go on")
             return resumed
 
     def clone(
@@ -109,7 +117,7 @@ class ControlledRun(RecordedRun):
                 agent may not.
 
         Returns:
-            The new config.
+            The new config; of several trainings, the first.
 
         Raises:
             RunError: The run is not live, has no such config, hyper-parameter or checkpoint, or has a config
@@ -120,20 +128,30 @@ class ControlledRun(RecordedRun):
             {'lr': 0.01}
         """
         with live_run(*self.live_place()) as (record, spec):
-            parent = _known(record, config, record.config(config))
+            parents = _members(record, config)
             space = spec.recipe.get("search", {}).get("space", {})
-            changed, left = _checked(config, parent, hparams or {}, space)
+            changed, left = _checked(config, parents[0], hparams or {}, space)
             if allowance is not None:
-                kept = {key: value for key, value in parent.hparams.items() if key not in left}
+                kept = {key: value for key, value in parents[0].hparams.items() if key not in left}
                 _check_in_space(spec.load_recipe(), changed, {**kept, **changed})
             begins: Mapping[str, Callable[[Config], Config | None]] = {
                 "here": lambda parent: parent,
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
-            ledger = OperatorLedger(record)
-            new = ledger.clone(config, changed, begins[start], reason, allowance, without=left)
-            return _known(record, config, new)
+            clones: list[Config] = []
+            for parent in parents:
+                new = OperatorLedger(record).clone(
+                    parent.id,
+                    changed,
+                    begins[start],
+                    reason,
+                    allowance,
+                    without=left,
+                    member_of=clones[0].member_of if clones else "",
+                )
+                clones.append(_known(record, config, new))
+            return clones[0]
 
     def add(
         self,
@@ -158,14 +176,14 @@ class ControlledRun(RecordedRun):
             RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
         """
         if like is None:
-            configs = self.status().configs
             # In a space with branches, configs have different hyper-parameters.
-            alike = (name for name, config in configs.items() if set(config.hparams) <= set(hparams))
-            like = next(alike, next(iter(configs), None))
+            kinds = {config.seen_as: set(config.hparams) for config in self.status().configs.values()}
+            alike = (name for name, names in kinds.items() if names <= set(hparams))
+            like = next(alike, next(iter(kinds), None))
             if like is None:
                 raise RunError(f"run {self.id!r} has no config yet: add one once it has")
-            of_one_kind = len({frozenset(config.hparams) for config in configs.values()}) == 1
-            if of_one_kind and (missing := sorted(set(configs[like].hparams) - set(hparams))):
+            of_one_kind = len(set(map(frozenset, kinds.values()))) == 1
+            if of_one_kind and (missing := sorted(kinds[like] - set(hparams))):
                 values = ", ".join(missing)
                 raise RunError(
                     f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
@@ -283,13 +301,28 @@ def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
-    place = best_end(ends, objective)
+    place = best_end(ends, objective, of_member=bool(parent.member_of))
     if place is None:
         raise RunError(
             f"config {parent.id!r} has no best epoch yet: none has ended with a finite value of "
             f"{objective.metric!r}"
         )
     return at_end(parent, ends[place])
+
+
+def _members(record: Record, name: str) -> list[Config]:
+    """The config of this id, or its members. Raises ``RunError`` if there is none, or for a member."""
+    configs = record.state().configs
+    members = named(configs, name)
+    if not members:
+        seen = dict.fromkeys(config.seen_as for config in configs.values())
+        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+    if of := members[0].member_of if members[0].id == name else "":
+        raise RunError(
+            f"{name} is one of the trainings of config {of}, which are compared by their mean: name {of}, "
+            "and the same is done with all of them"
+        )
+    return members
 
 
 def _known(record: Record, name: str, config: Config | None) -> Config:

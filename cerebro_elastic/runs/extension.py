@@ -9,8 +9,10 @@ from typing import Any
 
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.history.members import by_config, named, status_of
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.run import Extension, Spec, changed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, brief, did_you_mean
@@ -19,6 +21,7 @@ from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
+from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.search.procedure import USED_UP
 from cerebro_elastic.system.words import counted, for_reader, option
 
@@ -97,15 +100,18 @@ def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[st
     failed = [c.id for c in in_order(state.configs.values()) if c.status is Status.FAILED]
     if not failed:
         raise RunError(f"no config of run {run!r} has failed: there is none to try again")
+    chosen: list[str] = []
     for name in names:
-        if name not in state.configs:
+        members = named(state.configs, name)
+        if not members:
             raise RunError(f"run {run!r} has no config {name!r}; {did_you_mean(name, failed)}")
-        if name not in failed:
-            status = state.configs[name].status.value
+        chosen += [config.id for config in members if config.id in failed]
+        if not any(config.id in failed for config in members):
+            status = status_of(config.status for config in members).value
             raise RunError(
                 f"config {name} is {status}: only a failed one is tried again; failed: {', '.join(failed)}"
             )
-    return list(dict.fromkeys(names)) or failed
+    return list(dict.fromkeys(chosen)) or failed
 
 
 def _others(state: State, configs: Collection[str]) -> tuple[str, ...]:
@@ -166,7 +172,7 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
 
 
 def _more_configs(recipe: Recipe, num: int) -> int:
-    if refusal := why_not_more(make_search(recipe), recipe):
+    if refusal := why_not_more(_judge(recipe), recipe):
         raise RunError(f"{option('num')} {num}: {refusal}")
     before = recipe.search.num
     if before is None:
@@ -186,11 +192,12 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
     """The configs that go on."""
     state, visits = result.view.state, result.view.visits
     if wish.configs:
-        return [_named(result, state, name, epochs) for name in dict.fromkeys(wish.configs)]
+        return [each for name in dict.fromkeys(wish.configs) for each in _named(result, state, name, epochs)]
+    groups = by_config(state.configs.values())
     may = [
-        config.id
-        for config in in_order(state.configs.values())
-        if config.epoch < epochs and _may_go_on(config, visits.get(config.id, ()), wish)
+        name
+        for name, members in groups.items()
+        if all(c.epoch < epochs and _may_go_on(c, visits.get(c.id, ()), wish) for c in members)
     ]
     if wish.top is not None:
         best = [row.config for row in result.leaderboard if row.config in may and row.best is not None]
@@ -200,7 +207,7 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
             f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
             f"to go on by {option('config', 'configs')}"
         )
-    return may
+    return [config.id for name in may for config in groups[name]]
 
 
 def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
@@ -212,27 +219,38 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
     return bool(wish.budget) and out_of_budget and not config.by_hand
 
 
-def _named(result: RunResult, state: State, name: str, epochs: int) -> str:
-    if name not in state.configs:
-        raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, state.configs)}")
-    config = state.configs[name]
-    if config.status is Status.FAILED:
-        again = for_reader(f"cerebro retry {result.run} {name}", f"Run.retry([{name!r}])")
-        why = brief(config.reason.partition("\n")[0], 200)
-        raise RunError(
-            f"config {name} has failed ({why}): have it tried again "
-            f"first, once that is corrected: {again}; or name others"
-        )
-    if config.epoch >= epochs:
-        raise RunError(
-            f"config {name} has {counted(config.epoch, 'epoch')} behind it, and is to have {epochs} in all: "
-            f"give more {option('epochs')}, or name others"
-        )
-    return name
+def _named(result: RunResult, state: State, name: str, epochs: int) -> list[str]:
+    """The config of this id, or its trainings."""
+    members = named(state.configs, name)
+    if not members:
+        seen = by_config(state.configs.values())
+        raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+    if of := members[0].member_of if members[0].id == name else "":
+        raise RunError(f"{name} is one of the trainings of config {of}, which go on together: name {of}")
+    for config in members:
+        if config.status is Status.FAILED:
+            again = for_reader(f"cerebro retry {result.run} {name}", f"Run.retry([{name!r}])")
+            why = brief(config.reason.partition("\n")[0], 200)
+            raise RunError(
+                f"config {name} has failed ({why}): have it tried again "
+                f"first, once that is corrected: {again}; or name others"
+            )
+        if config.epoch >= epochs:
+            raise RunError(
+                f"config {name} has {counted(config.epoch, 'epoch')} behind it, and is to have {epochs} in "
+                f"all: give more {option('epochs')}, or name others"
+            )
+    return [config.id for config in members]
+
+
+def _judge(recipe: Recipe) -> Search:
+    """The search that decides on configs, whatever members they have."""
+    search = make_search(recipe)
+    return search.search if isinstance(search, MemberSearch) else search
 
 
 def _check_search(spec: Spec, recipe: Recipe, state: State) -> None:
-    search = make_search(recipe)
+    search = _judge(recipe)
     context = observe(state, spec.plan)
     if recipe.epochs > spec.plan.epochs and (
         refusal := why_not_longer(search, recipe, context, recipe.epochs)

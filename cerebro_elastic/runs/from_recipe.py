@@ -12,6 +12,7 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
+from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.version import __version__
 
 BEGUN_PER_NODE = 6
@@ -60,7 +61,9 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         run=run,
         partitions=partitions,
         epochs=recipe.epochs,
-        evaluations=validations if recipe.validation == "evaluate" else 0,
+        evaluations=validations if recipe.validates_apart else 0,
+        folds=recipe.folds,
+        repeats=recipe.repeats.min if recipe.repeats is not None else 0,
         min_nodes=recipe.nodes.min,
         max_nodes=recipe.nodes.max,
         tries=recipe.limits.tries,
@@ -75,10 +78,19 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
     )
 
 
+def validations(recipe: Recipe, manifest: Manifest) -> int:
+    """The number of partitions on which each config is validated."""
+    return len(manifest.train) // recipe.folds if recipe.folds else len(manifest.valid)
+
+
 def _begun_per_node(recipe: Recipe) -> int:
     """0 for a search that limits its live configs itself or compares them, where all configs share the
-    batches that are made, and where all shall advance together."""
-    if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
+    batches that are made, where all shall advance together, and where configs have members."""
+    if (
+        recipe.has_members
+        or recipe.search.method not in ("grid", "random")
+        or recipe.search.concurrency is not None
+    ):
         return 0
     return 0 if _makes_batches(recipe.data) or recipe.progress == "even" else BEGUN_PER_NODE
 
@@ -123,4 +135,4 @@ def first_hparams(recipe: Recipe) -> list[HParams]:
 def make_search(recipe: Recipe) -> Search:
     """The recipe's search procedure."""
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
-    return search
+    return MemberSearch(search, recipe) if recipe.has_members else search

@@ -227,7 +227,13 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
             "ended can be pruned"
         )
     rows = result.leaderboard
-    stays = {ref.url for row in rows for ref in _kept(row, kept, row is rows[0]) if ref is not None}
+    stays = {
+        ref.url
+        for row in rows
+        for each in row.members or (row,)
+        for ref in _kept(each, kept, row is rows[0])
+        if ref is not None
+    }
     root = f"{result.spec.storage}/checkpoints"
     found = _checkpoints(root)
     urls = tuple(sorted(set(found) - stays))

@@ -14,7 +14,6 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from cerebro_elastic.core.decisions.decide import observe
-from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Status
@@ -78,9 +77,8 @@ class _Operations:
         if not opened:
             directions = [_direction(criterion) for criterion in self._criteria]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
-        configs = {view.config: view for view in observe(state, plan).configs}
-        for config in in_order(state.configs.values()):
-            yield from self._changes(configs[config.id])
+        for view in observe(state, plan).configs:
+            yield from self._changes(view)
 
     def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
         name = view.config
@@ -92,7 +90,9 @@ class _Operations:
             self._points.pop(name, None)
             self._count += 1
             yield self._created(view)
-        ends = epoch_ends(view.curve)
+        over = view.status in (Status.FINISHED, Status.FAILED) or self._view.state.outcome is not None
+        # A mean changes with each training that comes to an epoch.
+        ends = epoch_ends(view.curve) if over or not view.members else []
         if len(self._criteria) == 1:
             for point in filter(self._criteria[0].finite, ends[self._points.get(name, 0) :]):
                 yield _op(
@@ -102,7 +102,6 @@ class _Operations:
                     intermediate_value=self._criteria[0].value(point),
                 )
         self._points[name] = len(ends)
-        over = view.status in (Status.FINISHED, Status.FAILED) or self._view.state.outcome is not None
         if over and name not in self._closed:
             self._closed.add(name)
             if view.status is Status.FAILED:

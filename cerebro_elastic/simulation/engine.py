@@ -170,7 +170,7 @@ class Engine:
     def _under_way(self, attempt: Attempt) -> RunningUnit:
         """An attempt that was begun before the simulation."""
         config = self.state.configs[attempt.unit.config]
-        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
+        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
         begun = begun_at(self.state, attempt)
         started = 0.0 if begun is None else min(0.0, begun - self.conditions.start)
         batches = max(1, self.conditions.sizes.batches - attempt.skip)
@@ -284,7 +284,7 @@ class Engine:
         """The nodes take the attempt up; one that was queued has been dispatched before."""
         unit, sizes = attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
-        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
+        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
         dispatch = 0.0 if queued else costs.dispatch
         started = self.now + max(dispatch, *map(self._startup, attempt.nodes))
         shared = self._share_batches(attempt) if costs.data else False

@@ -38,7 +38,7 @@ class MetricSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class SyntheticMetrics:
     """Curves that fall (for a metric that is to be large: rise) towards a level that the hyper-parameters
-    decide by chance, so that a search has something to choose."""
+    decide by chance, so that a search has something to choose. Folds and seeds change it by up to a tenth."""
 
     metrics: Mapping[str, str]
     """The mode of each metric by name: "min" or "max"."""
@@ -50,6 +50,8 @@ class SyntheticMetrics:
     def after(self, config: Config, units: int) -> Logged:
         """See ``MetricSource``."""
         level = random.Random(f"{self.seed} {_key(config.hparams)}").uniform(0.05, 0.6)
+        if config.member_of:
+            level *= random.Random(f"{self.seed} {_key_of(config)}").uniform(0.9, 1.1)
         loss = level + (1 - level) * math.exp(-5 * units / self.units)
         return Logged({name: loss if mode == "min" else 1 - loss for name, mode in self.metrics.items()})
 
@@ -67,13 +69,18 @@ class RecordedMetrics:
             config = configs[visit.unit.config]
             after = configs[config.id] = advance(config, visit, plan)
             if visit.unit.phase is Phase.TRAIN and visit.whole:
-                curve = self._logged.setdefault(_key(config.hparams), {})
+                curve = self._logged.setdefault(_key_of(config), {})
                 curve[units_done(after, plan)] = Logged(visit.metrics, visit.done)
 
     def after(self, config: Config, units: int) -> Logged:
         """See ``MetricSource``."""
-        recorded = self._logged.get(_key(config.hparams), {}).get(units)
+        recorded = self._logged.get(_key_of(config), {}).get(units)
         return recorded or self._fallback.after(config, units)
+
+
+def _key_of(config: Config) -> str:
+    member = f"{config.fold} {config.repeat}" if config.member_of else ""
+    return member + _key(config.hparams)
 
 
 class ContinuedCurves:

@@ -69,9 +69,6 @@ class StrategyCost:
     """How many units this machine trained at the same time; seconds and bytes are their means."""
 
 
-_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Phase.EVALUATE: "valid"}
-
-
 def make_task(recipe: Recipe) -> Task:
     """The recipe's task; ``TaskError`` if its modules cannot be used."""
     make = load("cerebro.tasks", recipe.task.kind)
@@ -136,11 +133,15 @@ class UnitRunner:
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
-        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat, room)
+        return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""
-        return self.cache.holds(self._manifest, _SPLITS[phase], index)
+        return self.cache.holds(self._manifest, self._split(phase), index)
+
+    def _split(self, phase: Phase) -> Split:
+        """Where the partitions of units of this phase are. Folds are training partitions."""
+        return "valid" if phase is Phase.EVALUATE and not self._plan.folds else "train"
 
     def cached(self) -> tuple[int, ...]:
         """The training partitions that the cache holds."""
@@ -169,16 +170,16 @@ class UnitRunner:
     ) -> UnitJob:
         """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``.
         ``partition`` has other rows than the unit's."""
-        rows, inherits = self._manifest.rows, None
+        inherits = None
         if config.parent and is_newborn(config):
             inherits = task_hparams(self._task, self._loader.dataset, config.parent.hparams)
         return UnitJob(
             unit=unit,
             hparams=task_hparams(self._task, self._loader.dataset, config.hparams),
-            seed=self._plan.seed,
+            seed=self._plan.seed_of(config.repeat),
             epochs=self._spec.epochs_of(config.id, unit.epoch),
             visited=config.visited,
-            rows=rows,
+            rows=tuple(self._manifest.rows[j] for j in self._plan.trains(config.fold)),
             partition=self.fetch(unit.phase, unit.partition, beat) if partition is None else partition,
             validation=self._validation(config, unit, beat),
             loader=bound(self._loader, config.hparams),
@@ -211,7 +212,10 @@ class UnitRunner:
         it is read."""
         if unit.phase is Phase.EVALUATE or self._plan.evaluations:
             return []
-        last = len(config.visited) + 1 == self._plan.partitions
+        last = len(config.visited) + 1 == self._plan.trained
+        split = self._split(Phase.EVALUATE)
+        files = self._manifest.split(split)
+        indices = range(len(files)) if config.fold is None else self._plan.held_out(config.fold)
 
         def fetch(index: int) -> Partition:
             return self.fetch(Phase.EVALUATE, index, beat)
@@ -219,8 +223,10 @@ class UnitRunner:
         return [
             fetch(index)
             if last and unit.phase is Phase.TRAIN
-            else unopened(index, rows, f"valid partition {index} of {self._url}", partial(fetch, index))
-            for index, rows in enumerate(files.rows for files in self._manifest.valid)
+            else unopened(
+                index, files[index].rows, f"{split} partition {index} of {self._url}", partial(fetch, index)
+            )
+            for index in indices
         ]
 
     def perform(self, job: UnitJob) -> UnitResult:

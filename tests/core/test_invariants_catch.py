@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
-from cerebro_elastic.store.ledger import record, transactions, worker
+from cerebro_elastic.store.ledger import operators, record, transactions, worker
 from cerebro_elastic.store.ledger.record import Record
 from support import hashing, world
 from support.hashing import Worker
@@ -245,7 +245,8 @@ def clones_another_state(patch: Patch) -> None:
 def clones_begin_at_the_beginning(patch: Patch) -> None:
     permissive(patch)
     born = lineage.born
-    patch.setattr(lineage, "born", lambda config: replace(born(config), epoch=0, visited=()))
+    for module in (lineage, operators):
+        patch.setattr(module, "born", lambda config: replace(born(config), epoch=0, visited=()))
 
 
 def commits_before_saving(patch: Patch) -> None:

@@ -132,7 +132,7 @@ class Past:
     def spec(self) -> Spec:
         recipe = {
             "objective": {"metric": "val_acc", "mode": "max"},
-            "search": {"space": {"lr": {"loguniform": [0.001, 0.1]}, "act": {"strategy": ["relu", "tanh"]}}},
+            "search": {"space": {"lr": {"loguniform": [0.001, 0.1]}, "act": {"choice": ["relu", "tanh"]}}},
         }
         return Spec(
             self.plan, recipe, "r" * 64, "/data", "d" * 64, "/project", {"net.py": "c" * 64}, "/runs", "1.0"

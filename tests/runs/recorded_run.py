@@ -17,7 +17,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
@@ -70,6 +70,8 @@ def opened(
     run: str = "recorded",
     reuse: Reuse = False,
     model: str = MODEL,
+    partitions: int = 2,
+    valid: float = 0.2,
     test: float = 0.0,
     **changed: object,
 ) -> Spec:
@@ -81,13 +83,13 @@ def opened(
     (home / "a_recorded_model.py").write_text(model)
     data = str(home / "data")
     if not (home / "data").exists():
-        prepare(rows, data, partitions=2, seed=1, valid=0.2, test=test)
+        prepare(rows, data, partitions=partitions, seed=1, valid=valid, test=test)
     manifest = read_manifest(data)
     recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
     folder = RunFolder(home / "runs" / run)
     folder.path.mkdir(parents=True)
     spec = Spec(
-        plan=plan_of(recipe, run, len(manifest.train), len(manifest.valid)),
+        plan=plan_of(recipe, run, len(manifest.train), validations(recipe, manifest)),
         recipe=recipe.resolved(),
         recipe_digest=recipe.digest,
         data=data,

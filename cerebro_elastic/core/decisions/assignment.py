@@ -14,7 +14,7 @@ together, and only
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -215,14 +215,21 @@ def _context(
     freed: str | None = None,
 ) -> SchedulingContext:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
-    free = [options.by_lead for config, options in moment.placements.items() if config not in busy]
-    eligible = {
-        name: [
+    free = {config: options.by_lead for config, options in moment.placements.items() if config not in busy}
+
+    def units(name: str, configs: Iterable[str]) -> list[Unit]:
+        return [
             placement.unit
-            for by_lead in free
-            for placement in by_lead.get(name, ())
+            for config in configs
+            for placement in free[config].get(name, ())
             if placement.strategy.nodes == 1 or companions(placement, nodes, idle) is not None
         ]
+
+    held = [config for config in moment.held if config in free]
+    first = free.keys() - held if held else free
+    eligible = {
+        name: units(name, [config for config in free if config in first])
+        or next(filter(None, (units(name, [config]) for config in held)), [])
         for name in idle
     }
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
@@ -19,10 +20,27 @@ from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasibl
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
 from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
-from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order, may_go_on, tried_again
+from cerebro_elastic.core.history.lineage import (
+    born,
+    child,
+    edge_from,
+    fresh_names,
+    in_order,
+    may_go_on,
+    tried_again,
+)
+from cerebro_elastic.core.history.members import (
+    by_config,
+    first_members,
+    mean_curve,
+    member,
+    members_of_repeats,
+    named,
+    status_of,
+)
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -83,6 +101,8 @@ def decide(
         return repairs
     if not any(c.status is Status.LIVE for c in state.configs.values()):
         return [RunEnded(0, "finished")]
+    if plan.has_members:
+        moment = Moment(state, plan, search.held(_observe(moment)))
     return list(assignments(moment, policy))
 
 
@@ -149,6 +169,26 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
                     reason = tried_again(extension.by)
                 by_hand = config.id in extension.by_hand
                 yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
+
+
+def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
+    """Members that a config of the search still lacks, since the leader that created the others was
+    interrupted; and live ones whose config was stopped while they were in a unit."""
+    state, plan = moment.state, moment.plan
+    for members in by_config(state.configs.values()).values() if plan.has_members else ():
+        known = {(each.fold, each.repeat) for each in members}
+        for fold, repeat in first_members(plan) if members[0].origin != BY_HAND else ():
+            if (fold, repeat) not in known:
+                yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
+        stopped = next((each for each in members if each.status is Status.STOPPED), None)
+        if stopped is not None:
+            for each in members:
+                if _may_stop(moment, each):
+                    yield ConfigEnded(0, each.id, Status.STOPPED, stopped.reason)
+
+
+def _may_stop(moment: Moment, config: Config) -> bool:
+    return config.status is Status.LIVE and not config.by_hand and config.id not in moment.busy
 
 
 def home_changes(moment: Moment) -> Iterator[HomesAssigned]:
@@ -239,9 +279,10 @@ def _observe(moment: Moment) -> SearchContext:
         )
         for config in in_order(state.configs.values())
     )
+    views = _view(plan, seen)
     return SearchContext(
-        configs=list(_view(plan, seen).values()),
-        partitions=plan.partitions,
+        configs=_grouped(plan, views, state.configs) if plan.has_members else list(views.values()),
+        partitions=plan.trained,
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
@@ -272,14 +313,50 @@ def _view(
         parent=(config.parent.config or None) if config.parent else None,
         origin=config.origin,
         by_hand=config.by_hand,
+        fold=config.fold,
+        repeat=config.repeat,
         row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
         measured=measured_epoch(config, plan),
     )
 
 
-def _goings_on(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> list[ConfigResumed | UnitsReused]:
-    """What happens to configs before the search is asked: those of an extension first."""
-    return [*continuations(moment.state)] or [*reuses(moment, reusable)]
+def _grouped(plan: Plan, views: Mapping[str, ConfigView], configs: Mapping[str, Config]) -> list[ConfigView]:
+    """The views of configs, each of all of its members."""
+    return list(
+        _group(
+            plan,
+            (
+                (members[0], (*(views[each.id] for each in members),))
+                for members in by_config(configs.values()).values()
+            ),
+        ).values()
+    )
+
+
+@PerConfig
+def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> ConfigView:
+    counting = [each for each in members if each.status is Status.LIVE] or members
+    return ConfigView(
+        config=first.seen_as,
+        hparams=first.hparams,
+        status=status_of(each.status for each in members),
+        epochs=min(each.epochs for each in counting),
+        units=min(each.units for each in counting),
+        curve=mean_curve(
+            [each.curve for each in members], [each.status is Status.FINISHED for each in members]
+        ),
+        idle=any(each.idle for each in counting),
+        origin=first.origin,
+        by_hand=any(each.by_hand for each in members),
+        members=members,
+    )
+
+
+def _goings_on(
+    moment: Moment, reusable: Mapping[str, Sequence[Visit]]
+) -> list[ConfigResumed | UnitsReused | ConfigCreated | ConfigEnded]:
+    """What happens to configs before the search is asked: those of an extension first, members last."""
+    return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
 
 
 def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
@@ -312,21 +389,58 @@ def _of(name: str, visit: Visit) -> Visit:
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
-    context = _observe(moment)
+    """What the search decides. What it decides on a config that has members holds for each of them; one that
+    is in a unit follows when it is idle (``memberships``)."""
+    context, configs = _observe(moment), moment.state.configs
     decisions = search.decide(context)
     for decision in decisions:
+        members = named(configs, decision.config)
         match decision:
-            case Stop(config, reason):
-                yield ConfigEnded(0, config, Status.STOPPED, reason)
-            case Resume(config, reason):
-                yield ConfigResumed(0, config, reason)
+            case Stop(_, reason):
+                for config in members if len(members) == 1 else (c for c in members if _may_stop(moment, c)):
+                    yield ConfigEnded(0, config.id, Status.STOPPED, reason)
+            case Resume(_, reason):
+                for config in members if len(members) == 1 else _stopped(members):
+                    yield ConfigResumed(0, config.id, reason)
     proposals = () if decisions else search.propose(context)
     if proposals:
-        for name, proposal in zip(fresh_names(moment.state.configs), proposals, strict=False):
-            yield ConfigCreated(0, _new(moment.state, moment.plan, name, proposal))
+        names = fresh_names(configs)
+        for proposal in proposals:
+            for config in _new(moment.state, moment.plan, names, proposal):
+                yield ConfigCreated(0, config)
 
 
-def _new(state: State, plan: Plan, name: str, proposal: Proposal) -> Config:
-    if proposal.parent is None:
-        return born(Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin))
-    return child(state.configs[proposal.parent], name, proposal.hparams, proposal.origin)
+def _stopped(members: Sequence[Config]) -> list[Config]:
+    return [config for config in members if config.status is Status.STOPPED and not config.by_hand]
+
+
+def _new(state: State, plan: Plan, names: Iterator[str], proposal: Proposal) -> list[Config]:
+    """The proposed config, its members, or its further ones."""
+    if proposal.repeats:
+        of = named(state.configs, proposal.parent or "")
+        known = {(config.fold, config.repeat) for config in of}
+        wanted = members_of_repeats(plan, range(proposal.repeats))
+        return [_sibling(state, plan, of[0], *each) for each in wanted if each not in known]
+    name = next(names)
+    if not plan.has_members:
+        if proposal.parent is None:
+            return [born(Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin))]
+        return [child(state.configs[proposal.parent], name, proposal.hparams, proposal.origin)]
+    return [
+        _member(state, plan, member(name, proposal.hparams, *each, plan), proposal.parent, proposal.origin)
+        for each in first_members(plan)
+    ]
+
+
+def _sibling(state: State, plan: Plan, like: Config, fold: int | None, repeat: int) -> Config:
+    """A further member of a config of which there is one."""
+    new = member(like.member_of, like.hparams, fold, repeat, plan)
+    parent = state.configs[like.parent.config].member_of if like.parent and like.parent.config else None
+    return _member(state, plan, new, parent, like.origin)
+
+
+def _member(state: State, plan: Plan, new: Config, parent: str | None, origin: Mapping[str, Any]) -> Config:
+    """A ``new`` member that begins where its like of the config ``parent`` stands, or where all begin."""
+    others = named(state.configs, parent) if parent is not None else []
+    of = next((c for c in others if (c.fold, c.repeat) == (new.fold, new.repeat)), None)
+    return born(replace(new, parent=plan.start if of is None else edge_from(of), origin=origin))

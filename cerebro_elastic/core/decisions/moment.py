@@ -64,9 +64,11 @@ def _in_trouble(state: State, node: Node) -> bool:
 class Moment:
     """A state in which is decided. Each part is derived when it is first used."""
 
-    def __init__(self, state: State, plan: Plan) -> None:
+    def __init__(self, state: State, plan: Plan, held: Sequence[str] = ()) -> None:
         self.state = state
         self.plan = plan
+        self.held = held
+        """The answer of ``Search.held``."""
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
@@ -93,8 +95,7 @@ class Moment:
 
     @cached_property
     def placements(self) -> Placements:
-        """What each config may do next, and where; without the configs that wait for others to end before
-        they begin."""
+        """What each config may do next, and where; without the configs that wait for others."""
         options = placements(self.state, self.plan, self.nodes, self.next_steps)
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
@@ -169,7 +170,7 @@ class Moment:
         state, plan, nodes, busy = self.state, self.plan, self.nodes, self.busy
         holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
         plain = all(options.plain for options in self.placements.values())
-        if plan.evaluations or not plain or not all(holders):
+        if plan.folds or plan.evaluations or not plain or not all(holders):
             return None
         live = self._live
         longest = max(state.timings.values(), default=None)

@@ -80,11 +80,12 @@ def _placements(places: _Places, config: Config, next_steps: NextSteps) -> Confi
     placements: list[Placement] = []
     leads: list[Sequence[str]] = []
     units = next_units(config, places.plan)
-    if units and units[0].phase is Phase.EVALUATE:
+    if units and units[0].phase is Phase.EVALUATE and config.fold is None:
         units = units[:1]  # in one order by all configs, so that a race can compare them row by row
     for unit in units:
         in_vain = _tried_in_vain(config, unit, steps, places.plan)
-        leads.append(_takers(places.homes, unit, steps, in_vain))
+        at_homes = unit.phase is Phase.TRAIN or config.fold is not None
+        leads.append(_takers(places.homes if at_homes else {}, unit, steps, in_vain))
         placements += [
             Placement(
                 _unit_of(unit, steps[name]),
@@ -145,11 +146,11 @@ def at_hand(
 def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
     """The nodes that may lead the unit, of those that are ``able`` to.
 
-    They are the partition's homes, or any node for an evaluation. After a failure they are nodes where the
-    unit has not failed, if one is left. (Once a node gets units again, faults of its own are forgotten.)
+    They are the partition's homes, or any node if it has none: validation data have not. After a failure they
+    are nodes where the unit has not failed, if one is left. (Once a node gets units again, faults of its own
+    are forgotten.)
     """
-    home_nodes = homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
-    at_home = [name for name in home_nodes if name in able]
+    at_home = [name for name in homes.get(unit.partition, ()) if name in able]
     for candidates in (at_home, able):
         if untried := [name for name in candidates if name not in failed]:
             return untried

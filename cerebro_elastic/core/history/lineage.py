@@ -17,7 +17,15 @@ from cerebro_elastic.core.model.units import CheckpointRef, Phase
 
 def born(config: Config) -> Config:
     """The config as it was when it was created: at the beginning, or where its parent's checkpoint was."""
-    new = Config(config.id, config.hparams, parent=config.parent, origin=config.origin)
+    new = Config(
+        config.id,
+        config.hparams,
+        parent=config.parent,
+        origin=config.origin,
+        member_of=config.member_of,
+        fold=config.fold,
+        repeat=config.repeat,
+    )
     parent = config.parent
     if parent is None:
         return new
@@ -86,12 +94,15 @@ def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
 
 def in_order(configs: Iterable[Config]) -> list[Config]:
     """The configs in the order of their creation, which is that of their ids."""
-    return sorted(configs, key=lambda config: (len(config.id), config.id))
+    return sorted(
+        configs, key=lambda c: (len(c.seen_as), c.seen_as, c.repeat, -1 if c.fold is None else c.fold, c.id)
+    )
 
 
 def fresh_names(taken: Iterable[str]) -> Iterator[str]:
-    """Ids for new configs, after all those that are ``taken``."""
-    numbers = (int(name[1:]) for name in taken if name[1:].isdigit())
+    """Ids for new configs, after all those that are ``taken``, by members of configs too."""
+    ids = (name.partition(".")[0] for name in taken)
+    numbers = (int(name[1:]) for name in ids if name[1:].isdigit())
     return (f"c{number:04d}" for number in count(1 + max(numbers, default=-1)))
 
 

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.units import PartialUnit, Phase, Unit
 
 def units_done(config: Config, plan: Plan) -> int:
     """Whole training units behind the config, its parent's included."""
-    return config.epoch * plan.partitions + len(config.visited)
+    return config.epoch * plan.trained + len(config.visited)
 
 
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
@@ -23,10 +23,10 @@ def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
         return ()
     if config.partial_unit is not None:
         return (Unit(config.id, config.epoch, config.partial_unit.partition),)
-    left = [j for j in range(plan.partitions) if j not in config.visited]
+    left = [j for j in plan.trains(config.fold) if j not in config.visited]
     if left:
         return tuple(Unit(config.id, config.epoch, j) for j in left)
-    unseen = [j for j in range(plan.evaluations) if j not in config.evaluated]
+    unseen = [j for j in plan.evaluates(config.fold) if j not in config.evaluated]
     return tuple(Unit(config.id, config.epoch, j, Phase.EVALUATE) for j in unseen)
 
 
@@ -49,7 +49,7 @@ def position(config: Config) -> int:
 def measured_epoch(config: Config, plan: Plan) -> int | None:
     """The epoch whose evaluations measure the config's model as it is; ``None`` if it has been trained since,
     or not at all."""
-    if len(config.visited) == plan.partitions:
+    if len(config.visited) == plan.trained:
         return config.epoch
     trained = config.visited or config.partial_unit is not None
     return None if trained or not config.epoch else config.epoch - 1
@@ -59,14 +59,14 @@ def units_left(config: Config, plan: Plan) -> int:
     """Units until the config has used up its epochs; one that is trained in part counts."""
     if config.status is not Status.LIVE:
         return 0
-    per_epoch = plan.partitions + plan.evaluations
+    per_epoch = plan.trained + plan.evaluations
     return (plan.epochs - config.epoch) * per_epoch - len(config.visited) - len(config.evaluated)
 
 
 def advance(config: Config, visit: Visit, plan: Plan) -> Config:
     """The config after a committed visit (the store sets its ``revision``)."""
     moved = _train(config, visit) if visit.unit.phase is Phase.TRAIN else _evaluate(config, visit)
-    epoch_done = len(moved.visited) == plan.partitions and len(moved.evaluated) == plan.evaluations
+    epoch_done = len(moved.visited) == plan.trained and len(moved.evaluated) == plan.evaluations
     return _next_epoch(moved, visit.done, plan) if epoch_done else moved
 
 
@@ -101,7 +101,7 @@ def _evaluate(config: Config, visit: Visit) -> Config:
 def _next_epoch(config: Config, done: bool, plan: Plan) -> Config:
     epoch = config.epoch + 1
     finished = done or epoch == plan.epochs
-    end = Point(epoch * plan.partitions, epoch, config.pending, ends=True, checkpoint=config.head)
+    end = Point(epoch * plan.trained, epoch, config.pending, ends=True, checkpoint=config.head)
     ended = replace(
         config,
         status=Status.FINISHED if finished else config.status,

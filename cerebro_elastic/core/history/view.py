@@ -85,7 +85,7 @@ class ConfigHistory:
         one can be made again from it, should it be damaged (``worker/offline/repair.py``).
         """
         ends = epoch_ends(self.curve)
-        place = best_end(ends, objective)
+        place = best_end(ends, objective, of_member=bool(self.config.member_of))
         best = () if place is None else (ends[place],)
         ended = [end.checkpoint for end in (ends if epochs else best)]
         return frozenset(ref.url for ref in (*self.last, *ended) if ref is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cerebro_elastic.core.invariants.trace import Stretch, Trace, ended_tokens, in_words, plan_of, visits_in
@@ -48,11 +48,14 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
     - A config with a parent continues from where the parent was.
+    - A config with a fold visits all partitions but the fold's, and evaluates none but these.
+    - Members of a config have its hyper-parameters, and each is on another fold or has another seed.
     """
     plan = plan_of(read.state, events)
     if plan is None:
         return
-    whole, epochs = _units(plan), plan.epochs
+    epochs, known = plan.epochs, list(read.state.configs.values())
+    wholes = {name: _units(plan, config) for name, config in read.state.configs.items()}
     progress = {name: _began(config) for name, config in read.state.configs.items()}
     ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], Visit] = {}
@@ -60,9 +63,11 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
         match event:
             case StateRead(state=state):
                 for config in state.configs.values():
-                    yield from _misplaced(progress[config.id], config, whole)
+                    yield from _misplaced(progress[config.id], config, wholes[config.id])
             case ConfigCreated(config=config):
-                progress[config.id] = _began(config)
+                yield from _misfit(config, known)
+                known.append(config)
+                progress[config.id], wholes[config.id] = _began(config), _units(plan, config)
             case ConfigEnded(config=name):
                 ended.add(name)
             case ConfigResumed(config=name):
@@ -70,6 +75,9 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitCommitted() | UnitsReused():
                 for visit in visits_in(event):
                     epoch = progress.setdefault(visit.unit.config, _Epoch())
+                    whole = wholes.get(visit.unit.config, set())
+                    if (visit.unit.phase, visit.unit.partition) not in whole:
+                        yield f"{in_words(visit.unit)} was visited, and is none of the config's units"
                     if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
                         epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
                     yield from _violations_of_visit(epoch, visit)
@@ -81,7 +89,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                 ended = set(progress).difference(extension.configs)
             case RunEnded():
                 for name, epoch in progress.items():
-                    complete = epoch.number + (set(epoch.done) == whole)
+                    complete = epoch.number + (set(epoch.done) == wholes[name])
                     if complete < epochs and name not in ended:
                         yield f"config {name} has completed {complete} epochs of {epochs}"
 
@@ -174,6 +182,27 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
                         yield f"{in_words(visit.unit)} gave {visit.output.digest}, done again {again}"
 
 
+def _units(plan: Plan, config: Config) -> set[tuple[Phase, int]]:
+    """All units of an epoch of the config, as (phase, partition)."""
+    if config.fold is None:
+        trains = {(Phase.TRAIN, j) for j in range(plan.partitions)}
+        return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
+    fold_of = {j: j * plan.folds // plan.partitions for j in range(plan.partitions)}
+    held_out = {j for j, fold in fold_of.items() if fold == config.fold}
+    trains = {(Phase.TRAIN, j) for j in fold_of if j not in held_out}
+    return trains | {(Phase.EVALUATE, j) for j in held_out if plan.evaluations}
+
+
+def _misfit(config: Config, others: Iterable[Config]) -> Iterator[str]:
+    """A violation if the config is no member beside the ``others`` of its own."""
+    for other in others:
+        if other.member_of == config.member_of != "" and other.id != config.id:
+            if other.hparams != config.hparams:
+                yield f"{config.id} and {other.id} are one config, and differ in hyper-parameters"
+            if (other.fold, other.repeat) == (config.fold, config.repeat):
+                yield f"{config.id} and {other.id} have the same fold and seed"
+
+
 def unseen(read: StateRead, events: Trace) -> Iterator[str]:
     """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
     of the config has written."""
@@ -194,12 +223,6 @@ def unseen(read: StateRead, events: Trace) -> Iterator[str]:
                         f"{found.config} was measured on the test set with {found.checkpoint.url}, which no "
                         "visit of it has written"
                     )
-
-
-def _units(plan: Plan) -> set[tuple[Phase, int]]:
-    """All units of an epoch, as (phase, partition)."""
-    trains = {(Phase.TRAIN, j) for j in range(plan.partitions)}
-    return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
 
 
 def _began(config: Config) -> _Epoch:

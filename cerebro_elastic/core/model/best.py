@@ -40,9 +40,11 @@ def epoch_ends(curve: Iterable[Point]) -> list[Point]:
     return [point for point in curve if point.ends]
 
 
-def best_end(ends: Sequence[Point], objective: Objective) -> int | None:
+def best_end(ends: Sequence[Point], objective: Objective, *, of_member: bool = False) -> int | None:
     """The place of the best epoch's end by the objective; ``None`` if none has a finite value of it within
-    its constraints."""
+    its constraints. These are about the mean of a config's trainings: they do not bind one ``of_member``."""
+    if of_member:
+        return best(loss(end.metrics.get(objective.metric), objective.mode) for end in ends)
     return best(loss_of(end.metrics, objective) for end in ends)
 
 

@@ -99,10 +99,22 @@ class Config:
     by_hand: bool = False
     """A person has created, stopped or resumed it. The search leaves it as it is. (A failed config that a
     person has tried again is the search's as before: the search has not decided on the failure.)"""
+    member_of: str = ""
+    """The config, as a person sees it, of which this is a member: its training on one fold, or with one seed
+    (``core/history/members.py``). "" for a config that is trained once."""
+    fold: int | None = None
+    """The fold whose partitions it leaves out of training, and validates on; from 0. ``None``: no fold."""
+    repeat: int = 0
+    """Its seed's number, from 0: the run's own."""
     extension: int = 0
     """``Extension.number`` of the extension by which it last went on; 0 without one."""
     revision: int = 0
     """The store's revision of this value. Every commit compares it."""
+
+    @property
+    def seen_as(self) -> str:
+        """The id of the config as a person sees it."""
+        return self.member_of or self.id
 
     @property
     def tries(self) -> tuple[Failure, ...]:

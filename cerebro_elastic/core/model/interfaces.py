@@ -135,11 +135,19 @@ class ConfigView:
     idle: bool = True
     """It is in no unit now."""
     parent: str | None = None
-    """The config of this run from which it continues."""
+    """The config of this run from which it continues; without members."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """What the search noted with its proposal."""
     by_hand: bool = False
     """A person has created, stopped or resumed it."""
+    fold: int | None = None
+    """Of a member: the fold that it leaves out."""
+    repeat: int = 0
+    """Of a member: the number of its seed."""
+    members: Sequence[ConfigView] = ()
+    """Its trainings, if it has several: on folds, or with several seeds. All else in this view is of all of
+    them: the curve is the mean of those that have come so far, epochs and units are those of the one that is
+    least far, and it is idle if a live one is."""
     row_losses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """In a race, by epoch (from 0): the losses of the rows of validation partition 0, 1, ... as they are
     recorded, up to the first that it has not validated."""
@@ -154,7 +162,7 @@ class SearchContext:
     configs: Sequence[ConfigView] = ()
     """All configs in the order of creation."""
     partitions: int = 1
-    """The plan's training partitions."""
+    """The training partitions of each config."""
     epochs: int = 1
     """The plan's epochs."""
     nodes: int = 1
@@ -182,6 +190,8 @@ class Proposal:
     """The config from whose head it continues; ``None``: from the beginning, or from ``Plan.start``."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the search gets back in ``ConfigView.origin``."""
+    repeats: int = 0
+    """For a config that exists: train it with this many seeds in all. ``parent`` is that config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +225,12 @@ class Search(Protocol):
     ``propose``. Each call sees the effects of the answers before. A run ends when no config is live and the
     search wants nothing.
     """
+
+    def held(self, context: SearchContext) -> Sequence[str]:
+        """Live configs, or members of configs, that come after all others: a node takes a unit of one only if
+        it would be idle otherwise, and of the first that it can."""
+        del context
+        return ()
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
         """The configs to stop or resume: none that is in a unit, and none that a person has decided on

@@ -45,5 +45,7 @@ def standing(config: Config) -> str:
             "evaluated": config.evaluated,
             "part": (part.partition, part.batches) if part else None,
             "inherits": dict(parent.hparams) if parent is not None and inherits else None,
+            **({"fold": config.fold} if config.fold is not None else {}),
+            **({"repeat": config.repeat} if config.repeat else {}),
         }
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,11 @@ class Plan:
     epochs: int
     """The number of epochs of each config."""
     evaluations: int = 0
-    """The number of validation partitions that are evaluated by units of their own; 0: validation belongs to
-    the epoch's last unit."""
+    """The number of validation partitions of a config that are evaluated by units of their own; 0: validation
+    belongs to the epoch's last unit."""
+    folds: int = 0
+    """Into how many folds the training partitions are divided, in their order; 0: there are validation
+    partitions besides them, and each config trains on all."""
     min_nodes: int = 1
     """The number of nodes for which the run waits before its first unit."""
     max_nodes: int = 1
@@ -59,9 +63,46 @@ class Plan:
     """Of a config's units that are as good, a node takes one whose batches its host has made for another
     config: they are costly to make. It does not ask whether they are still there, so that a run is the same
     with and without sharing."""
+    repeats: int = 0
+    """With how many seeds each config is trained at first; 0: with the run's alone."""
     begun_per_node: int = 0
     """A config begins while fewer than this many configs for each node have begun and can go on; those of
     people begin at once. 0: all begin as soon as nodes are idle."""
+
+    @property
+    def has_members(self) -> bool:
+        """Whether each config is trained as several: on folds, or with several seeds."""
+        return bool(self.folds or self.repeats)
+
+    @property
+    def trained(self) -> int:
+        """The number of training partitions of each config."""
+        return self.partitions - (self.partitions // self.folds if self.folds else 0)
+
+    def trains(self, fold: int | None) -> Sequence[int]:
+        """The partitions that a config with this fold trains on."""
+        held_out = self.held_out(fold)
+        return [j for j in range(self.partitions) if j not in held_out]
+
+    def held_out(self, fold: int | None) -> Sequence[int]:
+        """The training partitions that it leaves out, and validates on."""
+        if fold is None:
+            return ()
+        size = self.partitions // self.folds
+        return range(fold * size, (fold + 1) * size)
+
+    def evaluates(self, fold: int | None) -> Sequence[int]:
+        """The partitions that it evaluates by units of their own: training partitions if it has a fold."""
+        if not self.evaluations:
+            return ()
+        return range(self.evaluations) if fold is None else self.held_out(fold)
+
+    def seed_of(self, repeat: int) -> int:
+        """The seed of the configs of this repeat. It is the run's for the first one, so that this is the same
+        as without others."""
+        if not repeat:
+            return self.seed
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{repeat}".encode()).digest()[:4])
 
 
 @dataclass(frozen=True, slots=True)

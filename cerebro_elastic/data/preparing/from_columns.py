@@ -101,7 +101,7 @@ def prepare_columns(
     train = usable(given, "the training data")
     held_out = changed(held_out, lambda columns, split: usable(columns, f"the {HELD_OUT[split]} data", train))
     numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
-    dealt = deal_rows(train, held_out, numbers, settings.seed, keys)
+    dealt = deal_rows(train, held_out, numbers, settings.seed, keys, settings.folds or 1)
     described = Manifest(
         columns_of(train),
         (),
@@ -113,6 +113,7 @@ def prepare_columns(
         loader=dict(loader),
         class_counts={name: class_counts(name, dealt) for name in (settings.count_classes,) if name},
         sample_weight=settings.sample_weight or "",
+        folds=settings.folds or 0,
     )
     manifest = _store(destination, described, dealt)
     if bad.rows:

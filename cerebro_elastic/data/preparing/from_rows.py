@@ -160,7 +160,7 @@ def prepare_rows(
         check_lengths(columns, "the source's data")
     keys = row_keys(settings, train, own)
     numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
-    dealt = deal_rows(train, held_out, numbers, seed, keys)
+    dealt = deal_rows(train, held_out, numbers, seed, keys, settings.folds or 1)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
@@ -187,7 +187,14 @@ def prepare_rows(
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
             written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
             splits = by_split(written)
-            manifest = Manifest(tuple(kinds), splits["train"], splits["valid"], seed, splits["test"])
+            manifest = Manifest(
+                tuple(kinds),
+                splits["train"],
+                splits["valid"],
+                seed,
+                splits["test"],
+                folds=settings.folds or 0,
+            )
             rows = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
             write_report(place, records.bad, digest=digest, rows=rows)
             write(place / NAME, [manifest.to_json()])

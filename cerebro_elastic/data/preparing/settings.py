@@ -13,6 +13,7 @@ from cerebro_elastic.data.preparing.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import Preparation
 from cerebro_elastic.recipes.fields import PerHost, Seed
+from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.recipes.loading import describe_problem
 
 _OF_COLUMNS = ("columns", "features", "label", "encode", "text", "fill", "sample_weight", "count_classes")
@@ -35,6 +36,12 @@ class PrepareSettings(Preparation):
     """How a dataset is made of a source: its keys in a recipe, and those that only ``prepare`` has."""
 
     seed: Seed = Field(0, description="Seed of the shuffle.")
+    folds: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        description="Folds: each gets of each class of `stratify` its share, and whole groups of `split_by`.",
+        json_schema_extra={"shown": "any rows"},
+    )
+    """Only for cross-validation of a prepared dataset: a run that prepares its data itself does this."""
     count_classes: str | None = Field(
         None,
         description="A column of class numbers to count, for `class_weights: balanced` in recipes.",
@@ -65,6 +72,13 @@ class PrepareSettings(Preparation):
                 f"{', '.join(needless)} would do nothing without `rows`: name the function that makes each "
                 "row, or leave it out"
             )
+        if self.folds is not None:
+            if problem := why_no_folds(self.folds, self.partitions):
+                raise ValueError(f"{problem}")
+            if self.stratify is None and self.split_by is None:
+                raise ValueError(
+                    "`folds` is for `stratify` or `split_by`: any rows make folds otherwise; remove it"
+                )
         return self
 
 

@@ -75,6 +75,30 @@ class RowKeys:
                 )
         return chosen
 
+    def folds(self, order: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
+        """The fold of each of the rows ``order``: folds share the rows of each class, and take whole groups,
+        the largest first. Raises ``DataError`` if there are fewer groups than folds."""
+        labels = np.zeros(len(order), np.int64) if self.classes is None else self.classes.codes[order]
+        if self.groups is None:
+            of = np.empty(len(order), np.int64)
+            of[np.argsort(labels, kind="stable")] = np.arange(len(order)) % folds
+            return of
+        present, codes = np.unique(self.groups.codes[order], return_inverse=True)
+        if len(present) < folds:
+            raise DataError(
+                f"{folds} folds, and column {self.groups.name!r} has {counted(len(present), 'group')}: by "
+                "`split_by` the rows of a group are in one fold; take fewer folds, or add groups"
+            )
+        number = int(labels.max()) + 1
+        table = np.bincount(codes * number + labels, minlength=len(present) * number).reshape(-1, number)
+        shares = table / np.maximum(1, table.sum(axis=0))
+        sums, fold_of = np.zeros((folds, number)), np.empty(len(present), np.int64)
+        for group in np.argsort(-table.sum(axis=1), kind="stable"):
+            # The one for which the folds' shares differ least then.
+            fold = int(np.argmin(((2 * sums + shares[group]) * shares[group]).sum(axis=1)))
+            fold_of[group], sums[fold] = fold, sums[fold] + shares[group]
+        return fold_of[codes]
+
     def _groups_of(
         self, order: NDArray[np.int64], labels: NDArray[np.int64], wanted: NDArray[np.int64], split: str
     ) -> NDArray[np.bool_]:

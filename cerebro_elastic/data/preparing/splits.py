@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,6 +97,7 @@ def deal_rows(
     partitions: Mapping[Split, int],
     seed: int,
     keys: RowKeys = RowKeys(),  # noqa: B008  # frozen
+    folds: int = 1,
 ) -> list[PartitionRows]:
     """Shuffle the rows of ``train``, hold some out for the other splits, and deal each split to partitions.
 
@@ -106,7 +107,8 @@ def deal_rows(
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
         keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
-            partitions.
+            partitions, and of one fold.
+        folds: How many folds the training partitions make, in their order.
     """
     order = _shuffled(rows_in(train), seed)
     total, dealt = len(order), []
@@ -123,7 +125,13 @@ def deal_rows(
             rows, columns = _shuffled(rows_in(data), seed) if several else np.arange(rows_in(data)), data
         if len(rows):
             dealt += _deal(split, columns, rows, partitions.get(split, 1))
-    return _deal("train", train, order, partitions["train"]) + dealt
+    of_fold = keys.folds(order, folds) if folds > 1 else np.zeros(len(order), np.int64)
+    size = partitions["train"] // folds
+    return [
+        replace(each, index=fold * size + each.index)
+        for fold in range(folds)
+        for each in _deal("train", train, order[of_fold == fold], size)
+    ] + dealt
 
 
 def _shuffled(rows: int, seed: int) -> Index:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -13,8 +12,8 @@ from typing import Any
 import yaml
 
 from cerebro_elastic.core.history.estimates import begun_at
-from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.history.progress import units_left
+from cerebro_elastic.core.history.members import by_config, mean_curve, statuses
+from cerebro_elastic.core.history.progress import units_done, units_left
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Visit
 from cerebro_elastic.core.model.best import epoch_ends
@@ -36,12 +35,13 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
-from cerebro_elastic.reporting.results import ConfigResult, config_result, front, ranked
+from cerebro_elastic.reporting.results import ConfigResult, config_result, front, group_result, ranked
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     measured_by,
     measured_text,
     resources_text,
+    spread_text,
     unit_text,
 )
 from cerebro_elastic.reporting.timeline import Span, Timeline
@@ -67,6 +67,7 @@ class RunPage(RunView):
         self.events: list[Event] = []
         self.results: dict[str, ConfigResult] = {}
         self._board = board
+        self._groups: dict[str, Sequence[ConfigResult]] = {}
         self._causes: dict[str, _Cause] = {}
         self._decisions: dict[str, list[dict[str, Any]]] = {}
         self._first_seen: dict[int, float] = {}
@@ -105,11 +106,13 @@ class RunPage(RunView):
         if not live:
             state = replace(state, nodes={}, attempts={}, queued={}, saving={}, leader=None)
         running = {attempt.unit.config: attempt for attempt in state.underway()}
+        groups = by_config(state.configs.values()) if self.plan.has_members else {}
         for config in state.configs.values():
             self._publish_config(config, running.get(config.id))
-        self._board.keep("configs", state.configs)
-        self._board.keep("curves", state.configs)
-        self._board.keep("stories", state.configs)
+        for name, members in groups.items():
+            self._publish_group(name, members)
+        for kind in ("configs", "curves", "stories"):
+            self._board.keep(kind, {*state.configs, *groups})
         for name, node in state.nodes.items():
             attempt = state.attempts.get(name)
             unit = None if attempt is None else self._unit(attempt)
@@ -217,6 +220,35 @@ class RunPage(RunView):
         if known is None or known[3] is not points:
             self._board.put("curves", config.id, _curves(points))
 
+    def _publish_group(self, name: str, members: Sequence[Config]) -> None:
+        """Write the row of a config that has members, if one of theirs has changed."""
+        own = [self.results[config.id] for config in members]
+        known = self._groups.get(name, ())
+        if len(own) == len(known) and all(a is b for a, b in zip(own, known, strict=True)):
+            return
+        self._groups[name] = own
+        curves = [self.state.curves.get(config.id, ()) for config in members]
+        result = group_result(own, curves, self.plan, self.objective)
+        self.results[name] = result
+        means = mean_curve(curves, [True] * len(members))
+        row = _config_row(members[0], result, None, False, None, self.plan) | {
+            "status": result.status,
+            "reason": result.reason,
+            "epoch": min(config.epoch for config in members),
+            "done": sum(units_done(config, self.plan) for config in members) // len(members)
+            if result.status is Status.LIVE
+            else None,
+            "metrics": result.curve[-1] if result.curve else {},
+            "members": [config.id for config in members],
+            "memberOf": None,
+            "text": result.best_text,
+            "spread": spread_text(result),
+            "partial": result.partial,
+        }
+        self._board.put("configs", name, row)
+        self._board.put("curves", name, _curves(means))
+        self._board.put("stories", name, {"failures": [], "why": None, "decisions": []})
+
     def _story(self, config: Config) -> dict[str, Any]:
         """What went wrong with a config, the user's line first, and what was decided about it."""
         failed = config.status is Status.FAILED
@@ -240,8 +272,8 @@ class RunPage(RunView):
 
     def ranked(self) -> list[ConfigResult]:
         """The configs that have a value of the objective, the best first."""
-        configs = in_order(self.state.configs.values())
-        rows = [self.results[config.id] for config in configs if config.id in self.results]
+        names = by_config(self.state.configs.values())
+        rows = [self.results[name] for name in names if name in self.results]
         return ranked(rows, self.objective.mode)
 
     def _front(self) -> dict[str, Any] | None:
@@ -260,14 +292,14 @@ class RunPage(RunView):
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
         forecast = gap(self.state)
-        of_config = plan.epochs * (plan.partitions + plan.evaluations)
+        of_config = plan.epochs * (plan.trained + plan.evaluations)
         return {
             "run": plan.run,
             "live": live and state.outcome is None,
             "outcome": state.outcome,
             "leader": state.leader if live else None,
             "objective": [self.objective.metric, self.objective.mode],
-            "configs": dict(Counter(config.status.value for config in state.configs.values())),
+            "configs": dict(statuses(state.configs.values())),
             "units": unit_counts(state.configs.values(), plan),
             "unitsOfConfig": of_config,
             "epochs": plan.epochs,
@@ -337,7 +369,7 @@ def _config_row(
     plan: Plan,
 ) -> dict[str, Any]:
     """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
-    total = plan.epochs * (plan.partitions + plan.evaluations)
+    total = plan.epochs * (plan.trained + plan.evaluations)
     return {
         "hparams": config.hparams,
         "status": config.status,
@@ -348,6 +380,7 @@ def _config_row(
         "at": result.best_epoch,
         "metrics": config.metrics,
         "parent": config.parent.config if config.parent else None,
+        "memberOf": config.member_of or None,
         "on": attempt.node if attempt else None,
         "saving": bool(attempt and attempt.trained),
         "queued": queued,

@@ -212,7 +212,7 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
     with translated(DataError, f"cannot read the dataset {url}"):
         manifest = read_manifest(url)
         size, _ = batches_in(recipe, manifest, point)
-        train, valid = _partitions(manifest, locate(url), size, batches)
+        train, valid = _partitions(manifest, locate(url), size, batches, folds=bool(recipe.folds))
     orders = (range(len(train)), range(len(train))[::-1])
     loader = replace(bound(loader_settings(recipe), point), workers=0)
     of_task = task_hparams(task, loader.dataset, point)
@@ -225,7 +225,7 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
             visited=tuple(order[:place]),
             rows=tuple(partition.rows for partition in train),
             partition=train[index],
-            validation=valid if place + 1 == len(train) and recipe.validation == "epoch" else (),
+            validation=valid if place + 1 == len(train) and not recipe.validates_apart else (),
             loader=loader,
             state=None,
             loss_weights=loss_weights(recipe, manifest),
@@ -236,13 +236,13 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
 
 
 def _partitions(
-    manifest: Manifest, root: Place, size: int, batches: int
+    manifest: Manifest, root: Place, size: int, batches: int, *, folds: bool
 ) -> tuple[list[Partition], list[Partition]]:
     def part(index: int, files: PartitionFiles) -> Partition:
         rows = _rows(files.rows, size, batches)
         return Partition(index, rows, first_rows(root, manifest.columns, files, rows))
 
-    valid = [part(0, files) for files in manifest.valid[:1]]
+    valid = [part(0, files) for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
     if len(manifest.train) > 1:
         return [part(index, files) for index, files in enumerate(manifest.train[:2])], valid
     (only,) = manifest.train

@@ -205,7 +205,7 @@ def _objectives(recipe: Recipe) -> list[str]:
 def _validates_soon(recipe: Recipe) -> bool:
     """Whether the check includes a validation: it trains two epochs, and evaluates no units."""
     every = getattr(recipe.task, "trainer", {}).get("check_val_every_n_epoch", 1)
-    return recipe.validation == "epoch" and every <= 2
+    return not recipe.validates_apart and every <= 2
 
 
 def known(folder: RunFolder) -> list[CheckedConfig]:

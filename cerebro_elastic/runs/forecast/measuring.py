@@ -96,7 +96,8 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
     profiles = _profiles(spec, configs, folder / "cache", f"{storage}/plan-{os.getpid()}", request["beside"])
     measurement = RecipeMeasurement(
         rows=sum(manifest.rows),
-        valid=sum(partition.rows for partition in manifest.valid),
+        valid=sum(partition.rows for partition in manifest.valid)
+        or sum(manifest.rows) // (recipe.folds or 1),
         bytes=manifest.training_bytes,
         batch_size=batches_in(recipe, manifest, {})[0],
         profiles=tuple(profiles),

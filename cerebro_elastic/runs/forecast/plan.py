@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import CommunicationCost, communication_costs
@@ -152,6 +153,8 @@ def forecast_run(
     for strategy, p, n in product(strategies(recipe), partition_counts, node_counts):
         candidate = PlanCandidate(p, n, strategy)
         reason = why_skipped(candidate, len(_points(recipe, p, n)), recipe.replicas, refusals)
+        if recipe.folds and (problem := why_no_folds(recipe.folds, p)):
+            reason = problem
         if reason is None and p > measurement.rows:
             reason = f"there are {measurement.rows} rows for {p} partitions"
         if reason is None:
@@ -223,7 +226,7 @@ def _simulate(
     candidate: PlanCandidate,
     progress: Progress | None = None,
 ) -> Simulation:
-    recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, partitions_of(recipe)[1])
+    recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, _validations(recipe, candidate))
     candidate_plan = replace(
         recipe_plan,
         strategies=(candidate.strategy,),
@@ -235,13 +238,17 @@ def _simulate(
     return simulate_plan(recipe, candidate_plan, times, toy_curves(recipe, candidate_plan), sizes=sizes)
 
 
+def _validations(recipe: Recipe, candidate: PlanCandidate) -> int:
+    return candidate.partitions // recipe.folds if recipe.folds else partitions_of(recipe)[1]
+
+
 def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     profiles, ranks = _profiles_of(measurement, candidate), candidate.strategy.ranks
     batches = _batches(measurement, _rows(measurement, candidate))
     units = {p.config: (p.fixed_seconds + p.batch_seconds * batches) * ranks for p in profiles}
     # The last unit of an epoch validates.
-    valid = 0 if recipe.validation == "evaluate" else _batches(measurement, measurement.valid)
+    valid = 0 if recipe.validates_apart else _batches(measurement, measurement.valid)
     validation = {p.config: EVALUATION * p.batch_seconds * valid * ranks for p in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(

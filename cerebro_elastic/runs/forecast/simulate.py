@@ -15,10 +15,11 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run
+from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run, validations
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
@@ -157,15 +158,17 @@ def toy_curves(recipe: Recipe, plan: Plan) -> SyntheticMetrics:
     other_metric = getattr(recipe.search, "metric", None)
     if other_metric is not None:
         metrics = {other_metric: objective.mode, **metrics}
-    return SyntheticMetrics(metrics, plan.epochs * plan.partitions, plan.seed)
+    return SyntheticMetrics(metrics, plan.epochs * plan.trained, plan.seed)
 
 
 def partitions_of(recipe: Recipe) -> tuple[int, int]:
     """The numbers of partitions for training and for validation."""
     if recipe.data.url is None:
-        return recipe.data.partitions, 1
+        return recipe.data.partitions, recipe.data.partitions // recipe.folds if recipe.folds else 1
     manifest = read_manifest(recipe.rooted(recipe.data.url))
-    return len(manifest.train), len(manifest.valid)
+    if recipe.folds and (problem := why_no_folds(recipe.folds, len(manifest.train))):
+        raise RecipeError(f"validation: {problem} of {recipe.data.url}")
+    return len(manifest.train), validations(recipe, manifest)
 
 
 def _plan(recipe: Recipe, like: RunResult | None) -> Plan:

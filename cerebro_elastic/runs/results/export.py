@@ -60,12 +60,19 @@ def export(
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 
     def pick(live: RunResult) -> tuple[ExportedConfig, CheckpointRef]:
-        picked = _pick(live, live.config(config))
+        picked = _pick(live, live.training(config))
         check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
         return picked, picked.ref
 
     result, picked, state = load_picked(result, pick)
     exported = _exported(result, picked, state, merged=merged)
+    fold, folds = picked.at.fold, result.spec.plan.folds
+    if fold is not None:
+        left_out = (
+            f"what the rows of fold {fold} of {folds} would have taught: {picked.row.config} was validated "
+            "on them (for a model of all rows, run its hyper-parameters without folds)"
+        )
+        exported = replace(exported, not_carried=(*exported.not_carried, left_out))
     manifest = _manifest(result)
     if manifest is None:
         unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
@@ -137,7 +144,7 @@ def _exported(result: RunResult, picked: ExportedConfig, state: Any, *, merged: 
     return make(
         task_hparams(task, dataset_factory(result.recipe), picked.row.hparams),
         state,
-        result.spec.plan.seed,
+        result.spec.plan.seed_of(picked.at.repeat),
         result.spec.plan.epochs,
         batches=sum(visit.batches for visit in last),
     )
@@ -220,7 +227,7 @@ def _record(
         "epoch": picked.at.epoch,
         "metrics": [dict(metrics) for metrics in row.curve],
         "test": asdict(row.test) if row.test is not None else None,
-        "seed": spec.plan.seed,
+        "seed": spec.plan.seed_of(picked.at.repeat),
         "recipe": dict(spec.recipe),
         "data": data,
         "code": dict(spec.code),

@@ -93,7 +93,7 @@ def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
         follows = replace(follows, strategies=spec.plan.strategies)
     if recipe.progress is None:  # as the default was then
         follows = replace(follows, progress=spec.plan.progress)
-    if recipe.search.concurrency is None:
+    if recipe.search.concurrency is None and not recipe.has_members:
         follows = replace(follows, begun_per_node=spec.plan.begun_per_node)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
     has_warm_start = recipe.search.start is not None or recipe.search.known
@@ -162,13 +162,14 @@ def check_data(
         yield Note(f"the data at {spec.data} {why}: what visits say of samples and batches was not compared")
         return
     plan, train = spec.plan, len(manifest.train)
-    evaluations = len(manifest.valid) if plan.evaluations else 0
+    valid = manifest.train if plan.folds else manifest.valid
+    evaluations = len(valid) // (plan.folds or 1) if plan.evaluations else 0
     if (train, evaluations) != (plan.partitions, plan.evaluations):
         yield Violation("data", f"they have {train} and {evaluations} partitions, the plan says {plan}")
         return
     for visit in view.log:
         unit = visit.unit
-        partitions = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
+        partitions = valid if unit.phase is Phase.EVALUATE else manifest.train
         rows = partitions[unit.partition].rows
         size, drop_last = batches_in(recipe, manifest, view.state.configs[unit.config].hparams)
         end = visit.skip + visit.batches

@@ -67,7 +67,8 @@ class ReplayedVisit:
 
 def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
     """``Run.replay``, of a ``result``."""
-    name = result.config(config).config
+    row = result.config(config)
+    names = [each.config for each in row.members or (row,)]
     from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
@@ -76,16 +77,17 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
         Scratch("replay") as scratch,
         VisitReplayer(result.spec, _cache(result, scratch.path)) as replayer,
     ):
+        units = [(place, unit) for name in names for place, unit in enumerate(_units(result, name))]
         head: CheckpointRef | None = None
-        for place, unit in enumerate(_units(result, name)):
+        for number, (place, unit) in enumerate(units):
             start = head if place else unit[0][0].head
             head = start
             for part, (at, visit) in enumerate(unit):
-                replayed = replayer(at, visit, head, str(scratch.path / f"{place}-{part}"))
+                replayed = replayer(at, visit, head, str(scratch.path / f"{number}-{part}"))
                 differences = list(_differences(visit, replayed, head, may_be_nan=may_be_nan))
                 head = replayed.output
                 if part and visit.whole:
-                    differences += _in_one_go(replayer, unit, start, head, str(scratch.path / str(place)))
+                    differences += _in_one_go(replayer, unit, start, head, str(scratch.path / str(number)))
                 yield ReplayedVisit(visit, head.digest, replayed.metrics, replayed.done, tuple(differences))
 
 
@@ -126,6 +128,10 @@ def compare_results(
     result: RunResult, config: str, replayed: Sequence[ReplayedVisit]
 ) -> Iterator[Difference]:
     """Where the recorded results of a config are not those that follow from its visits as ``replayed``."""
+    if members := result.config(config).members:
+        for row in members:
+            yield from compare_results(result, row.config, replayed)
+        return
     visits = [
         replace(
             again.visit,
@@ -156,7 +162,12 @@ def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
     file = result.folder.curves
     if result.store is not None or not file.is_file():
         return
-    rows = [derived if row.config == derived.config else row for row in result.leaderboard]
+    rows = [
+        replace(row, members=[derived if each.config == derived.config else each for each in row.members])
+        if row.members
+        else (derived if row.config == derived.config else row)
+        for row in result.leaderboard
+    ]
     written = curve_lines(file.read_text(encoding="utf-8", errors="replace"), derived.config)
     for line, expected in zip(written, curve_lines(curves_text(rows), derived.config), strict=False):
         if line != expected:

@@ -27,6 +27,7 @@ from cerebro_elastic.reporting.results import (
     leaderboard,
     leaderboard_records,
     logged_metrics,
+    ranked,
     records,
 )
 from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, why_failed
@@ -196,8 +197,9 @@ class RunResult:
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigResult]:
-        """The configs by id."""
-        return {row.config: row for row in sorted(self.leaderboard, key=lambda row: row.config)}
+        """The configs by id, those of their trainings too (``c0003`` and ``c0003.f1``)."""
+        rows = (each for row in self.leaderboard for each in (row, *row.members))
+        return {row.config: row for row in sorted(rows, key=lambda row: row.config)}
 
     def importances(self) -> Importances:
         """How much each hyper-parameter matters for the objective, and what that rests on.
@@ -236,7 +238,7 @@ class RunResult:
     def to_result_grid(self) -> ResultGrid:
         """The results with the names of Ray Tune's ``ResultGrid``: ``get_best_result``, ``get_dataframe``."""
         objective = self.recipe.objective
-        return ResultGrid(self.run, list(self.configs.values()), objective)
+        return ResultGrid(self.run, sorted(self.leaderboard, key=lambda row: row.config), objective)
 
     def plot_curves(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw the learning curves, a line for each config.
@@ -276,13 +278,25 @@ class RunResult:
             raise RunError(f"run {self.run!r} has no config {config!r}; {did_you_mean(config, self.configs)}")
         return self.configs[config]
 
+    def training(self, config: str) -> ConfigResult:
+        """The config of this id, which has a state; of one that has several trainings, the one with the best
+        value."""
+        row = self.config(config)
+        objective = self.recipe.objective
+        return next(iter(ranked(row.members, objective.mode)), row)
+
+    @property
+    def trainings(self) -> list[ConfigResult]:
+        """What has been trained: the configs without members, and the members of the others."""
+        return [each for row in self.leaderboard for each in row.members or (row,)]
+
     def state(self, config: str, *, best: bool = True) -> Any:
         """The config's state at the end of its best epoch, or its last state (imports torch).
 
         Of a live run it may be a later state than when this result was read.
 
         Args:
-            config: The config's id; ``best`` for the best one.
+            config: The config's id; ``best`` for the best one. Of several trainings the best is taken.
             best: Whether to take the best epoch's state, not the last one.
 
         Raises:
@@ -291,7 +305,7 @@ class RunResult:
         """
 
         def pick(result: RunResult) -> tuple[CheckpointRef, CheckpointRef]:
-            row = result.config(config)
+            row = result.training(config)
             ref = row.best_checkpoint if best else row.checkpoint
             if ref is None:
                 raise RunError(f"config {config!r} of run {self.run!r} has no checkpoint yet")
@@ -304,7 +318,7 @@ class RunResult:
         hyper-parameters of its ancestors and its own, each with the units from which on they held."""
         from cerebro_elastic.search.pbt import schedule_of
 
-        return schedule_of(self.config(config).config, self.view.state.configs, self.spec.plan)
+        return schedule_of(self.training(config).config, self.view.state.configs, self.spec.plan)
 
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with

@@ -57,7 +57,8 @@ def check_test_set(result: RunResult) -> None:
 
 
 def winners(result: RunResult, top: int) -> list[ConfigResult]:
-    """The ``top`` best configs. Raises ``RunError`` if fewer have a best epoch."""
+    """The ``top`` best configs; of one with several trainings, each of these. Raises ``RunError`` if fewer
+    have a best epoch."""
     able = [row for row in result.leaderboard if row.best is not None]
     if not able:
         _ = result.best  # says why there is none
@@ -66,7 +67,7 @@ def winners(result: RunResult, top: int) -> list[ConfigResult]:
             f"top is {top}: run {result.run!r} has {counted(len(able), 'config')} with a value of "
             f"{result.recipe.objective.metric}; give a number from 1 to {len(able)}"
         )
-    return able[:top]
+    return [each for row in able[:top] for each in row.members or (row,) if each.best is not None]
 
 
 def measure(
@@ -126,10 +127,9 @@ def measure_winner(
     result = RunResult(folder)
     try:
         check_test_set(result)
-        (winner,) = winners(result, 1)
-        if winner.test is None:
-            watcher.say(f"measuring {winner.config}, the best config, on the test set")
-            note(record, journal, measure(result, [winner], _AT_THE_END, env))
+        if new := [row for row in winners(result, 1) if row.test is None]:
+            watcher.say(f"measuring {result.best.config}, the best config, on the test set")
+            note(record, journal, measure(result, new, _AT_THE_END, env))
     except NoTestSet:
         return
     except CerebroError as error:

@@ -226,7 +226,7 @@ def _readable(ref: CheckpointRef, pruned: dict[str, str]) -> bool:
 def _given_up(result: RunResult, ref: CheckpointRef, origins: Sequence[Origin | None]) -> bool:
     """Whether the run, which may go on meanwhile, no longer keeps this checkpoint. Where this machine has
     left the run, only later checkpoints say so."""
-    rows = result.now().leaderboard
+    rows = result.now().trainings
     config = next((row.config for row in rows if ref in (row.checkpoint, row.best_checkpoint)), None)
     return config is None or any(
         origin is not None and origin.unit.config == config and origin.attempt > result.events[-1].revision
@@ -238,7 +238,7 @@ def _best_readable(
     result: RunResult, origins: Sequence[Origin | None], pruned: dict[str, str]
 ) -> Iterator[Violation]:
     """Each config's best state must be readable, too."""
-    for row in result.leaderboard:
+    for row in result.trainings:
         best = row.best_checkpoint
         if (
             best is not None

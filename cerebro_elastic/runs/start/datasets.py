@@ -94,6 +94,8 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
 def _settings(recipe: Recipe, keys: Iterable[str], **settings: Any) -> PrepareSettings:
     """The recipe's own for ``keys``, and others."""
     data = {key: getattr(recipe.data, key) for key in keys}
+    if recipe.folds and (data.get("stratify") or data.get("split_by")):
+        settings["folds"] = recipe.folds
     return PrepareSettings(**{**data, "seed": recipe.seed, **settings})
 
 

@@ -23,11 +23,12 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
-from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies
+from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
@@ -51,7 +52,7 @@ class PreflightResult:
     partitions: int
     """Number of training partitions."""
     validations: int
-    """Number of validation partitions."""
+    """Number of partitions that units of their own could evaluate for each config."""
     code: Mapping[str, str]
     """The digest of each of the user's files, and of those that the task reads, by its path below the
     recipe's folder or, elsewhere, by its path; and of what these name that they read (``source_code.py``)."""
@@ -161,7 +162,8 @@ def check(
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
     _check_race(recipe, task, allowed)
-    if recipe.validation == "evaluate" and not task.evaluates:
+    folds = recipe.validation if isinstance(recipe.validation, Folds) else None
+    if "evaluate" in (recipe.validation, folds and folds.when) and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
@@ -171,6 +173,8 @@ def check(
         raise RecipeError(
             "a race compares validation rows, and the dataset has none: prepare it with `valid`"
         )
+    if folds is not None:
+        _check_folds(folds.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
@@ -193,9 +197,25 @@ def check(
         data=data,
         data_digest=manifest.digest,
         partitions=len(manifest.train),
-        validations=len(manifest.valid),
+        validations=validations(recipe, manifest) if task.evaluates else 0,
         code=_code(recipe.root) | _digests(recipe.root, files),
     )
+
+
+def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
+    """Raise ``RecipeError`` if the dataset cannot have this number of folds."""
+    if problem := why_no_folds(folds, len(manifest.train)):
+        raise RecipeError(f"validation: {problem} of {data}")
+    if manifest.valid:
+        raise RecipeError(
+            f"validation: {folds} folds, and the dataset {data} has validation data of its own, which no "
+            "config would see: prepare it without (`valid: 0`, `--valid 0`), or leave the folds out"
+        )
+    if manifest.folds % folds:
+        raise RecipeError(
+            f"validation: {folds} folds, and the rows of {data} were dealt to {manifest.folds} folds by "
+            f"classes or groups, which {folds} would cut through: take {manifest.folds}, or prepare it again"
+        )
 
 
 def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:

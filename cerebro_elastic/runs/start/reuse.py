@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.members import first_members
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
@@ -54,7 +55,8 @@ Reuse: TypeAlias = bool | str | Path
 """Whether a run may take over what earlier runs of its home have made; or the one run to take it from."""
 
 _FREE = {
-    *("name", "search", "objective", "epochs", "keep", "nodes", "gang", "parallelism", "etcd", "checkpoints"),
+    *("name", "search", "objective", "epochs", "repeats", "validation.early_stop", "keep", "nodes"),
+    *("gang", "parallelism", "etcd", "checkpoints"),
     *("scheduler", "replicas", "fetch", "progress", "loggers", "check", "limits.tries", "limits.configs"),
     *(
         "limits.hang_factor",
@@ -382,7 +384,7 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
         config = advance(config, visit, spec.plan)
         curves = add_point(curves, config, visit, spec.plan)
         ends = epoch_ends(curves[start.id])
-        best = best_end(ends, objective)
+        best = best_end(ends, objective, of_member=bool(start.member_of))
         refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
         if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
             needed.append((number, refs, config.epoch > visit.unit.epoch))
@@ -415,7 +417,12 @@ def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
     """The configs of a search that says at its start which there will be; ``None`` for others."""
     if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
         return None
-    return [born(Config("", hparams, parent=spec.plan.start)) for hparams in first_hparams(recipe)]
+    members = first_members(spec.plan) or [(None, 0)]
+    return [
+        born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat))
+        for hparams in first_hparams(recipe)
+        for fold, repeat in members
+    ]
 
 
 def _longest(spec: Spec, chains: Sequence[_Chain]) -> dict[str, _Chain]:

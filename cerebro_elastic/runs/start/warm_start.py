@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.history.members import by_config, named
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
@@ -104,7 +104,7 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
                 "hparams": dict(row.hparams),
                 "curve": curve,
                 "finished": row.status is Status.FINISHED,
-                "space": configs[row.config].origin.get("space", {}),
+                "space": named(configs, row.config)[0].origin.get("space", {}),
             }
     if not comparable:
         logged = logged_metrics(other.leaderboard)
@@ -116,10 +116,10 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
 
 def _comparable(other: RunResult, configs: Mapping[str, Config]) -> Iterable[ConfigResult]:
     """The configs that did not fail and have no parent, in the order of their creation."""
-    for config in in_order(configs.values()):
+    for name, (config, *_) in by_config(configs.values()).items():
         child = config.parent is not None and config.parent.config
-        if config.status is not Status.FAILED and not child:
-            yield other.configs[config.id]
+        if other.configs[name].status is not Status.FAILED and not child:
+            yield other.configs[name]
 
 
 def _finite(logged: Mapping[str, float], metrics: Sequence[str]) -> dict[str, float]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.lineage import born, child, fresh_names
+from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
+from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
@@ -68,7 +69,7 @@ class Allowance:
 
 def _units(config: Config, plan: Plan) -> int:
     """How many training units of its own a config has done or, if it is live, will have."""
-    end = plan.epochs * plan.partitions if config.status is Status.LIVE else units_done(config, plan)
+    end = plan.epochs * plan.trained if config.status is Status.LIVE else units_done(config, plan)
     return end - units_done(born(config), plan)
 
 
@@ -170,6 +171,7 @@ class OperatorLedger:
         start: Callable[[Config], Config | None] = lambda parent: parent,
         reason: str = "",
         allowance: Allowance | None = None,
+        member_of: str = "",
         without: Collection[str] = (),
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
@@ -183,6 +185,7 @@ class OperatorLedger:
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
             allowance: Of the agent that adds it, if one does.
+            member_of: The config that the clone of a member belongs to; "" for a new one.
             without: The parent's hyper-parameters that it lacks: those of a branch that it does not take.
 
         Returns:
@@ -208,8 +211,13 @@ class OperatorLedger:
                 )
             kept = {key: value for key, value in parent.hparams.items() if key not in without}
             new, merged = next(fresh_names(state.configs)), {**kept, **hparams}
-            clone = child(at, new, merged, origin) if at else Config(new, merged, origin=origin)
-            config = replace(clone, by_hand=True, reason=reason)
+            if parent.member_of:
+                like = member(member_of or new, merged, parent.fold, parent.repeat, state.plan)
+                new = like.id
+            else:
+                like = Config(new, merged)
+            like = replace(like, parent=edge_from(at) if at else None, origin=origin)
+            config = replace(born(like), by_hand=True, reason=reason)
             _check_new(config, at, state)
             if allowance is not None:
                 allowance.check(config, state.configs.values(), state.plan)
@@ -250,7 +258,8 @@ def _check_new(config: Config, at: Config | None, state: State) -> None:
     the config ``at`` whose state is copied: it is trained to the same weights."""
     for other in state.configs.values():
         same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
-        if same_beginning and other.hparams == config.hparams:
+        alike = (other.fold, other.repeat) == (config.fold, config.repeat)
+        if alike and same_beginning and other.hparams == config.hparams:
             others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
             raise SameConfig(
                 f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.preparing.split_rules import choose_groups, row_keys
+from cerebro_elastic.data.preparing.splits import deal_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import Preparation
 from support.prepared import prepare
@@ -231,3 +232,33 @@ def test_two_forms_of_a_group_are_one_group() -> None:
     assert keys.groups.codes.tolist() == [1, 1, 0]
     with pytest.raises(DataError, match="1 group in both"):
         row_keys(rules, {"g": groups[:1]}, {"validation": {"g": groups[1:]}})
+
+
+@pytest.mark.parametrize("stratify", [None, "y"])
+@pytest.mark.parametrize("split_by", [None, "who"])
+def test_folds_have_their_share_of_each_class_and_whole_groups(
+    stratify: str | None, split_by: str | None
+) -> None:
+    rng = np.random.default_rng(0)
+    columns = {"y": (rng.random(300) < 0.2).astype(np.int64), "who": rng.integers(0, 40, 300)}
+    keys = row_keys(Preparation(stratify=stratify, split_by=split_by), columns, {})
+    dealt = deal_rows(columns, {}, {"train": 6}, 1, keys, folds=3)
+    assert [part.index for part in dealt] == list(range(6))
+    folds = [np.concatenate([part.rows for part in dealt[2 * f : 2 * f + 2]]) for f in range(3)]
+    assert sorted(np.concatenate(folds).tolist()) == list(range(300))
+    if split_by:
+        groups = [set(columns["who"][rows].tolist()) for rows in folds]
+        assert sum(map(len, groups)) == len(set.union(*groups)), "no group is in two folds"
+        assert max(map(len, folds)) - min(map(len, folds)) <= 6
+    else:
+        assert {len(rows) for rows in folds} == {100}
+    if stratify:
+        counts = [int(columns["y"][rows].sum()) for rows in folds]
+        assert max(counts) - min(counts) <= (4 if split_by else 1)
+
+
+def test_folds_need_a_group_each() -> None:
+    columns = {"who": np.array([0, 0, 1, 1])}
+    keys = row_keys(Preparation(split_by="who"), columns, {})
+    with pytest.raises(DataError, match="3 folds, and column 'who' has 2 groups"):
+        deal_rows(columns, {}, {"train": 3}, 1, keys, folds=3)

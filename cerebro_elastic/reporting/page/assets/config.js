@@ -37,7 +37,8 @@ function statusText(row) {
 }
 
 function facts(config, row) {
-  const values = [["status", row.status === "failed" ? "failed" : statusText(row)], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${number(row.best)} at epoch ${row.at}`],
+  const values = [["status", row.status === "failed" ? "failed" : statusText(row)], [summary()?.objective?.[0] ?? "best", row.best === null ? "no value yet" : `${row.text || number(row.best)} at epoch ${row.at}`],
+    ["in words", row.spread], ["trainings", row.members && h("span", {}, row.members.flatMap((name) => [h("a", { href: address(name) }, name), ` ${number(section("configs")[name]?.best ?? null)} `]))], ["training of", row.memberOf && h("a", { href: address(row.memberOf) }, row.memberOf)],
     ["epochs done", String(row.epoch)], ["clone of", row.parent && h("a", { href: address(row.parent) }, row.parent)], ["last metrics", hparams(row.metrics) || null], ...Object.entries(row.hparams).map(([name, value]) => [name, number(value)])];
   return h("dl", {}, values.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
@@ -64,7 +65,10 @@ function curves(config, steps) {
     const [byEpoch, byStep] = [found[name] ?? [], steps?.[name] ?? []];
     return byStep.length > byEpoch.length ? chart(name, byStep, "step") : chart(name, byEpoch, "epoch");
   });
-  const more = names.length - figures.length;
+  const metric = summary()?.objective?.[0];
+  const members = section("configs")[config]?.members ?? [];
+  figures.push(...members.map((name) => [name, section("curves")[name]?.[metric] ?? []]).filter(([, points]) => points.length).map(([name, points]) => chart(`${metric} of ${name}`, points, "epoch")));
+  const more = Math.max(0, names.length - MOST_CURVES);
   return figures.length ? [h("h3", {}, "Curves"), h("div", { class: "small-curves" }, figures), more ? h("p", { class: "soft" }, `and ${plural(more, "other metric")}, in the charts of the run.`) : ""] : [];
 }
 
@@ -100,7 +104,7 @@ function open(config) {
     const row = section("configs")[config];
     if (!row) return dialog.close();
     const story = section("stories")[config] ?? {};
-    const visited = spans().filter((span) => span.config === config);
+    const visited = spans().filter((span) => span.config === config || row.members?.includes(span.config));
     const focused = dialog.contains(document.activeElement) ? document.activeElement.textContent : "";
     const causes = [row, [row, story], [section("curves")[config], own.steps], story.decisions, visited, [row, neverLive()]];
     const makers = [() => [facts(config, row)], () => failures(row, story), () => curves(config, own.steps), () => decisions(story), () => visits(visited), () => buttons(config, row, dialog)];

@@ -3,7 +3,7 @@
 import { $, h, number, s, showTip } from "./dom.js";
 import { markText, scale, ticks, wide } from "./scale.js";
 import { on, section } from "./stream.js";
-import { base, colour, focus, focused, place, ranking, selected, summary } from "./model.js";
+import { base, colour, configs, focus, focused, place, ranking, selected, summary } from "./model.js";
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [58, 14, 10, 40];
 const BEST = 8;
@@ -66,9 +66,9 @@ function smooth(points, weight) {
 }
 
 function shownConfigs() {
-  if (bySteps()) return (selected.size ? [...selected] : ranking().length ? ranking() : Object.keys(section("configs"))).slice(0, BEST);
+  if (bySteps()) return (selected.size ? [...selected] : ranking().length ? ranking() : Object.keys(configs())).slice(0, BEST);
   if (selected.size) return [...selected];
-  return $("which").value === "best" ? ranking().slice(0, BEST) : Object.keys(section("curves"));
+  return $("which").value === "best" ? ranking().slice(0, BEST) : Object.keys(section("curves")).filter((config) => configs()[config]);
 }
 
 // The range of the values without outliers that would press all others into one line.

@@ -2,7 +2,7 @@
 
 import { $, cut, h, number, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
-import { colour, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
+import { colour, configs, created, focus, focused, place, selected, summary, toggle, unselect } from "./model.js";
 import { parse } from "./expression.js";
 import { openConfig } from "./config.js";
 
@@ -32,19 +32,19 @@ function value(name, row, key) {
 
 function names() {
   const known = new Set();
-  for (const row of Object.values(section("configs"))) for (const name of Object.keys(row.hparams)) known.add(name);
+  for (const row of Object.values(configs())) for (const name of Object.keys(row.hparams)) known.add(name);
   return [...known];
 }
 
 function measureColumns() {
-  const rows = Object.entries(section("configs"));
+  const rows = Object.entries(configs());
   const widest = (texts, least, most) => Math.min(most, Math.max(least, ...texts.map((text) => text.length))) + 2.5;
   const metric = summary()?.objective?.[0] ?? "best";
   const shown = rows.length > 400 ? rows.slice(0, 400) : rows;
   columns = [
     { key: "rank", title: "#", width: 6, n: true },
     { key: "config", title: "config", width: widest(rows.slice(-50).map(([name]) => name), 5, 16) + 3 },
-    { key: "best", title: metric, width: widest([metric], 8, 18), n: true },
+    { key: "best", title: metric, width: widest([metric, ...shown.map(([, row]) => row.text ?? "")], 8, 26), n: true },
     { key: null, title: "curve", width: 11 },
     { key: "at", title: "epoch", width: 8, n: true },
     { key: "progress", title: "progress", width: 11 },
@@ -93,7 +93,7 @@ function compare([a, x], [b, y]) {
 }
 
 function arrange() {
-  const all = Object.entries(section("configs"));
+  const all = Object.entries(configs());
   const rows = all.filter(([name, row]) => !test || test((key) => value(name, row, key))).sort(compare);
   const key = $("group").value;
   if (key === "") items = rows.map(([config, row]) => ({ config, row }));
@@ -146,7 +146,7 @@ function line(item, index) {
   const cells = {
     rank: () => String(place(config) ?? "–"),
     config: () => [h("button", { type: "button", class: `pick ${colour(config)}`, "aria-pressed": String(chosen), tabindex: -1, "aria-label": `Show the curve of ${config} alone`, "data-tip": "show its curve (several can be chosen)", onclick: (event) => { event.stopPropagation(); toggle(config); } }, h("i", { class: "swatch" })), h("button", { type: "button", class: "link", tabindex: -1, onclick: (event) => { event.stopPropagation(); openConfig(config); } }, config)],
-    best: () => number(row.best),
+    best: () => row.text || number(row.best),
     null: () => spark(config),
     at: () => number(row.at),
     progress: () => (done === null ? h("span", { class: "soft" }, `epoch ${row.epoch}`) : meter(done, row)),
@@ -170,7 +170,7 @@ function meter(done, row) {
 function draw() {
   if (!body) return;
   if (!items.length) {
-    const none = Object.keys(section("configs")).length ? "No config fits the filter." : summary() ? "No config was created yet." : "The run's record is being read.";
+    const none = Object.keys(configs()).length ? "No config fits the filter." : summary() ? "No config was created yet." : "The run's record is being read.";
     body.replaceChildren(h("tr", {}, h("td", { colspan: columns.length, class: "empty" }, none)));
     return;
   }
@@ -224,7 +224,7 @@ function refilter() {
   const text = $("filter").value.trim();
   const problem = $("filter-problem");
   try {
-    const rows = Object.entries(section("configs"));
+    const rows = Object.entries(configs());
     test = text ? parse(text, (key) => rows.some(([name, row]) => value(name, row, key) !== undefined)) : null;
     problem.hidden = true;
   } catch (error) {
@@ -239,7 +239,7 @@ export function start() {
   frame = $("board");
   let shape = "";
   on("configs curves run selection", () => {
-    const now = JSON.stringify([names(), summary()?.objective, Object.keys(section("configs")).length]);
+    const now = JSON.stringify([names(), summary()?.objective, Object.keys(configs()).length]);
     if (now !== shape || !body) { shape = now; measureColumns(); regroup(); if (test || $("filter").value) refilter(); }
     $("unselect").hidden = !selected.size;
     arrange();

@@ -10,6 +10,9 @@ export const body = document.body.dataset;
 export const run = body.run;
 export const base = `/run/${encodeURIComponent(run)}`;
 
+// The configs as a person sees them: without their trainings on folds, or with several seeds.
+export const configs = () => Object.fromEntries(Object.entries(section("configs")).filter(([, row]) => !row.memberOf));
+
 let order = [];
 let places = new Map();
 
@@ -18,8 +21,8 @@ export const created = (a, b) => a.length - b.length || (a < b ? -1 : 1);
 
 on("configs run", () => {
   const sign = summary()?.objective?.[1] === "max" ? -1 : 1;
-  order = Object.entries(section("configs")).filter(([, row]) => row.best !== null)
-    .sort(([a, x], [b, y]) => sign * (x.best - y.best) || created(a, b)).map(([name]) => name);
+  order = Object.entries(configs()).filter(([, row]) => row.best !== null)
+    .sort(([a, x], [b, y]) => Boolean(x.partial) - Boolean(y.partial) || sign * (x.best - y.best) || created(a, b)).map(([name]) => name);
   places = new Map(order.map((name, index) => [name, index + 1]));
 });
 

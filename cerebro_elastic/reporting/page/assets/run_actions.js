@@ -2,7 +2,7 @@
 
 import { $, h, plural } from "./dom.js";
 import { on, section } from "./stream.js";
-import { body, live, ranking, run, summary } from "./model.js";
+import { body, configs, live, ranking, run, summary } from "./model.js";
 import { actionButton, changedHparams, confirm, hparamFields, neverLive, whyField } from "./dialogs.js";
 
 const count = (status) => summary()?.configs?.[status] ?? 0;
@@ -16,7 +16,7 @@ function askToEnd() {
 }
 
 function template() {
-  return ranking()[0] ?? Object.keys(section("configs"))[0];
+  return ranking()[0] ?? Object.keys(configs())[0];
 }
 
 function askToAdd() {

@@ -2,7 +2,7 @@
 
 import { $, cut, h, hparams, number, percent, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
-import { base, body, colour, focus, focused, lazily, ranking, summary } from "./model.js";
+import { base, body, colour, configs, focus, focused, lazily, ranking, summary } from "./model.js";
 import { openConfig } from "./config.js";
 import { apart, axis } from "./scale.js";
 
@@ -87,7 +87,7 @@ function draw() {
 
 let asked = 0;
 async function importances() {
-  const values = Object.values(section("configs")).filter((row) => row.best !== null).length;
+  const values = Object.values(configs()).filter((row) => row.best !== null).length;
   if (values === asked) return;
   asked = values;
   const place = $("importances");

@@ -1,0 +1,110 @@
+"""A recipe's folds, and its repeats over seeds: with them a config is trained several times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cerebro_elastic.recipes.data import Data
+from cerebro_elastic.recipes.fields import Positive, Section
+from cerebro_elastic.recipes.search import SearchSection
+from cerebro_elastic.system.words import counted
+
+
+class Folds(Section):
+    """Cross-validation: each config is trained once for each fold, without the fold's partitions, and
+    validated on them."""
+
+    folds: Annotated[int, Field(ge=2)]
+    """The number of folds; it divides the number of partitions."""
+    when: Literal["epoch", "evaluate"] | None = None
+    """As `validation` without folds. Without it, `evaluate` where the task can: a fold is then validated
+    where its partitions lie."""
+    early_stop: bool = True
+    """Whether a config's other folds are left untrained once its mean is worse than the worst fold of the
+    best config."""
+
+
+class Repeats(Section):
+    """Several seeds for each config: `min` at first, and up to `max` for the best ones."""
+
+    min: Positive = 1
+    """The number of seeds of each config."""
+    max: Positive
+    """The number of seeds of the best configs. Of the configs that are trained with as many seeds as any, the
+    better half gets one more, and at least two do."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        """A number is both bounds."""
+        return value if isinstance(value, Mapping | Repeats) else {"min": value, "max": value}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min} and max {self.max}: min comes first, and is at most max")
+        return self
+
+
+def validation_section(value: object, _: object) -> object:
+    """``epoch``, ``evaluate`` or ``Folds``. Errors inside these keep their place in the recipe."""
+    if isinstance(value, Mapping):
+        return Folds.model_validate(value)
+    if isinstance(value, Folds) or value in ("epoch", "evaluate"):
+        return value
+    raise ValueError("give `epoch`, `evaluate`, or a mapping with a number of folds: `{folds: 5}`")
+
+
+def deals(data: Mapping[str, Any]) -> bool:
+    """Whether a run with this section ``data`` decides which rows are for validation."""
+    return not data.get("url") and not data.get("datamodule")
+
+
+def check_valid(folds: int, data: Data | None) -> None:
+    """Raise ``ValueError`` if the dataset that ``data`` describes cannot have this number of folds."""
+    if data is None or data.url is not None:
+        return
+    if problem := why_no_folds(folds, data.partitions):
+        raise ValueError(f"{problem} (data.partitions)")
+    if data.valid and data.datamodule is None:
+        raise ValueError(
+            f"data.valid is {data.valid}, and each fold is validation data of its own: remove data.valid, or "
+            "the folds"
+        )
+
+
+def why_no_folds(folds: int, partitions: int) -> str | None:
+    """Why the partitions cannot be divided into this number of folds; ``None`` if they can."""
+    if partitions % folds == 0:
+        return None
+    divisors = [number for number in range(2, partitions + 1) if partitions % number == 0]
+    fitting = f"{', '.join(map(str, divisors))} folds, or " if divisors else ""
+    more = folds * max(1, -(-partitions // folds))
+    return (
+        f"{counted(partitions, 'partition')} cannot be divided into {folds} folds: a fold leaves out whole "
+        f"partitions, and each as many; take {fitting}{more} partitions"
+    )
+
+
+def check_members(key: str, search: SearchSection | None) -> None:
+    """Raise ``ValueError`` if a search cannot take a config's trainings together, as ``key`` needs it to."""
+    if search is None:
+        return
+    if search.method in ("pbt", "pbt-replay"):
+        raise ValueError(
+            f"method {search.method} lets a config go on from the state of another one, and with {key} a "
+            "config has several, each as far as it has come: use asha or hyperband, or leave them out"
+        )
+    if search.method == "race":
+        raise ValueError(
+            f"method race compares models by the same validation rows, and with {key} a config is several "
+            f"models: use asha, hyperband or random, or leave {key} out"
+        )
+    if getattr(search, "resource", "epochs") == "units":
+        raise ValueError(
+            f"search.resource is units, and with {key} configs are compared at the ends of epochs, when all "
+            "of their trainings are there: use resource: epochs"
+        )

@@ -1,0 +1,159 @@
+"""Searches over configs that are trained on folds, or with several seeds.
+
+Any search decides on such a config as on another: it sees the mean of the trainings that have come so far,
+and what it decides holds for all of them. What is special is decided here:
+
+- Which trainings wait. A search that judges configs while they train compares them at the ends of epochs, so
+  their trainings advance together. Under any other search only some are begun at a time: each config's first
+  fold, then further ones of the configs that are best so far.
+- *Forgiving early stop* (Bergman, Purucker and Hutter 2024, section 3): when the mean of the folds that are
+  trained is worse than the worst fold of the best config, the other folds are not trained. (Not under a
+  search that judges configs itself: it may resume what it has stopped, and folds advance together there.)
+- More seeds for the best. When the search wants nothing more, the better half of the configs that have been
+  trained with as many seeds as any get one more, and at least two of them, until they have ``repeats.max``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from cerebro_elastic.core.history.members import came_to, mean_curve
+from cerebro_elastic.core.model.best import best, loss
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.folds import Folds
+from cerebro_elastic.search.criterion import criteria_of, ranked
+from cerebro_elastic.search.procedure import Procedure, exhausted
+
+BEGUN_PER_NODE = 2
+"""How many trainings have begun and not ended at a time, for each node. (Fewer
+leave fewer folds to be spared, more begin folds of configs that are given up.)"""
+
+
+class MemberSearch(Search):
+    """A search of a ``recipe`` whose configs have members."""
+
+    def __init__(self, search: Search, recipe: Recipe) -> None:
+        self.search = search
+        """The search that decides on configs."""
+        self._together = not (isinstance(search, Procedure) and type(search).judge is Procedure.judge)
+        self._recipe = recipe
+        criteria = criteria_of(recipe)
+        self._criterion = criteria[0]
+        validation = recipe.validation
+        early_stop = isinstance(validation, Folds) and validation.early_stop
+        self._forgives = early_stop and not self._together and len(criteria) == 1
+
+    def held(self, context: SearchContext) -> Sequence[str]:
+        if self._together:
+            return [each.config for view in context.configs for each in _ahead(view)]
+        if not self._forgives:
+            return ()
+        live = [each for view in context.configs for each in _live(view)]
+        begun = sum(map(_has_begun, live))
+        room = BEGUN_PER_NODE * context.nodes - begun
+        return [each.config for each in self._waiting(context)[max(0, room) :]]
+
+    def _waiting(self, context: SearchContext) -> list[ConfigView]:
+        """The trainings that have not begun, in the order in which they shall: first one of each config that
+        has none, then those of the best configs."""
+        keyed = []
+        for place, view in enumerate(context.configs):
+            waiting = [each for each in _live(view) if not _has_begun(each)]
+            begun = len(view.members) > len(waiting)
+            mean = self._criterion.best(_ended(view)) if begun else -math.inf
+            for number, each in enumerate(waiting):
+                first = not begun and not number
+                keyed.append(((not first, mean if begun else math.inf, place, number), each))
+        return [each for _, each in sorted(keyed, key=lambda pair: pair[0])]
+
+    def decide(self, context: SearchContext) -> Sequence[Decision]:
+        return self.search.decide(context) or (list(self._forgiving(context)) if self._forgives else ())
+
+    def _forgiving(self, context: SearchContext) -> Iterator[Stop]:
+        complete = [view for view in context.configs if view.status is Status.FINISHED]
+        leaders = ranked((self._criterion.best(view), view) for view in complete)
+        if not leaders:
+            return
+        worst = self._worst(leaders[0])
+        for view in context.configs:
+            mean = self._criterion.best(_ended(view))
+            ended = len(_ended(view).members)
+            if ended and mean > worst and not view.by_hand and any(each.idle for each in _live(view)):
+                yield Stop(
+                    view.config,
+                    f"{self._criterion.text(mean)} over {ended} of {len(view.members)} folds is worse than "
+                    f"the worst fold of {leaders[0].config}, {self._criterion.text(worst)}",
+                )
+
+    def _worst(self, view: ConfigView) -> float:
+        """The loss of a config's worst member at the config's best epoch."""
+        place = best(map(self._criterion.loss, view.curve))
+        assert place is not None
+        at = came_to([each.curve for each in view.members], [True] * len(view.members))
+        # Constraints hold for means: a fold that breaks one counts with its value.
+        values = map(self._criterion.value, at[view.curve[place].epochs])
+        return max(loss(value, self._criterion.mode) for value in values)
+
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
+        proposals = self.search.propose(context)
+        if proposals or any(view.status is Status.LIVE for view in context.configs):
+            return proposals
+        return list(self._contenders(context))
+
+    def _contenders(self, context: SearchContext) -> Iterator[Proposal]:
+        repeats = self._recipe.repeats
+        over = exhausted(self._recipe.search.budget, context, self._criterion)
+        ended = [view for view in context.configs if view.status is Status.FINISHED and _from_scratch(view)]
+        if repeats is None or over is not None or not ended:
+            return
+        most = max(map(_repeats, ended))
+        rivals = [view for view in ended if _repeats(view) == most and not _draws_nothing(view)]
+        if most < repeats.max:
+            order = ranked((self._criterion.best(view), view) for view in rivals)
+            chosen = order[: max(2, -(-len(rivals) // 2))]
+            for view in chosen:
+                yield Proposal(view.hparams, view.config, repeats=most + 1 if chosen[2:] else repeats.max)
+
+
+def _live(view: ConfigView) -> list[ConfigView]:
+    return [each for each in view.members if each.status is Status.LIVE]
+
+
+def _ahead(view: ConfigView) -> list[ConfigView]:
+    """The trainings that have ended an epoch that others have not."""
+    live = _live(view)
+    return [each for each in live if each.epochs > min(other.epochs for other in live)]
+
+
+def _has_begun(view: ConfigView) -> bool:
+    return view.by_hand or not view.idle or bool(view.curve)
+
+
+def _ended(view: ConfigView) -> ConfigView:
+    """The config as if it had only the members that are trained to their end."""
+    members = [each for each in view.members if each.status is Status.FINISHED]
+    curves = [each.curve for each in members]
+    return ConfigView(
+        view.config, view.hparams, members=members, curve=mean_curve(curves, [True] * len(members))
+    )
+
+
+def _from_scratch(view: ConfigView) -> bool:
+    """A clone has no further seeds: it went on from states that have its parent's."""
+    return all(each.parent is None for each in view.members)
+
+
+def _draws_nothing(view: ConfigView) -> bool:
+    """Whether another seed has changed nothing of what the config logs: then no further one will."""
+    first = [each for each in view.members if each.fold == view.members[0].fold]
+    return len(first) > 1 and all(
+        [point.metrics for point in each.curve] == [point.metrics for point in first[0].curve]
+        for each in first
+    )
+
+
+def _repeats(view: ConfigView) -> int:
+    return 1 + max(each.repeat for each in view.members)

@@ -1,0 +1,184 @@
+"""Searches over configs that are trained on folds, or with several seeds, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.decisions.decide import decide, observe
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, statuses
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
+from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.errors import IllegalEvent, RecipeError
+from cerebro_elastic.recipes import Objective, load_recipe
+from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.runs.forecast.simulate import simulate_plan, toy_curves
+from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.simulation import Simulation, Times, redecide
+
+RECIPE: Mapping[str, Any] = {
+    "name": "folded",
+    "scheduler": "longest-remaining",
+    "task": {"kind": "torch", "model_fn": "m:f", "loss": "cross_entropy"},
+    "objective": {"metric": "val_loss"},
+}
+
+
+def recipe_of(configs: int = 6, partitions: int = 6, **changed: Any) -> Any:
+    search = {"space": {"lr": [0.01 * k for k in range(1, configs + 1)]}, **changed.pop("search", {})}
+    data = {"source": "x.csv", "partitions": partitions, **changed.pop("data", {})}
+    return load_recipe({**RECIPE, "data": data, "search": search, "epochs": 2, "nodes": 3, **changed})
+
+
+def simulated(**changed: Any) -> Simulation:
+    """A run that keeps all invariants, and in which all decisions are found again."""
+    faults = changed.pop("faults", "")
+    recipe = recipe_of(**changed)
+    validations = recipe.data.partitions // recipe.folds if recipe.folds else 1
+    plan = plan_of(recipe, "folded", recipe.data.partitions, validations)
+    done = simulate_plan(recipe, plan, Times(usual=10.0), toy_curves(recipe, plan), faults=faults)
+    assert check(done.events) == []
+    assert redecide(done.events, LongestRemaining(), make_search(recipe)).explanation is None
+    return done
+
+
+def test_each_fold_is_validated_where_its_partitions_lie_and_nothing_waits() -> None:
+    done = simulated(validation={"folds": 3, "early_stop": False})
+    assert statuses(done.state.configs.values()) == {"finished": 6}
+    assert len(done.state.configs) == 18
+    for event in done.events:
+        if isinstance(event, UnitAssigned):
+            unit, config = event.attempt.unit, done.state.configs[event.attempt.unit.config]
+            assert event.attempt.node in done.state.homes[unit.partition]
+            assert (unit.partition // 2 == config.fold) == (unit.phase is Phase.EVALUATE)
+    known = gap(done.state)
+    assert known is not None
+    assert known.forecast <= 1.02 * known.bound
+
+
+def test_a_config_whose_mean_is_worse_than_the_best_ones_worst_fold_is_given_up() -> None:
+    shape: dict[str, Any] = {"partitions": 12, "nodes": 2, "epochs": 1}
+    done = simulated(validation={"folds": 3}, **shape)
+    everything = simulated(validation={"folds": 3, "early_stop": False}, **shape)
+    assert done.state.usage.units < 0.8 * everything.state.usage.units
+    board, whole = (
+        leaderboard(RunView(each.events), Objective(metric="val_loss", mode="min"))
+        for each in (done, everything)
+    )
+    assert board[0].config == whole[0].config
+    assert board[0].scores == whole[0].scores
+    stops = [event for event in done.events if isinstance(event, ConfigEnded)]
+    assert stops
+    assert all("worse than the worst fold of" in stop.reason for stop in stops)
+    known = gap(done.state)
+    assert known is not None
+    assert known.forecast <= 1.02 * known.bound, "no node is idle while there is something to train"
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"method": "random", "num": 4},
+        {"method": "tpe", "num": 4},
+        {"method": "median", "num": 6, "n_startup_trials": 1},
+        {"method": "asha", "num": 6, "reduction_factor": 2},
+        {"method": "hyperband", "reduction_factor": 2},
+    ],
+    ids=lambda search: search["method"],
+)
+def test_a_search_decides_on_all_trainings_of_a_config(search: dict[str, Any]) -> None:
+    faults = "kill node-1 at 60 for 30" if search["method"] == "asha" else ""
+    done = simulated(validation={"folds": 2}, partitions=4, search=search, faults=faults)
+    for name, members in by_config(done.state.configs.values()).items():
+        assert [member.fold for member in members] == [0, 1], name
+        assert {member.status for member in members} <= {Status.FINISHED, Status.STOPPED}
+        assert len({member.reason for member in members if member.status is Status.STOPPED}) <= 1
+
+
+def test_more_seeds_for_the_best() -> None:
+    done = simulated(configs=8, partitions=2, repeats={"min": 1, "max": 4})
+    seeds = {name: len(members) for name, members in by_config(done.state.configs.values()).items()}
+    board = leaderboard(RunView(done.events), Objective(metric="val_loss", mode="min"))
+    assert sorted(seeds.values()) == [1, 1, 1, 1, 2, 2, 4, 4]
+    assert {row.config for row in board[:2]} == {name for name, count in seeds.items() if count == 4}
+    assert [done.state.plan.seed_of(r) for r in range(2)] != [0, 0] if done.state.plan else False
+
+
+def test_members_that_a_leader_did_not_create_are_created_by_the_next() -> None:
+    done = simulated(configs=2, validation={"folds": 3})
+    created = [event for event in done.events if isinstance(event, ConfigCreated)]
+    cut = done.events.index(created[1])
+    state = RunView(done.events[:cut]).state
+    decided = decide(state, LongestRemaining(), make_search(recipe_of(2, validation={"folds": 3})))
+    assert [event.config.id for event in decided if isinstance(event, ConfigCreated)] == [
+        "c0000.f1",
+        "c0000.f2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (Config("c0009", {"lr": 1.0}), "its id"),
+        (Config("c0009.f3", {"lr": 1.0}, member_of="c0009", fold=3), "folds"),
+        (Config("c0000.f2.r1", {"lr": 1.0}, member_of="c0000", fold=2, repeat=1), "its id"),
+    ],
+)
+def test_what_is_no_member_cannot_be_created(config: Config, why: str) -> None:
+    done = simulated(configs=1, validation={"folds": 3})
+    first = next(k for k, event in enumerate(done.events) if isinstance(event, ConfigCreated))
+    with pytest.raises(IllegalEvent, match=why):
+        fold(RunView(done.events[:first]).state, ConfigCreated(10**6, config))
+
+
+def test_the_mean_is_of_the_trainings_that_have_come_so_far() -> None:
+    def curve(*values: float) -> list[Point]:
+        return [Point(k, k, {"m": value}, ends=True) for k, value in enumerate(values, start=1)]
+
+    curves = [curve(1.0, 2.0, 6.0), curve(3.0)]
+    assert [point.metrics["m"] for point in mean_curve(curves, [False, False])] == [2.0, 2.0, 6.0]
+    assert [point.metrics["m"] for point in mean_curve(curves, [True, True])] == [2.0, 2.5, 4.5]
+    assert half_interval([1.0, 2.0, 3.0], folds=0) == pytest.approx(4.303 / 3**0.5)
+    assert half_interval([1.0, 2.0, 3.0], folds=3) == pytest.approx(4.303 * (1 / 3 + 1 / 2) ** 0.5)
+    assert half_interval([1.0], folds=3) is None
+
+
+def test_a_search_sees_one_config() -> None:
+    done = simulated(configs=2, validation={"folds": 3})
+    assert done.state.plan is not None
+    views = observe(done.state, done.state.plan).configs
+    assert [view.config for view in views] == ["c0000", "c0001"]
+    assert {view.status for view in views} <= {Status.FINISHED, Status.STOPPED}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"validation": {"folds": 4}},
+            "6 partitions cannot be divided into 4 folds.*take 2, 3, 6 folds, or 8",
+        ),
+        ({"validation": {"folds": 1}}, "folds"),
+        ({"validation": {"fold": 3}}, "unknown key 'validation.fold'; did you mean 'folds'"),
+        ({"validation": "folds"}, "epoch"),
+        ({"validation": {"folds": 3}, "data": {"valid": 0.2}}, "data.valid is 0.2"),
+        ({"repeats": 0}, "repeats"),
+        ({"repeats": {"min": 3, "max": 2}}, "min is 3 and max 2"),
+        ({"repeats": {"min": 2}}, "max"),
+        ({"repeats": 2, "search": {"method": "asha", "num": 9, "resource": "units"}}, "resource: epochs"),
+        ({"repeats": 2, "search": {"method": "pbt", "num": 4}}, "method pbt"),
+        ({"repeats": 2, "search": {"method": "race"}}, "method race"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        recipe_of(**changed)
