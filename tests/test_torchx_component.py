@@ -218,7 +218,9 @@ def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
     parsed = cli.commands["host"].make_context("host", hosts.args[3:])
     assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
     component = set(inspect.signature(torchx_component.mop).parameters)
-    assert known["run"] - component == {"fresh", "as_json", "ui", "yes"}, "what is no override"
+    assert known["run"] - component == {"fresh", "as_json", "ui", "yes", "reuse", "no_reuse"}, (
+        "what is no override"
+    )
     assert project.exists()
 
 

@@ -117,6 +117,10 @@ class Preparation(Section):
             )
         shares = {"valid": self.valid, "test": self.test}
         given = {name: share for name, share in shares.items() if isinstance(share, float)}
+        for name, share in given.items():
+            if share >= 1:
+                rule = "it must be a fraction from 0 to below 1, such as 20%, or a source"
+                raise ValueError(f"`{name}` is {share:.4g}: {rule}")
         if sum(given.values()) >= 1:
             each = " and ".join(f"{name} {share:.4g}" for name, share in given.items())
             raise ValueError(f"{each} take all rows: nothing is left for training; give smaller shares")

@@ -27,6 +27,7 @@ FROZEN = ("a.weight", "a.bias", "b.bias")
 @pytest.fixture(params=["local", "memory"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(bases_module, "_cache", None)
     yield {"local": str(tmp_path / "run"), "memory": "memory://run"}[request.param]
     fsspec.filesystem("memory").store.clear()
 
@@ -180,6 +181,7 @@ def test_copies_take_room_in_the_hosts_cache(tmp_path: Path, monkeypatch: pytest
 
 def test_a_host_whose_disk_is_full_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(bases_module, "_cache", None)
     state = make_state()
     ref = saved(state, untrained(state), "memory://full/checkpoints/c0/v0")
     with room_in_files(1 << 20), pytest.raises(DiskFull, match=r"cache/\w+/base-00000/base"):

@@ -63,7 +63,7 @@ def test_columns_and_features_are_one_too_many(cerebro: Cerebro) -> None:
         (["--bad", "100%"], "--bad is '100%'"),
         (["--share", "4/4"], "--share is '4/4': give I/N, such as 0/4"),
         (["--share", "$NOT_SET/2"], "--share is '$NOT_SET/2'"),
-        (["--valid", "2"], "valid is 2.0: it must be a fraction"),
+        (["--valid", "2"], "--valid is 2: it must be a fraction"),
         (["--rows", "functions:parse_"], "functions has no 'parse_'; did you mean 'parse'"),
     ],
 )

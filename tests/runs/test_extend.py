@@ -122,7 +122,10 @@ WRONG = {
     "a choice of nothing": (Wish(num=9, top=2), "give epochs as well"),
     "more of a grid": (Wish(num=9), "every point of its space"),
     "a budget that was not there": (Wish(budget={"units": 9.0}), "no such bound"),
-    "an unknown budget": (Wish(budget={"minutes": 9.0}), "choices: epochs, node_seconds, timeout, units"),
+    "an unknown budget": (
+        Wish(budget={"minutes": 9.0}),
+        "epochs, hours, node_seconds, timeout, units",
+    ),
 }
 
 

@@ -43,7 +43,7 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_with_changed_code_if_somebo
     file = Path(head.url, "tensors.safetensors")
     file.write_bytes(file.read_bytes()[:-8])
     code = tmp_path / "a_net.py"
-    code.write_text(code.read_text() + "# mended\n")
+    code.write_text(code.read_text() + "mended = 1\n")
 
     def stop_behind_it(events: Sequence[Event], _state: State) -> None:
         if any(isinstance(event, UnitCommitted) and event.visit.input == head for event in events):

@@ -71,7 +71,7 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
     assert [text.split()[0] for text in before] == ([str(len(bad.visits))] if bad.visits else [])
     with pytest.raises(RunError, match="no config of run 'failing' has failed"):
         run.retry()
-    net.write_text(net.read_text() + "# another\n")
+    net.write_text(net.read_text() + "another = 1\n")
     assert what_differs(result)[0].startswith("a_broken_net.py was ")
 
 

@@ -89,7 +89,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                 ended = set(progress).difference(extension.configs)
             case RunEnded():
                 for name, epoch in progress.items():
-                    complete = epoch.number + (set(epoch.done) == wholes[name])
+                    complete = epoch.number + (set(epoch.done) == wholes.get(name))
                     if complete < epochs and name not in ended:
                         yield f"config {name} has completed {complete} epochs of {epochs}"
 

@@ -195,7 +195,8 @@ def prepare_rows(
                 splits["test"],
                 folds=settings.folds or 0,
             )
-            rows = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
+            counted = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
+            rows = {split: count for split, count in counted.items() if count or split != "test"}
             write_report(place, records.bad, digest=digest, rows=rows)
             write(place / NAME, [manifest.to_json()])
             if share.index == 0:

@@ -69,6 +69,7 @@ def column(values: Sequence[bytes]) -> Ragged:
 
 ELSEWHERE = """
 import sys; sys.path.insert(0, {tests!r})
+import torch; torch.set_num_threads({threads})
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 spec = spec_from_file_location("these_tests", {file!r})
@@ -225,7 +226,9 @@ def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(tmp_
     """Its objects have other hashes, and other objectives were trained in it before."""
     digests = [digest_of(objective, tmp_path / "here") for objective in OBJECTIVES]
     elsewhere = str(tmp_path / "elsewhere")
-    script = ELSEWHERE.format(tests=str(Path(__file__).parents[2]), file=__file__, root=elsewhere)
+    script = ELSEWHERE.format(
+        tests=str(Path(__file__).parents[2]), threads=torch.get_num_threads(), file=__file__, root=elsewhere
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     printed = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
     assert printed.split()[-len(digests) :] == digests[::-1]
