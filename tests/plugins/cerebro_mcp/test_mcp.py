@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def agents(
             for script, said in zip(scripts, answers, strict=True):
                 group.start_soon(play, script, said)
 
-    anyio.run(all_at_once)
+    with ThreadPoolExecutor(1) as thread:  # playwright's loop of other tests stays in the main one
+        thread.submit(anyio.run, all_at_once).result()
     return answers
 
 
