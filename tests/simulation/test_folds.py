@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,9 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
+from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
@@ -123,6 +125,69 @@ def test_members_that_a_leader_did_not_create_are_created_by_the_next() -> None:
         "c0000.f1",
         "c0000.f2",
     ]
+
+
+@pytest.mark.parametrize("origin", [BY_HAND, {**BY_HAND, "agent": "robot"}], ids=["a person", "an agent"])
+def test_the_leader_creates_no_members_of_a_config_that_others_are_just_adding(
+    origin: dict[str, str],
+) -> None:
+    done = simulated(configs=1, validation={"folds": 3})
+    cut = next(k for k, event in enumerate(done.events) if isinstance(event, UnitAssigned))
+    state = RunView(done.events[:cut]).state
+    new = Config("c0001.f0", {"lr": 0.5}, member_of="c0001", fold=0, origin=origin, by_hand=True)
+    state = fold(state, ConfigCreated(10**6, new))
+    decided = decide(state, LongestRemaining(), make_search(recipe_of(1, validation={"folds": 3})))
+    assert decided
+    assert not any(isinstance(event, ConfigCreated) for event in decided)
+
+
+def trained(name: str, *values: float, folds: int = 3) -> ConfigView:
+    """A config that has these values of the objective on its first folds, and no others yet."""
+    members = [
+        ConfigView(
+            f"{name}.f{fold}",
+            {},
+            Status.FINISHED if fold < len(values) else Status.LIVE,
+            curve=[Point(1, 1, {"score": values[fold]}, ends=True)] if fold < len(values) else [],
+            fold=fold,
+        )
+        for fold in range(folds)
+    ]
+    ended = [member.status is Status.FINISHED for member in members]
+    status = Status.FINISHED if all(ended) else Status.LIVE
+    curve = mean_curve([member.curve for member in members], ended)
+    return ConfigView(name, {}, status, curve=curve, members=members)
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0, 5.0])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
+    mode: str, shift: float
+) -> None:
+    objective = {"metric": "score", "mode": mode}
+    search = make_search(recipe_of(validation={"folds": 3}, objective=objective))
+    sign = 1 if mode == "min" else -1
+
+    def stopped(*values: float) -> bool:
+        best, other = (
+            trained(name, *(sign * value + shift for value in of))
+            for name, of in (("c0000", (1.0, 2.0, 3.0)), ("c0001", values))
+        )
+        return [decision.config for decision in search.decide(SearchContext([best, other]))] == ["c0001"]
+
+    assert stopped(3.5)
+    assert stopped(2.5, 4.5)
+    assert stopped(math.nan)
+    assert not stopped()
+    assert not stopped(2.75), "it is worse than the mean of the best one, and better than its worst fold"
+    assert not stopped(3.0)
+    assert not stopped(4.0, 1.5)
+
+
+def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
+    search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
+    for values in ((1.0, math.nan, 1.0), (math.inf,) * 3):
+        assert search.decide(SearchContext([trained("c0000", *values), trained("c0001", 9.0)])) == []
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from cerebro_elastic.core.history.members import (
 )
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
-from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
+from cerebro_elastic.core.model.configs import Config, Status, created_by_hand
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -94,7 +94,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(_goings_on(moment, reusable) or searches(moment, search)),
+        *(_before_the_search(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -177,7 +177,7 @@ def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
     state, plan = moment.state, moment.plan
     for members in by_config(state.configs.values()).values() if plan.has_members else ():
         known = {(each.fold, each.repeat) for each in members}
-        for fold, repeat in first_members(plan) if members[0].origin != BY_HAND else ():
+        for fold, repeat in () if created_by_hand(members[0].origin) else first_members(plan):
             if (fold, repeat) not in known:
                 yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
         stopped = next((each for each in members if each.status is Status.STOPPED), None)
@@ -352,7 +352,7 @@ def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> Confi
     )
 
 
-def _goings_on(
+def _before_the_search(
     moment: Moment, reusable: Mapping[str, Sequence[Visit]]
 ) -> list[ConfigResumed | UnitsReused | ConfigCreated | ConfigEnded]:
     """What happens to configs before the search is asked: those of an extension first, members last."""
