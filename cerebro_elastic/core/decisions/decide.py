@@ -137,9 +137,11 @@ def quarantines(state: State) -> Iterator[NodeQuarantined]:
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
     """Whether the streak is long enough. After a quarantine in the same streak one more failure suffices. If
-    only one config fails on the node, the config is to blame, unless the kind of failure is the node's."""
+    only one config fails on the node, in one or several of its trainings, the config is to blame, unless the
+    kind of failure is the node's."""
     against = failures_against(state, name)
-    of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
+    failed = {state.configs[failure.unit.config].seen_as for failure in against}
+    of_several = streak.kind.of_node or len(failed) > 1
     return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
 
 
