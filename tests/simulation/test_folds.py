@@ -127,6 +127,17 @@ def test_members_that_a_leader_did_not_create_are_created_by_the_next() -> None:
     ]
 
 
+def test_a_further_seed_that_a_leader_began_on_one_fold_is_begun_on_the_others_by_the_next() -> None:
+    shape: dict[str, Any] = {"validation": {"folds": 3}, "repeats": {"min": 1, "max": 2}}
+    done = simulated(configs=2, **shape)
+    further = [event for event in done.events if isinstance(event, ConfigCreated) and event.config.repeat]
+    state = RunView(done.events[: done.events.index(further[1])]).state
+    decided = decide(state, LongestRemaining(), make_search(recipe_of(2, **shape)))
+    name = further[0].config.member_of
+    created = [event.config.id for event in decided if isinstance(event, ConfigCreated)]
+    assert created == [f"{name}.f1.r1", f"{name}.f2.r1"]
+
+
 @pytest.mark.parametrize("origin", [BY_HAND, {**BY_HAND, "agent": "robot"}], ids=["a person", "an agent"])
 def test_the_leader_creates_no_members_of_a_config_that_others_are_just_adding(
     origin: dict[str, str],

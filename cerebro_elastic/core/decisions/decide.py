@@ -179,7 +179,9 @@ def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
     state, plan = moment.state, moment.plan
     for members in by_config(state.configs.values()).values() if plan.has_members else ():
         known = {(each.fold, each.repeat) for each in members}
-        for fold, repeat in () if created_by_hand(members[0].origin) else first_members(plan):
+        repeats = max(plan.repeats or 1, 1 + max(each.repeat for each in members))
+        all_of_them = members_of_repeats(plan, range(repeats))
+        for fold, repeat in () if created_by_hand(members[0].origin) else all_of_them:
             if (fold, repeat) not in known:
                 yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
         stopped = next((each for each in members if each.status is Status.STOPPED), None)
