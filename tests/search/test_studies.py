@@ -107,7 +107,7 @@ def test_a_study_has_the_mean_over_all_seeds_of_a_config() -> None:
     seeded = load_recipe({**given, "epochs": 2, "search": search, "repeats": {"min": 1, "max": 3}})
     plan = plan_of(seeded, "r", 1, 1)
     done = simulate_plan(seeded, plan, Times(usual=10.0), toy_curves(seeded, plan))
-    seen = done.events[:1]
+    seen: list[Event] = [*done.events[:1]]
     study = study_of(seeded, "r", lambda: seen)
     for event in done.events[1:]:
         seen.append(event)
