@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -234,6 +235,15 @@ def test_a_search_sees_one_config() -> None:
     views = observe(done.state, done.state.plan).configs
     assert [view.config for view in views] == ["c0000", "c0001"]
     assert {view.status for view in views} <= {Status.FINISHED, Status.STOPPED}
+
+
+def test_a_search_expects_the_seconds_that_a_configs_own_trainings_took() -> None:
+    done = simulated(configs=3, validation={"folds": 3, "early_stop": False})
+    timings = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
+    state = replace(done.state, timings=timings)
+    assert state.plan is not None
+    context = observe(state, state.plan)
+    assert [context.seconds(name) for name in ("c0000", "c0001", "c0002", "")] == [3.0, 9.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize(

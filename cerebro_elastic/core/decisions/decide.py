@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from math import fsum
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -298,7 +299,11 @@ def _observe(moment: Moment) -> SearchContext:
 def _seconds(state: State, config: str) -> float:
     """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
     until another one has ended nothing is known."""
-    return unit_seconds(state, config) if state.timings else 0.0
+    if not state.timings:
+        return 0.0
+    members = named(state.configs, config) if config else []
+    own = [state.timings[each.id] for each in members if each.id in state.timings]
+    return fsum(own) / len(own) if own else unit_seconds(state, config)
 
 
 @PerConfig
