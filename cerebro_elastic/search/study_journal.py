@@ -53,12 +53,14 @@ class HistoryJournal(BaseJournalBackend):
 
 
 class _Operations:
-    """The operations that each event adds to the journal. A stopped config may be resumed, so its trial is
-    pruned only when the run has ended."""
+    """The operations that each event adds to the journal. A stopped config may be resumed, and a finished
+    one get more seeds if the recipe has these for the best, so their trials end only when the run does."""
 
     def __init__(self, recipe: Recipe, run: str) -> None:
         self._space = Space(recipe)
         self._criteria = criteria_of(recipe)
+        seeds = recipe.repeats
+        self._ends = {Status.FAILED} if seeds and seeds.min < seeds.max else {Status.FINISHED, Status.FAILED}
         self._run = run
         self._view = RunView()
         self._numbers: dict[str, int] = {}
@@ -90,7 +92,7 @@ class _Operations:
             self._points.pop(name, None)
             self._count += 1
             yield self._created(view)
-        over = view.status in (Status.FINISHED, Status.FAILED) or self._view.state.outcome is not None
+        over = view.status in self._ends or self._view.state.outcome is not None
         # A mean changes with each training that comes to an epoch.
         ends = epoch_ends(view.curve) if over or not view.members else []
         if len(self._criteria) == 1:

@@ -148,6 +148,11 @@ def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     assert asides(failing(times=7, of=["x"])) == []
     assert asides(failing(FailureKind.DAMAGED_DATA, times=3, of=["x"])) == ["a"], "by its kind the node's"
     assert asides(failing(FailureKind.DISK_FULL, times=1, of=["x"])) == ["a"]
+    folds = failing(times=7, of=["x.f0", "x.f1"])
+    members = {name: replace(folds.configs[name], member_of="x") for name in ("x.f0", "x.f1")}
+    assert asides(replace(folds, configs={**folds.configs, **members})) == [], (
+        "they are trainings of one config"
+    )
     several = failing(times=4)
     assert asides(several) == ["a"]
     x = several.configs["x"]

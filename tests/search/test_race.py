@@ -119,6 +119,10 @@ def test_losses_of_rows_are_packed_as_means_of_blocks() -> None:
     assert unpacked(losses(0.0, 1.0, 0.5)) == (0, TOP, round(0.5 * TOP))
     assert unpacked(packed([-9.0, 4.0, math.nan, math.inf], (0, 2), "min")) == (0, TOP, TOP, TOP)
     assert unpacked(packed([0.25, math.nan], UNIT, "max")) == (round(0.75 * TOP), TOP)
+    not_finite = [math.inf, -math.inf]
+    assert (
+        unpacked(packed(not_finite, UNIT, "min")) == unpacked(packed(not_finite, UNIT, "max")) == (TOP, TOP)
+    )
     many = unpacked(losses(*[n % 2 for n in range(4 * MOST)]))
     assert len(many) == MOST
     assert set(many) == {round(0.5 * TOP)}

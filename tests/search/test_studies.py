@@ -11,6 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model import events as kinds
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Status
@@ -23,8 +24,12 @@ from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RecipeError, SearchError
 from cerebro_elastic.recipes import Objective, Recipe, load_recipe
 from cerebro_elastic.registry import load
+from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.runs.forecast.simulate import simulate_plan, toy_curves
+from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.search.study_journal import study_of
+from cerebro_elastic.simulation import Times
 
 LOSS = Objective(metric="loss")
 FUNCTION = """
@@ -94,6 +99,26 @@ def test_a_history_is_a_study_at_every_moment() -> None:
     assert [trial.state for trial in read.trials] == states
     with pytest.raises(SearchError, match=r"copy it with optuna\.copy_study"):
         study.set_user_attr("a", 1)
+
+
+def test_a_study_has_the_mean_over_all_seeds_of_a_config() -> None:
+    search = {"space": {"lr": [0.01, 0.02]}}
+    given = {"task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"}, "data": {"source": "x.npz"}}
+    seeded = load_recipe({**given, "epochs": 2, "search": search, "repeats": {"min": 1, "max": 3}})
+    plan = plan_of(seeded, "r", 1, 1)
+    done = simulate_plan(seeded, plan, Times(usual=10.0), toy_curves(seeded, plan))
+    seen: list[Event] = [*done.events[:1]]
+    study = study_of(seeded, "r", lambda: seen)
+    for event in done.events[1:]:
+        seen.append(event)
+        study.get_trials()
+    rows = {row.config: row for row in leaderboard(RunView(done.events), seeded.objective)}
+    assert [len(row.scores) for row in rows.values()] == [3, 3]
+    for trial in study.trials:
+        row = rows[trial.user_attrs["config"]]
+        assert trial.state is TrialState.COMPLETE
+        assert trial.value == row.best
+        assert trial.value == min(trial.intermediate_values.values())
 
 
 def _folded(events: Sequence[Event]) -> State:

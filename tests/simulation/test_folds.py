@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
+from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
@@ -125,6 +128,80 @@ def test_members_that_a_leader_did_not_create_are_created_by_the_next() -> None:
     ]
 
 
+def test_a_further_seed_that_a_leader_began_on_one_fold_is_begun_on_the_others_by_the_next() -> None:
+    shape: dict[str, Any] = {"validation": {"folds": 3}, "repeats": {"min": 1, "max": 2}}
+    done = simulated(configs=2, **shape)
+    further = [event for event in done.events if isinstance(event, ConfigCreated) and event.config.repeat]
+    state = RunView(done.events[: done.events.index(further[1])]).state
+    decided = decide(state, LongestRemaining(), make_search(recipe_of(2, **shape)))
+    name = further[0].config.member_of
+    created = [event.config.id for event in decided if isinstance(event, ConfigCreated)]
+    assert created == [f"{name}.f1.r1", f"{name}.f2.r1"]
+
+
+@pytest.mark.parametrize("origin", [BY_HAND, {**BY_HAND, "agent": "robot"}], ids=["a person", "an agent"])
+def test_the_leader_creates_no_members_of_a_config_that_others_are_just_adding(
+    origin: dict[str, str],
+) -> None:
+    done = simulated(configs=1, validation={"folds": 3})
+    cut = next(k for k, event in enumerate(done.events) if isinstance(event, UnitAssigned))
+    state = RunView(done.events[:cut]).state
+    new = Config("c0001.f0", {"lr": 0.5}, member_of="c0001", fold=0, origin=origin, by_hand=True)
+    state = fold(state, ConfigCreated(10**6, new))
+    decided = decide(state, LongestRemaining(), make_search(recipe_of(1, validation={"folds": 3})))
+    assert decided
+    assert not any(isinstance(event, ConfigCreated) for event in decided)
+
+
+def trained(name: str, *values: float, folds: int = 3) -> ConfigView:
+    """A config that has these values of the objective on its first folds, and no others yet."""
+    members = [
+        ConfigView(
+            f"{name}.f{fold}",
+            {},
+            Status.FINISHED if fold < len(values) else Status.LIVE,
+            curve=[Point(1, 1, {"score": values[fold]}, ends=True)] if fold < len(values) else [],
+            fold=fold,
+        )
+        for fold in range(folds)
+    ]
+    ended = [member.status is Status.FINISHED for member in members]
+    status = Status.FINISHED if all(ended) else Status.LIVE
+    curve = mean_curve([member.curve for member in members], ended)
+    return ConfigView(name, {}, status, curve=curve, members=members)
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0, 5.0])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
+    mode: str, shift: float
+) -> None:
+    objective = {"metric": "score", "mode": mode}
+    search = make_search(recipe_of(validation={"folds": 3}, objective=objective))
+    sign = 1 if mode == "min" else -1
+
+    def stopped(*values: float) -> bool:
+        best, other = (
+            trained(name, *(sign * value + shift for value in of))
+            for name, of in (("c0000", (1.0, 2.0, 3.0)), ("c0001", values))
+        )
+        return [decision.config for decision in search.decide(SearchContext([best, other]))] == ["c0001"]
+
+    assert stopped(3.5)
+    assert stopped(2.5, 4.5)
+    assert stopped(math.nan)
+    assert not stopped()
+    assert not stopped(2.75), "it is worse than the mean of the best one, and better than its worst fold"
+    assert not stopped(3.0)
+    assert not stopped(4.0, 1.5)
+
+
+def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
+    search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
+    for values in ((1.0, math.nan, 1.0), (math.inf,) * 3):
+        assert search.decide(SearchContext([trained("c0000", *values), trained("c0001", 9.0)])) == []
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [
@@ -158,6 +235,15 @@ def test_a_search_sees_one_config() -> None:
     views = observe(done.state, done.state.plan).configs
     assert [view.config for view in views] == ["c0000", "c0001"]
     assert {view.status for view in views} <= {Status.FINISHED, Status.STOPPED}
+
+
+def test_a_search_expects_the_seconds_that_a_configs_own_trainings_took() -> None:
+    done = simulated(configs=3, validation={"folds": 3, "early_stop": False})
+    timings = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
+    state = replace(done.state, timings=timings)
+    assert state.plan is not None
+    context = observe(state, state.plan)
+    assert [context.seconds(name) for name in ("c0000", "c0001", "c0002", "")] == [3.0, 9.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -46,7 +47,7 @@ from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from support.clocks import HandClock
 from support.faults import Lost, losing
 from support.ledger import Ledger
@@ -247,6 +248,34 @@ def test_peoples_requests_happen_once_whatever_is_lost(
     assert ledger.stop("c0", "enough") is not None
     faults.clear()
     assert [type(event) for event in memory_stage.events()[-2:]] == [ConfigCreated, ConfigEnded]
+
+
+def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
+    plan, store = Plan("r", partitions=3, epochs=1, folds=3), MemoryStore()
+    ledger = Ledger(store, "r")
+    assert ledger.open_run(Spec(plan, {"epochs": 1}, "", "", "", "", {}, "", ""))
+    leader = ledger.lead("controller", store.grant(30))
+    assert leader is not None
+    for number in range(3):
+        first = member("c0000", {"lr": 0.1}, number, 0, plan)
+        assert leader.write(ledger.state(), ConfigCreated(0, first)) is not None
+
+    def add(lr: float, **allowed: int) -> tuple[int, int]:
+        agent, of = Allowance("robot", **allowed), ""
+        for number in range(3):
+            parent = f"c0000.f{number}"
+            new = ledger.clone(parent, {"lr": lr}, lambda _: None, allowance=agent, member_of=of)
+            assert new is not None
+            of = new.member_of
+        return agent.used(ledger.state().configs.values(), plan)
+
+    assert add(0.2, configs=1, units=6) == (1, 6)
+    with pytest.raises(RunError, match="may add 1 config to this run, and has added 1"):
+        add(0.3, configs=1)
+    with pytest.raises(RunError, match=r"the config takes 6 units, and .* add 5 more of 11"):
+        add(0.3, configs=2, units=11)
+    assert len(ledger.state().configs) == 6, "no training of a config that is refused has begun"
+    assert add(0.3, configs=2, units=12) == (2, 12)
 
 
 def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage) -> None:

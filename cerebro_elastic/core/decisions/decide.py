@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from math import fsum
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -40,7 +41,7 @@ from cerebro_elastic.core.history.members import (
 )
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
-from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
+from cerebro_elastic.core.model.configs import Config, Status, created_by_hand
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -94,7 +95,7 @@ def decide(
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
-        *(_goings_on(moment, reusable) or searches(moment, search)),
+        *(_before_the_search(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]
     if repairs:
@@ -137,9 +138,11 @@ def quarantines(state: State) -> Iterator[NodeQuarantined]:
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
     """Whether the streak is long enough. After a quarantine in the same streak one more failure suffices. If
-    only one config fails on the node, the config is to blame, unless the kind of failure is the node's."""
+    only one config fails on the node, in one or several of its trainings, the config is to blame, unless the
+    kind of failure is the node's."""
     against = failures_against(state, name)
-    of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
+    failed = {state.configs[failure.unit.config].seen_as for failure in against}
+    of_several = streak.kind.of_node or len(failed) > 1
     return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
 
 
@@ -177,7 +180,9 @@ def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
     state, plan = moment.state, moment.plan
     for members in by_config(state.configs.values()).values() if plan.has_members else ():
         known = {(each.fold, each.repeat) for each in members}
-        for fold, repeat in first_members(plan) if members[0].origin != BY_HAND else ():
+        repeats = max(plan.repeats or 1, 1 + max(each.repeat for each in members))
+        all_of_them = members_of_repeats(plan, range(repeats))
+        for fold, repeat in () if created_by_hand(members[0].origin) else all_of_them:
             if (fold, repeat) not in known:
                 yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
         stopped = next((each for each in members if each.status is Status.STOPPED), None)
@@ -294,7 +299,11 @@ def _observe(moment: Moment) -> SearchContext:
 def _seconds(state: State, config: str) -> float:
     """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
     until another one has ended nothing is known."""
-    return unit_seconds(state, config) if state.timings else 0.0
+    if not state.timings:
+        return 0.0
+    members = named(state.configs, config) if config else []
+    own = [state.timings[each.id] for each in members if each.id in state.timings]
+    return fsum(own) / len(own) if own else unit_seconds(state, config)
 
 
 @PerConfig
@@ -352,7 +361,7 @@ def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> Confi
     )
 
 
-def _goings_on(
+def _before_the_search(
     moment: Moment, reusable: Mapping[str, Sequence[Visit]]
 ) -> list[ConfigResumed | UnitsReused | ConfigCreated | ConfigEnded]:
     """What happens to configs before the search is asked: those of an extension first, members last."""

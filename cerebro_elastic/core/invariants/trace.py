@@ -119,7 +119,8 @@ def ended_tokens(event: Event) -> tuple[int, ...]:
 
 
 def visits_in(event: Event) -> tuple[Visit, ...]:
-    """The visits that the event adds: one that was trained, or those of an earlier run."""
+    """The visits that the event adds: one that was trained, or those of an earlier run. (``history/keys.py``
+    has the machine's own; the invariants share no code with it.)"""
     match event:
         case UnitCommitted(visit=visit):
             return (visit,)

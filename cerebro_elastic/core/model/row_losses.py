@@ -24,7 +24,7 @@ TOP = 65535
 
 def packed(values: Sequence[float], bounds: tuple[float, float], mode: str) -> str:
     """The losses of rows with these ``values`` of a metric, small if ``mode`` is ``min``. A value outside
-    the bounds counts as the bound, one that is no number as the worst."""
+    the bounds counts as the bound, one that is not finite as the worst."""
     low, high = bounds
     shares = [_share(value, low, high, mode) for value in values]
     count = min(len(shares), MOST)
@@ -36,7 +36,7 @@ def packed(values: Sequence[float], bounds: tuple[float, float], mode: str) -> s
 
 
 def _share(value: float, low: float, high: float, mode: str) -> float:
-    if math.isnan(value):
+    if not math.isfinite(value):
         return 1.0
     share = (min(max(value, low), high) - low) / (high - low)
     return 1 - share if mode == "max" else share

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
-from cerebro_elastic.core.history.members import member
+from cerebro_elastic.core.history.members import member, named
 from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
@@ -46,19 +46,20 @@ class Allowance:
 
     def used(self, configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
         """How many configs of a run the agent has added, and how many units these have trained or, while
-        they are live, will have."""
+        they are live, will have. One that has several trainings is one config."""
         own = [config for config in configs if config.origin.get("agent") == self.agent]
-        return len(own), sum(_units(config, plan) for config in own)
+        return len({config.seen_as for config in own}), sum(_units(config, plan) for config in own)
 
-    def check(self, config: Config, configs: Iterable[Config], plan: Plan) -> None:
-        """Raise ``RunError`` unless the agent may add ``config`` to the run's ``configs``."""
+    def check(self, config: Config, configs: Iterable[Config], plan: Plan, trainings: int = 1) -> None:
+        """Raise ``RunError`` unless the agent may add ``config`` to the run's ``configs``, with this number
+        of ``trainings``."""
         added, booked = self.used(configs, plan)
         if added >= self.configs:
             raise RunError(
                 f"the budget is used up: {self.agent} may add {counted(self.configs, 'config')} to this run, "
                 f"and has added {added}; whoever started the server can raise it with --configs"
             )
-        units = _units(config, plan)
+        units = trainings * _units(config, plan)
         if self.units is not None and booked + units > self.units:
             raise RunError(
                 f"the budget does not reach: the config takes {counted(units, 'unit')}, and {self.agent} may "
@@ -184,7 +185,8 @@ class OperatorLedger:
             start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
-            allowance: Of the agent that adds it, if one does.
+            allowance: Of the agent that adds it, if one does. It covers all trainings of a config at the
+                first one.
             member_of: The config that the clone of a member belongs to; "" for a new one.
             without: The parent's hyper-parameters that it lacks: those of a branch that it does not take.
 
@@ -219,8 +221,9 @@ class OperatorLedger:
             like = replace(like, parent=edge_from(at) if at else None, origin=origin)
             config = replace(born(like), by_hand=True, reason=reason)
             _check_new(config, at, state)
-            if allowance is not None:
-                allowance.check(config, state.configs.values(), state.plan)
+            if allowance is not None and not member_of:  # the first training stands for all of them
+                trainings = len(named(state.configs, parent.seen_as))
+                allowance.check(config, state.configs.values(), state.plan, trainings)
             try:
                 if self._ask(state, ConfigCreated(0, config)):
                     return self.record.config(new)
