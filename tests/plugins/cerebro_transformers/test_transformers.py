@@ -133,6 +133,7 @@ class Contract(TaskContract):
 
 
 class TestCausalLm(Contract):
+    measures_means = False
     variants = {  # noqa: RUF012
         "a float of the optimizer": {"lr": 0.0},
         "a float of the architecture": {"alpha": 8.0},
