@@ -54,7 +54,7 @@ from cerebro_elastic.training.task import (
     UnitResult,
     never,
 )
-from cerebro_elastic.training.test_set import intervals, named_as_test
+from cerebro_elastic.training.test_metrics import intervals, named_as_test
 
 ROWS = (11, 8, 5)
 """The rows of the training partitions. The last batches of a partition are short ones."""

@@ -50,7 +50,7 @@ from cerebro_elastic.training.passes import (
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
-from cerebro_elastic.training.test_set import measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
