@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -158,11 +158,11 @@ def _written(
     return {name: Still(still.content, base, offsets[name]) for name, still in tensors.items()}
 
 
-def copy(source: Place, folder: Place, names: Collection[str]) -> None:
-    """Have the bases of these ``names`` in ``folder``, too."""
-    if names:
+def copy(source: Place, folder: Place, stays: Mapping[str, Still]) -> None:
+    """Have the bases of these tensors in ``folder``, too."""
+    if stays:
         with _alone_in(folder):
-            for name in sorted(names):
+            for name in sorted(base.sha256 for base in _bases(stays)):
                 if not exists(folder / name):
                     files.copy(source / name, folder / name)
 

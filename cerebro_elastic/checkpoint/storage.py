@@ -227,9 +227,8 @@ def adopt(ref: CheckpointRef, url: str) -> CheckpointRef:
     """Have the checkpoint ``ref`` of another run at ``url``, too, with the bases that it needs. Files are
     linked where that is possible, and not read: see ``verify``. Raises as ``load``."""
     with _reading(ref) as source, _writing(url) as folder:
-        contents, _ = _contents(source, ref)
-        bases_needed = manifest.read(read(source / MANIFEST), source / MANIFEST).bases
-        bases.copy(bases.folder_of(source), bases.folder_of(folder), bases_needed)
+        contents, stays = _contents(source, ref)
+        bases.copy(bases.folder_of(source), bases.folder_of(folder), stays)
         for name in (*contents, MANIFEST):
             files.copy(source / name, folder / name)
         settle(folder)

@@ -3,6 +3,7 @@
 from cerebro_elastic.training.parallel import collectives as collectives
 from cerebro_elastic.training.parallel import construct as constructing
 from cerebro_elastic.training.parallel import group as group
+from cerebro_elastic.training.parallel.base import WHOLE as WHOLE
 from cerebro_elastic.training.parallel.base import LossOf as LossOf
 from cerebro_elastic.training.parallel.base import Make as Make
 from cerebro_elastic.training.parallel.base import Parallelism as Parallelism

@@ -45,9 +45,9 @@ from cerebro_elastic.training.task import Task as Task
 from cerebro_elastic.training.task import TaskState as TaskState
 from cerebro_elastic.training.task import UnitJob as UnitJob
 from cerebro_elastic.training.task import UnitResult as UnitResult
-from cerebro_elastic.training.test_set import measured_alone as measured_alone
-from cerebro_elastic.training.test_set import named_as_test as named_as_test
-from cerebro_elastic.training.test_set import row_by_row as row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone as measured_alone
+from cerebro_elastic.training.test_metrics import named_as_test as named_as_test
+from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
 
 select_arguments = arguments.select
 object_digest = user_objects.digest

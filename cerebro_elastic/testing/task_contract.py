@@ -54,7 +54,7 @@ from cerebro_elastic.training.task import (
     UnitResult,
     never,
 )
-from cerebro_elastic.training.test_set import intervals, named_as_test
+from cerebro_elastic.training.test_metrics import intervals, named_as_test
 
 ROWS = (11, 8, 5)
 """The rows of the training partitions. The last batches of a partition are short ones."""
@@ -108,6 +108,9 @@ class TaskContract:
     exact: ClassVar[bool] = True
     """Whether units equal sequential training bit for bit. Where a framework trains all rows of a unit at
     once (boosting), there is no sequential training to compare with: then ``sequential`` is not called."""
+    measures_means: ClassVar[bool] = True
+    """Whether one of the task's metrics is a mean over rows, as a loss or an accuracy is; one over tokens is
+    not. Such metrics of a test set have intervals."""
 
     def make(self) -> Task:
         """A new instance of the task."""
@@ -320,6 +323,7 @@ class TaskContract:
         assert found == intervals(values, rows, seed=1)
         for name, (low, high) in found.items():
             assert low <= values.metrics[name] <= high
+        assert bool(found) == self.measures_means, "a metric that is a mean over rows has an interval"
 
     def test_an_export_has_the_models_arrays(self) -> None:
         task = self.task()

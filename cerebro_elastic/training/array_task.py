@@ -24,7 +24,7 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
-from cerebro_elastic.training.test_set import measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
 
 

@@ -29,7 +29,7 @@ from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, in_worke
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.reading.records import Records
+from cerebro_elastic.data.reading.records import MISSING, Records
 from cerebro_elastic.data.reading.row_sums import Sums
 from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import TaskError
@@ -303,7 +303,7 @@ class FrozenPrefix:
                     self._check_evaluation(call, few, chunk, before)
                     self._checked = True
             kept = records is not None and records.put(number, chunk)
-            yield Made(chunk, kept)
+            yield Made(MISSING if kept else chunk, kept)
 
     def _evaluated(self, call: _Call, batch: Any, rows: slice = slice(None)) -> Tree:
         """What the prefix makes of these rows of a batch, on the CPU."""

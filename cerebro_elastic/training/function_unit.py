@@ -31,7 +31,14 @@ from cerebro_elastic.training.metrics import EpochMeans, not_finite
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
-from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, check_room, make_parallelism
+from cerebro_elastic.training.parallel.base import (
+    WHOLE,
+    Parallelism,
+    Parts,
+    Sharding,
+    check_room,
+    make_parallelism,
+)
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made, untrained
 from cerebro_elastic.training.parallel.data_parallel import mapped
@@ -50,14 +57,11 @@ from cerebro_elastic.training.passes import (
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
-from cerebro_elastic.training.test_set import measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
-
-_WHOLE = ("single", "ddp")
-"""The parallelisms under which a rank has the model as the user has made it."""
 
 
 @dataclass
@@ -117,7 +121,6 @@ class FunctionUnit:
         self._trained: tuple[str, ...] = ()
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
-
         self.row_values: list[float] = []
         """The values of ``UnitJob.row_metric`` in the last validation, by row."""
         self._model: nn.Module
@@ -289,7 +292,7 @@ class FunctionUnit:
 
     @property
     def _whole(self) -> bool:
-        return self._job.strategy.parallelism in _WHOLE
+        return self._job.strategy.parallelism in WHOLE
 
     def _carried(self, key: str) -> Mapping[str, Any]:
         state = self._job.state

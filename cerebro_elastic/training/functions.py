@@ -44,7 +44,7 @@ from cerebro_elastic.training.task import (
     UnitJob,
     UnitResult,
 )
-from cerebro_elastic.training.test_set import named_as_test
+from cerebro_elastic.training.test_metrics import named_as_test
 from cerebro_elastic.training.user_functions import UserFunctions
 
 

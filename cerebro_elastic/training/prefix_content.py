@@ -21,14 +21,13 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
+from cerebro_elastic.training.parallel.base import WHOLE
 
 Tree: TypeAlias = Any
 """A tensor, or tuples, lists and dicts of tensors."""
 Path: TypeAlias = tuple[Any, ...]
 """Where in a tree a tensor is."""
 
-_WHOLE = ("single", "ddp")
-"""The parallelisms under which a rank has the prefix as the user has made it."""
 _DROPOUTS = (
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
@@ -74,11 +73,11 @@ def refuse_chance(path: str, prefix: nn.Module) -> None:
 
 def refusal_of(path: str | None, strategy: Strategy) -> str | None:
     """Why ``strategy`` cannot train a model with this frozen prefix, if it has one; ``None`` if it can."""
-    if path is None or strategy.parallelism in _WHOLE:
+    if path is None or strategy.parallelism in WHOLE:
         return None
     return (
         f"{named(path)} under {strategy.parallelism}, which divides the prefix's tensors: "
-        f"choose {' or '.join(_WHOLE)}, or remove frozen_prefix"
+        f"choose {' or '.join(WHOLE)}, or remove frozen_prefix"
     )
 
 

@@ -119,14 +119,15 @@ class ModelStructure:
             optimizers: Its optimizers.
         """
         grads = {name: p.requires_grad for name, p in model.named_parameters(remove_duplicate=False)}
-        changed, created = dict[str, Any](), carried.get("parts", {})
+        changed, parts = dict[str, Any](), carried.get("parts", {})
         for path, part in whole.items():
             now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
             was = self.outline.get(path)
             if now != was:
-                own = {key: created[path][key] for key in ("created",) if key in created.get(path, {})}
+                before = parts.get(path, {})
+                own = {"created": before["created"]} if "created" in before else {}
                 changed[path] = {"was": was and tuple(was), "now": tuple(now), **own}
-        removed = {path: created[path] for path in self.outline.keys() - whole.keys()}
+        removed = {path: parts[path] for path in self.outline.keys() - whole.keys()}
         groups = [group_names(optimizer, model) for optimizer in optimizers]
         return {
             **({"parts": {**changed, **removed}} if changed or removed else {}),

@@ -232,15 +232,24 @@ class LightningTask:
         device = torch.device(job.device)
         with self._in_unit(device):
             whole = self._tested(job, loaders_of_test_set(job), device)
-            single = loaders_of_test_set(job, single=True)
-            notes = RowNotes()
-            if single is not None:
-                self._tested(job, single, device, notes)
-        rows = {name: notes.rows.get(name, notes.rows.get(name.removesuffix("_epoch"), ())) for name in whole}
+            alone = self._tested_alone(job, device)
+        rows = {name: alone.get(name, alone.get(name.removesuffix("_epoch"), ())) for name in whole}
         return ModelValues(
             {named_as_test(name): value for name, value in whole.items()},
             {named_as_test(name): values for name, values in rows.items() if values},
         )
+
+    def _tested_alone(self, job: UnitJob, device: torch.device) -> dict[str, list[float]]:
+        """What the module logs for each row alone, by name; empty if it fails for one: some metrics have no
+        value for a single row."""
+        loaders, notes = loaders_of_test_set(job, single=True), RowNotes()
+        if loaders is None:
+            return {}
+        try:
+            self._tested(job, loaders, device, notes)
+        except Exception:  # whatever the user's code does with a single row
+            return {}
+        return notes.rows
 
     def _tested(
         self, job: UnitJob, loaders: Any, device: torch.device, *callbacks: pl.Callback

@@ -17,7 +17,7 @@ from peft import LoraConfig, get_peft_model
 from peft.helpers import rescale_adapter_scale
 from torch import Tensor, nn
 from transformers import get_scheduler
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from cerebro_elastic.extending.errors import MissingExtra, TaskError
 from cerebro_transformers.base import CLASSIFIES, Base, base_of, check_targets, layers_of
@@ -261,9 +261,9 @@ loss.items = labels_in  # type: ignore[attr-defined]
 
 
 def accuracy(output: Any, labels: Tensor) -> Tensor:
-    """The share of labels that the model finds most likely; of a text, that of its tokens."""
+    """The share of labels that the model finds most likely: of texts, of tokens that follow, or of words."""
     logits: Tensor = output.logits
-    if labels.dim() > 1:  # the next token's
+    if labels.dim() > 1 and not isinstance(output, TokenClassifierOutput):  # the label of the next token
         logits, labels = logits[:, :-1], labels[:, 1:]
     counted = labels != IGNORED
     return (logits.argmax(-1) == labels)[counted].double().sum() / counted.sum().clamp(min=1)

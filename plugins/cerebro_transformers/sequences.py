@@ -85,10 +85,7 @@ def labelled(
             "choose them by data.columns, and name the class in data.encode if it is text"
         )
     _check_classes(of_class, classes)
-    cut = {"truncation": True, "max_length": length} if truncate else {}
-    encoded = tokenizer(*texts, padding=True, return_tensors="pt", **cut)
-    check_length(encoded["input_ids"].shape[1], length)
-    return {**encoded, "labels": of_class}
+    return {**_padded(tokenizer, texts, length, truncate), "labels": of_class}
 
 
 def tagged(
@@ -119,9 +116,7 @@ def tagged(
                 f"{text[:40]!r}"
             )
     _check_classes(torch.tensor([tag for tags in of_words for tag in tags], dtype=torch.int64), classes)
-    cut = {"truncation": True, "max_length": length} if truncate else {}
-    encoded = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt", **cut)
-    check_length(encoded["input_ids"].shape[1], length)
+    encoded = _padded(tokenizer, [words], length, truncate, is_split_into_words=True)
     labels = torch.full_like(encoded["input_ids"], IGNORED)
     for row, tags in enumerate(of_words):
         before = None
@@ -130,6 +125,14 @@ def tagged(
                 labels[row, at] = tags[word]
             before = word
     return {**encoded, "labels": labels}
+
+
+def _padded(tokenizer: Any, texts: Sequence[Any], length: int, truncate: bool, **how: Any) -> Any:
+    """What the tokenizer makes of columns of text, padded to the longest row."""
+    cut = {"truncation": True, "max_length": length} if truncate else {}
+    encoded = tokenizer(*texts, padding=True, return_tensors="pt", **cut, **how)
+    check_length(encoded["input_ids"].shape[1], length)
+    return encoded
 
 
 def count_of(classes: Labels) -> int:

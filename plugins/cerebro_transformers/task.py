@@ -15,6 +15,7 @@ from peft import PeftModel
 from pydantic import ValidationError
 
 from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import WHOLE
 from cerebro_elastic.extending.recipes import TorchSection
 from cerebro_elastic.extending.state import FunctionTask, not_carried
 from cerebro_elastic.extending.tasks import Exported, HParams, Strategy, TaskState, select_arguments
@@ -22,9 +23,6 @@ from cerebro_transformers import functions
 from cerebro_transformers.base import base_of
 from cerebro_transformers.export import exported
 from cerebro_transformers.section import LoraSection, TransformersSection
-
-_WHOLE = ("single", "ddp")
-"""The parallelisms under which a rank has the base as it is."""
 
 
 class TransformersTask(FunctionTask):
@@ -57,10 +55,10 @@ class TransformersTask(FunctionTask):
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         bits = {**self._given, **hparams}.get("quantize")
-        if bits is not None and strategy.parallelism not in _WHOLE:
+        if bits is not None and strategy.parallelism not in WHOLE:
             return (
                 f"{strategy.parallelism} divides a base among ranks, which matrices of {bits} do not allow: "
-                f"take {' or '.join(_WHOLE)}, or leave quantize out"
+                f"take {' or '.join(WHOLE)}, or leave quantize out"
             )
         return super().refusal(hparams, strategy)
 

@@ -19,23 +19,17 @@ from transformers.utils import logging
 
 logging.disable_progress_bar()  # it leaves a thread behind
 LENGTH = 32
+_SIZES: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": LENGTH,
+}
 CONFIGS: dict[str, Any] = {
     "gpt2": GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=LENGTH),
-    "llama": LlamaConfig(
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=LENGTH,
-        classifier_dropout=0.0,
-    ),
-    "bert": BertConfig(
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=LENGTH,
-    ),
+    "llama": LlamaConfig(**_SIZES, classifier_dropout=0.0),
+    "bert": BertConfig(**_SIZES),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,11 @@ from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.reading.records import Records
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.training import frozen_prefix
+from cerebro_elastic.training.frozen_prefix import CHUNK
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
@@ -274,6 +278,55 @@ def test_lost_features_are_computed_again(kind: str, root: Path, tmp_path: Path)
     encoded(root)
     assert digest(trained(task, made=made(tmp_path))[0], tmp_path) == expected
     assert encoded(root)
+
+
+class Killed(BaseException):
+    """In place of a signal."""
+
+
+def test_what_a_killed_process_has_kept_is_taken(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends while it writes the second chunk."""
+    task, write = torch_task(root), Records._append
+
+    def dying(records: Records, record: Any, size: int) -> tuple[int, int]:
+        if 0 not in records:
+            return write(records, record, size)
+        assert records._segment is not None
+        os.pwrite(records._segment[1], b"".join(record)[: size // 2], records._segment[2])
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "_append", dying)
+        with pytest.raises(Killed):
+            trained(task, made=made(tmp_path))
+    encoded(root)
+    state, _ = trained(task, made=made(tmp_path))
+    assert sum(encoded(root)) == sum(ROWS) + VALID_ROWS - CHUNK + 2 * (len(ROWS) + 1)
+    assert digest(state, tmp_path) == digest(trained(task)[0], tmp_path)
+
+
+def test_kept_features_are_mapped_by_the_process_that_computes_them(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_records, used = [], []
+    get, features = Records.get, frozen_prefix._Features
+
+    def noting_get(records: Records, number: int) -> Any:
+        value = get(records, number)
+        from_records.extend([value.features] if isinstance(value, frozen_prefix._Chunk) else [])
+        return value
+
+    def noting_features(sums: Any, chunks: Any) -> Any:
+        used.extend(chunks)
+        return features(sums, chunks)
+
+    monkeypatch.setattr(Records, "get", noting_get)
+    monkeypatch.setattr(frozen_prefix, "_Features", noting_features)
+    torch_task(root).train(replace(next(jobs()), made=made(tmp_path), validation=()))
+    assert used
+    assert set(map(id, used)) <= set(map(id, from_records))
 
 
 @pytest.mark.parametrize("kind", TASKS)

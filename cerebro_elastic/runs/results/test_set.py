@@ -146,7 +146,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, Any]:
 
     from cerebro_elastic import checkpoint
     from cerebro_elastic.runs.start.agents import visible_devices
-    from cerebro_elastic.training.test_set import intervals
+    from cerebro_elastic.training.test_metrics import intervals
     from cerebro_elastic.training.unit_runner import UnitRunner
 
     device = "cuda:0" if visible_devices() else "cpu"

@@ -152,6 +152,8 @@ class Sharding(Protocol):
         trained. One that gets no gradient is whole, as it lies in a base."""
 
 
+WHOLE = ("single", "ddp")
+"""The parallelisms under which a rank has the model as the user has made it."""
 GROUP = "cerebro.parallel"
 
 

@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.extending.tasks import Task, TaskState
+from cerebro_elastic.extending.tasks import Phase, Task, TaskState, Unit
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
@@ -111,3 +111,20 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._epochs[self._trainer.current_epoch].batches)
+
+
+class NetOfPairs(Net):
+    def test_step(self, batch: Any) -> None:
+        if len(batch[0]) < 2:
+            raise ValueError("a single row has no spread")
+        self.log("spread", self.net(batch[0]).std())
+
+
+def test_a_module_that_cannot_measure_a_single_row_is_measured_whole() -> None:
+    contract = TestLightningTask()
+    task = LightningTask(LightningSection(module=f"{__name__}:NetOfPairs"), Path(__file__).parent)
+    state = task.train(contract.job(0, None)).state
+    unit = Unit("c0", 0, 0, Phase.EVALUATE)
+    values = task.measure_test(contract.job(0, state, unit=unit, partition=contract.partition(9, 8)))
+    assert set(values.metrics) == {"spread"}
+    assert values.rows == {}

@@ -133,6 +133,7 @@ class Contract(TaskContract):
 
 
 class TestCausalLm(Contract):
+    measures_means = False
     variants = {  # noqa: RUF012
         "a float of the optimizer": {"lr": 0.0},
         "a float of the architecture": {"alpha": 8.0},
@@ -597,6 +598,24 @@ def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None
     values = {"objective": "token-classification", "labels": labels}
     given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
     assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "objective", "follows"),
+    [
+        ("llama", [b"abc", b"ab"], "causal-lm", 1),
+        ("bert", ([b"ab c de"], [b"1 0 1"]), "token-classification", 0),
+    ],
+)
+def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
+    kind: str, columns: Any, objective: str, follows: int
+) -> None:
+    values = {"objective": objective, "labels": 2} if kind == "bert" else {}
+    inputs, labels = functions.batch(columns, str(base(kind)), "", **values)
+    output = functions.make(str(base(kind)), "", 0.1, 1, **values)[0](inputs)
+    right = torch.nn.functional.one_hot(labels.clamp(min=0), output.logits.shape[-1])
+    output.logits = right.roll(-follows, 1).float()
+    assert functions.accuracy(output, labels) == 1
 
 
 def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
