@@ -40,7 +40,7 @@ from cerebro_elastic.core.history.members import (
 )
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
-from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
+from cerebro_elastic.core.model.configs import Config, Status, created_by_hand
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -177,7 +177,7 @@ def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
     state, plan = moment.state, moment.plan
     for members in by_config(state.configs.values()).values() if plan.has_members else ():
         known = {(each.fold, each.repeat) for each in members}
-        for fold, repeat in first_members(plan) if members[0].origin != BY_HAND else ():
+        for fold, repeat in first_members(plan) if not created_by_hand(members[0].origin) else ():
             if (fold, repeat) not in known:
                 yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
         stopped = next((each for each in members if each.status is Status.STOPPED), None)

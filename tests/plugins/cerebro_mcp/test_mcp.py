@@ -143,6 +143,20 @@ def test_an_agent_sees_a_config_of_several_trainings_and_all_that_its_proposals_
         assert [statuses[f"c0001.r{repeat}"] for repeat in (0, 1)] == [Status.STOPPED] * 2
 
 
+def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_or_not_at_all(
+    etcd: EmbeddedEtcd, tmp_path: Path
+) -> None:
+    with live_record(etcd, tmp_path, repeats=2) as record:
+        run = Run.open(record.keys.run, store=etcd.settings)
+        before = record.state()
+        assert "the config takes 8 units, and robot may add 7 more of 7" in agent(run, add(0.02), units=7)[0]
+        assert record.state() == before
+        added, refused = agent(run, add(0.02), add(0.03), configs=1)
+        assert "is added" in added
+        assert "the budget is used up" in refused
+        assert set(record.state().configs) - set(before.configs) == {"c0002.r0", "c0002.r1"}
+
+
 NONSENSE = [
     (("addd", {}), "there is no tool 'addd'; did you mean 'add'?"),
     (("leaderboard", {"start": 0}), "leaderboard, argument start: Input should be greater"),
