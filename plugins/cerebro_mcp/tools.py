@@ -250,7 +250,7 @@ def _head(desk: Desk, result: RunResult) -> list[str]:
         *_space(recipe.search.space),
         *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
         *(f"constraint: {each}" for each in (*recipe.search.constraints, *recipe.objective.constraints)),
-        f"each config has {plan.epochs} epochs of {plan.partitions} units",
+        f"each config has {plan.epochs} epochs of {plan.trained} units",
         f"noise of {metric}: {spread_text}",
         _left(desk),
     ]
