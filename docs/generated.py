@@ -219,7 +219,8 @@ def _default(parameter: Any) -> str:
     if isinstance(parameter.show_default, str):
         return _cell(parameter.show_default)
     value = parameter.default
-    return "" if value in (None, False, "") or callable(value) else f"`{value}`"
+    absent = value is None or value is False or value == "" or callable(value)
+    return "" if absent else f"`{value}`"
 
 
 def _cell(text: str) -> str:

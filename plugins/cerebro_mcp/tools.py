@@ -8,7 +8,7 @@ that forbids it, and the record has the agent's name and the reason.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -94,7 +94,8 @@ class Config(_Tool):
     def answer(self, desk: Desk) -> str:
         result = desk.run.result
         found = result.config(self.config)
-        config = result.view.state.configs[found.config]
+        first = found.members[0] if found.members else found
+        config = result.view.state.configs[first.config]
         objective, parent, origin = result.recipe.objective, config.parent, config.origin
         by = origin.get("agent") or (origin.get("by") and "a person") or "the search"
         came_from = f"epoch {parent.epoch} of {parent.config or 'another run'}" if parent else "the beginning"
@@ -231,8 +232,9 @@ def _check_hparams(values: Mapping[str, Any]) -> None:
 def _head(desk: Desk, result: RunResult) -> list[str]:
     """What an agent must know before it reads the leaderboard."""
     recipe, status = result.recipe, desk.run.status()
-    metric, mode = recipe.objective.metric, recipe.objective.mode
-    spread = noise([value for _, value in row.values(metric)] for row in result.leaderboard)
+    metric = recipe.objective.metric
+    objectives = [f"{each.metric} ({each.mode})" for each in recipe.search.objectives or (recipe.objective,)]
+    spread = noise([value for _, value in config.values(metric)] for config in result.leaderboard)
     spread_text = (
         "too few epochs to say"
         if spread is None
@@ -243,14 +245,23 @@ def _head(desk: Desk, result: RunResult) -> list[str]:
     )
     plan = status.state.plan or result.spec.plan
     return [
-        f"run {desk.run.id} is {status.phase}; objective {metric} ({mode}); search {recipe.search.method}",
-        *(f"space: {name} {domain}" for name, domain in recipe.search.space.items()),
+        f"run {desk.run.id} is {status.phase}; objective {', '.join(objectives)}; "
+        f"search {recipe.search.method}",
+        *_space(recipe.search.space),
         *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
-        *(f"constraint: {text}" for text in recipe.search.constraints),
-        f"each config has {plan.epochs} epochs of {plan.partitions} units",
+        *(f"constraint: {each}" for each in (*recipe.search.constraints, *recipe.objective.constraints)),
+        f"each config has {plan.epochs} epochs of {plan.trained} units",
         f"noise of {metric}: {spread_text}",
         _left(desk),
     ]
+
+
+def _space(space: Mapping[str, Any], branch: str = "") -> Iterator[str]:
+    """A line for each hyper-parameter, those of branches included."""
+    for name, domain in space.items():
+        yield f"space{branch}: {name} {domain}"
+        for value, own in (domain.branches or {}).items():
+            yield from _space(own, f"{branch or ' of'} {name}={value}")
 
 
 def _left(desk: Desk) -> str:

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide, observe
+from cerebro_elastic.core.decisions.decide import decide, memberships, observe
+from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, statuses
+from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, member, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
-from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
 from cerebro_elastic.recipes import Objective, load_recipe
@@ -268,3 +270,17 @@ def test_a_search_expects_the_seconds_that_a_configs_own_trainings_took() -> Non
 def test_what_cannot_be_is_refused_with_the_reason(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         recipe_of(**changed)
+
+
+@pytest.mark.parametrize(
+    ("origin", "created"),
+    [({}, ["c0000.r1"]), (BY_HAND, []), ({**BY_HAND, "agent": "robot"}, [])],
+    ids=["search", "person", "agent"],
+)
+def test_the_leader_adds_missing_trainings_only_to_configs_of_the_search(
+    origin: Mapping[str, Any], created: list[str]
+) -> None:
+    plan = Plan("folded", 1, 2, repeats=2)
+    first = replace(member("c0000", {"lr": 0.1}, None, 0, plan), origin=origin)
+    moment = Moment(State(plan=plan, configs={first.id: first}), plan)
+    assert [e.config.id for e in memberships(moment) if isinstance(e, ConfigCreated)] == created

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
-from cerebro_elastic.core.history.members import member, named
+from cerebro_elastic.core.history.members import by_config, member, named
 from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
@@ -48,18 +48,18 @@ class Allowance:
         """How many configs of a run the agent has added, and how many units these have trained or, while
         they are live, will have. One that has several trainings is one config."""
         own = [config for config in configs if config.origin.get("agent") == self.agent]
-        return len({config.seen_as for config in own}), sum(_units(config, plan) for config in own)
+        return len(by_config(own)), sum(_units(config, plan) for config in own)
 
-    def check(self, config: Config, configs: Iterable[Config], plan: Plan, trainings: int = 1) -> None:
-        """Raise ``RunError`` unless the agent may add ``config`` to the run's ``configs``, with this number
-        of ``trainings``."""
+    def check(self, trainings: Iterable[Config], configs: Iterable[Config], plan: Plan) -> None:
+        """Raise ``RunError`` unless the agent may add a config with these ``trainings`` to the run's
+        ``configs``."""
         added, booked = self.used(configs, plan)
         if added >= self.configs:
             raise RunError(
                 f"the budget is used up: {self.agent} may add {counted(self.configs, 'config')} to this run, "
                 f"and has added {added}; whoever started the server can raise it with --configs"
             )
-        units = trainings * _units(config, plan)
+        units = sum(_units(config, plan) for config in trainings)
         if self.units is not None and booked + units > self.units:
             raise RunError(
                 f"the budget does not reach: the config takes {counted(units, 'unit')}, and {self.agent} may "
@@ -218,12 +218,13 @@ class OperatorLedger:
                 new = like.id
             else:
                 like = Config(new, merged)
-            like = replace(like, parent=edge_from(at) if at else None, origin=origin)
-            config = replace(born(like), by_hand=True, reason=reason)
+            like = replace(like, origin=origin)
+            config = replace(_begun(like, at), by_hand=True, reason=reason)
             _check_new(config, at, state)
-            if allowance is not None and not member_of:  # the first training stands for all of them
-                trainings = len(named(state.configs, parent.seen_as))
-                allowance.check(config, state.configs.values(), state.plan, trainings)
+            if allowance is not None and not member_of:
+                parents = named(state.configs, parent.seen_as)
+                trainings = (_begun(like, start(each)) for each in parents)
+                allowance.check(trainings, state.configs.values(), state.plan)
             try:
                 if self._ask(state, ConfigCreated(0, config)):
                     return self.record.config(new)
@@ -249,6 +250,11 @@ class OperatorLedger:
         record, keys = self.record, self.record.keys
         run_goes_on = absent(keys.outcome)
         return write(record, Writer.OPERATOR, seen, event, [run_goes_on], values={keys.control: event})
+
+
+def _begun(like: Config, at: Config | None) -> Config:
+    """A config that begins where ``at`` stands, or at the beginning."""
+    return born(replace(like, parent=edge_from(at) if at else None))
 
 
 def _is(known: Config, sent: Config) -> bool:

@@ -21,6 +21,7 @@ from mcp import Client
 from cerebro_elastic import Run
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
 from cerebro_elastic.extending.running import Allowance
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -112,6 +113,48 @@ def test_an_agent_reads_what_was_tried_and_adds_and_stops_with_its_reasons_on_re
     reasons = [e.config.reason if isinstance(e, ConfigCreated) else e.reason for e in by_agent]
     assert reasons == ["a hunch (by robot)", "it␤fell (by robot)", "it diverges (by robot)"]
     assert check(history, readable=lambda _ref: True) == []
+
+
+def test_an_agent_sees_a_config_of_several_trainings_and_all_that_its_proposals_must_satisfy(
+    etcd: EmbeddedEtcd, tmp_path: Path
+) -> None:
+    space = {"opt": {"branches": {"sgd": {"lr": {"loguniform": [0.01, 1.0]}}, "none": {}}}}
+    keys = {
+        "repeats": 2,
+        "search": {"method": "random", "num": 2, "space": space},
+        "objective": [{"metric": "val_acc", "mode": "max"}, {"metric": "val_loss"}],
+        "constraint": {"metric": "latency_ms", "below": 20},
+    }
+    with live_record(etcd, tmp_path, **keys) as record:
+        run = Run.open(record.keys.run, store=etcd.settings)
+        board, one, stopped = agent(
+            run,
+            ("leaderboard", {}),
+            ("config", {"config": "c0000"}),
+            ("stop", {"config": "c0001", "reason": "it diverges"}),
+        )
+        assert "objective val_acc (max), val_loss (min)" in board
+        assert "space: opt branches: " in board
+        assert "\nspace of opt=sgd: lr loguniform: [0.01, 1.0]\n" in board
+        assert "constraint: latency_ms below 20" in board
+        assert one.startswith("c0000 live, added by the search, begun at the beginning")
+        assert stopped.startswith("c0001")
+        statuses = {name: config.status for name, config in record.state().configs.items()}
+        assert [statuses[f"c0001.r{repeat}"] for repeat in (0, 1)] == [Status.STOPPED] * 2
+
+
+def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_or_not_at_all(
+    etcd: EmbeddedEtcd, tmp_path: Path
+) -> None:
+    with live_record(etcd, tmp_path, repeats=2) as record:
+        run = Run.open(record.keys.run, store=etcd.settings)
+        before = record.state()
+        assert "the config takes 8 units, and robot may add 7 more of 7" in agent(run, add(0.02), units=7)[0]
+        assert record.state() == before
+        added, refused = agent(run, add(0.02), add(0.03), configs=1)
+        assert "is added" in added
+        assert "the budget is used up" in refused
+        assert set(record.state().configs) - set(before.configs) == {"c0002.r0", "c0002.r1"}
 
 
 NONSENSE = [
