@@ -180,11 +180,8 @@ def group_result(
 ) -> ConfigResult:
     """The results of a config that has ``members`` with these curves."""
     assert plan is not None
-    metric, first, ended = (
-        objective.metric,
-        members[0],
-        [True] * len(members),
-    )  # one that is behind counts as far as it has come
+    metric, first = objective.metric, members[0]
+    ended = [True] * len(members)  # one that is behind counts as far as it has come
     means, at = mean_curve(curves, ended), came_to(curves, ended)
     place = best_end(means, objective)
     points = [] if place is None else at[means[place].epochs]

@@ -173,4 +173,4 @@ def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
 
 def _place(name: str, root: Path) -> Path | None:
     places = (root / name, Path.cwd() / name)
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in places if os.access(place, os.R_OK) and place.is_file()), None)

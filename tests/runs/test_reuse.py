@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from recorded_run import MODEL, opened, record
 
-from cerebro_elastic import RunResult
-from cerebro_elastic.errors import RunError
+from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.explanation import explain
 from cerebro_elastic.runs.results.replay import replay
@@ -153,6 +153,32 @@ def test_what_is_not_whole_is_trained_again(
         with pytest.raises(RunError) as refused:
             opened(home, "named", reuse="recorded")
         assert why in str(refused.value)
+
+
+def test_what_cannot_be_read_or_checked_is_trained_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(lengths, "call", fails)
+    assert found(home, epochs=3) == (
+        0,
+        "epochs: 2, now 3, and whether the training depends on it cannot be seen: no answer",
+    )
+    monkeypatch.setattr(checkpoint, "adopt", fails)
+    assert found(home) == (0, "c0000: no answer; c0001: no answer")
+
+
+def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
+    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = record(home, "again", reuse=True)
+    read = list[str]()
+    verified = checkpoint.verify
+    monkeypatch.setattr(checkpoint, "verify", lambda ref: (read.append(ref.url), verified(ref)))
+    assert found(home, search={"space": {"lr": [0.2, 0.1, 0.01]}}) == (8, "")
+    last = again if any(url.startswith(again.spec.storage) for url in read) else first
+    assert read
+    assert all(url.startswith(last.spec.storage + "/") for url in read)
 
 
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,12 +24,19 @@ from support.live_record import live_record
 BEGIN = 1_000_000.0
 
 
-def recipe(**search: Any) -> Recipe:
+def recipe(more: Mapping[str, Any] = MappingProxyType({}), **search: Any) -> Recipe:
     space = {"lr": {"loguniform": [0.01, 1.0]}}
     task = {"kind": "torch", "model_fn": "a:b", "loss": "cross_entropy", "optimizer": "SGD"}
     data = {"source": "a:b", "partitions": 4}
     return load_recipe(
-        {"nodes": "2:4", "epochs": 3, "task": task, "data": data, "search": {"space": space, **search}}
+        {
+            "nodes": "2:4",
+            "epochs": 3,
+            "task": task,
+            "data": data,
+            "search": {"space": space, **search},
+            **more,
+        }
     )
 
 
@@ -95,6 +103,23 @@ def test_a_deadline_that_is_missed_comes_with_the_least_that_meets_it(half: tupl
     assert (fewer.meets(sooner), fewer.change.add) == (True, 0)
     assert ends(forecaster, stop=fewer.change.stop[:-1]) > sooner
     assert forecaster.answer(Change(), now + 1).remedies == ()
+
+
+@pytest.mark.parametrize("more", [{"validation": {"folds": 2, "early_stop": False}}, {"repeats": 2}])
+def test_a_config_is_stopped_with_all_of_its_trainings(more: dict[str, Any]) -> None:
+    of = recipe(more, **GRID)
+    events, ended = played(of)
+    now = (BEGIN + ended) / 2
+    forecaster = Forecaster(cut(events, now), of, now)
+    as_it_is = forecaster.answer(Change(), None).answer
+    assert as_it_is.ends is not None
+    assert as_it_is.finished == 5
+    sooner = now + 0.7 * (as_it_is.ends - now)
+    fewer = forecaster.answer(Change(), sooner).remedies[-1]
+    assert fewer.meets(sooner)
+    assert fewer.finished == 5 - len(fewer.change.stop)
+    with pytest.raises(RunError, match=r"has no config 'c9'; .*c0004$"):
+        forecaster.answer(Change(stop=("c9",)), None)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from itertools import count
 from statistics import fmean
 
 from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.history.members import by_config, named, status_of, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, Event, UnitCommitted
@@ -235,10 +236,12 @@ class Forecaster:
             if name not in nodes:
                 raise RunError(f"run {self._run!r} has no node {name!r}; {did_you_mean(name, nodes)}")
         for name in change.stop:
-            if name not in configs:
-                raise RunError(f"run {self._run!r} has no config {name!r}; {did_you_mean(name, configs)}")
-            if configs[name].status is not Status.LIVE:
-                raise RunError(f"config {name!r} is {configs[name].status.value} already: stop live ones")
+            members = named(configs, name)
+            if not members:
+                seen = by_config(configs.values())
+                raise RunError(f"run {self._run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+            if (status := status_of(config.status for config in members)) is not Status.LIVE:
+                raise RunError(f"config {name!r} is {status.value} already: stop live ones")
         if not 0 <= change.add <= MOST_ADDED:
             raise RunError(f"{option('add')} is {change.add}: give a number from 0 to {MOST_ADDED}")
         if change.add and self._room(replace(change, add=0)) < change.add:
@@ -265,13 +268,12 @@ class Forecaster:
         engine.play()
         visits = [event.visit for event in engine.events if isinstance(event, UnitCommitted)]
         ended = max((visit.ended for visit in visits), default=self._now)
-        configs = engine.state.configs.values()
         return Outlook(
             change,
             ends=ended if engine.state.outcome is not None else None,
             units=len(visits),
             nodes=len([n for n in used_nodes(state, plan) if n.name not in change.lose]) + change.add,
-            finished=sum(config.status is Status.FINISHED for config in configs),
+            finished=statuses(engine.state.configs.values())[Status.FINISHED.value],
         )
 
     def _new_nodes(self, number: int) -> Sequence[Node]:
@@ -283,8 +285,11 @@ class Forecaster:
         return [replace(new, name=name, host=name) for _, name in zip(range(number), names, strict=False)]
 
 
-def _stop(engine: Engine, config: str) -> None:
-    engine.record(ConfigEnded(engine.revision, config, Status.STOPPED, "what if", by_hand=True))
+def _stop(engine: Engine, name: str) -> None:
+    """Stop the config of this name, with all of its trainings that go on."""
+    for config in named(engine.state.configs, name):
+        if config.status is Status.LIVE:
+            engine.record(ConfigEnded(engine.revision, config.id, Status.STOPPED, "what if", by_hand=True))
 
 
 def _sizes(view: RunView) -> UnitSizes:

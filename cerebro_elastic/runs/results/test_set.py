@@ -1,7 +1,7 @@
 """Measures the best configs of a run that has ended on its test set.
 
 No unit gets a row of the test set, so that neither a search, a stopping rule nor a person who watches the run
-knows of it. When the run has ended, the machine that leads it measures the best config. Each measurement is
+knows of it. When the run has ended, the machine that started it measures the best config. Each measurement is
 an event of the run's record, so that ``verify`` knows that none came before the end. Models are loaded and
 measured in a process of their own: ``python -m cerebro_elastic.runs.results.test_set``.
 """

@@ -231,7 +231,7 @@ class Launch:
 
                 return stop_condition
 
-            leads = take_part(
+            take_part(
                 record,
                 spec,
                 folder,
@@ -243,8 +243,7 @@ class Launch:
                 watcher=watcher,
                 env=env,
             )
-            if leads:
-                measure_winner(record, folder, journal, watcher, env)
+            measure_winner(record, folder, journal, watcher, env)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None) -> RunKey | None:

@@ -53,9 +53,9 @@ def take_part(
     grace: float,
     watcher: Watcher,
     env: Mapping[str, str],
-) -> bool:
+) -> None:
     """Take part until the run has ended: with nodes of these ``names``, which are kept working, and as its
-    leader whenever elected. Returns whether this process has led the run to its end.
+    leader whenever elected.
 
     The stop condition is called after each event and about twice a second; this machine stops taking part
     when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records what the nodes do while they are
@@ -107,7 +107,6 @@ def take_part(
                 with suppress(CerebroError):  # such as one more DiskFull
                     candidate.catch_up()
                 raise
-    return candidate.leads
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
 from cerebro_elastic.runs.versions import other_code
@@ -117,6 +118,12 @@ def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
     failed = sum(config.status is Status.FAILED for config in state.configs.values())
     if failed and (python := for_reader("", how_to_retry(folder))):  # a command says it with the results
         yield f"{failed} of {counted(len(state.configs), 'config')} failed; {python}"
+    manifest = manifest_of(spec)
+    if manifest is not None and manifest.test and not state.measured:
+        yield (
+            "note: no config was measured on the test set when the run ended; to do it now: "
+            f"{for_reader(f'cerebro test {folder.argument}', f'Run.open({run!r}).test()')}"
+        )
 
 
 def check_extendable(folder: RunFolder, state: State, extended: Spec) -> None:

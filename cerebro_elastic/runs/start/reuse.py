@@ -33,7 +33,7 @@ from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
-from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, RunError
+from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, RunError, StorageError
 from cerebro_elastic.recipes import Recipe, differences
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.catalog import folders
@@ -103,6 +103,12 @@ class _Search:
     """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
     why_not: dict[str, list[str]] = field(default_factory=dict)
     """By run of the same project: why nothing of it may be taken over, or less than all."""
+    whole: set[str] = field(default_factory=set)
+    """Where configs begin of which nothing is left to train: no other run is looked at for them."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.wanted is not None and self.whole.issuperset(self.wanted)
 
     def chains(self, folder: RunFolder, name: str, moved: Mapping[str, str]) -> Iterator[_Chain]:
         """Those of one run, which is called ``name``; of files that were ``moved``, where they are now."""
@@ -125,9 +131,12 @@ class _Search:
                 found += reasons
                 return
             for config in result.view.state.configs.values():
-                if self.wanted is not None and standing(born(config)) not in self.wanted:
+                place = standing(born(config))
+                if place in self.whole or (self.wanted is not None and place not in self.wanted):
                     continue
                 if (chain := self._chain(result, config, moved, found)) is not None:
+                    if chain.whole:
+                        self.whole.add(place)
                     yield chain
         except (CerebroError, OSError, KeyError) as error:
             found.append(f"its record cannot be read: {error}")
@@ -150,7 +159,7 @@ class _Search:
         """Why the record cannot be believed: it was changed, or cannot be."""
         broken = [*record_chain.chain(result.lines)]
         try:
-            broken += [f"{found.invariant}: {found.story}" for found in check(result.events)] or []
+            broken += [f"{found.invariant}: {found.story}" for found in check(result.events)]
             _ = result.view
         except (IllegalEvent, KeyError) as error:
             broken.append(str(error))
@@ -225,7 +234,7 @@ def find(
     search = _Search(spec, recipe, named is not None, wanted)
     chains: list[_Chain] = []
     for source in [named] if named is not None else _earlier(folder, former):
-        if wanted is not None and {standing(c.start) for c in chains if c.whole}.issuperset(wanted):
+        if search.is_done:
             break  # to read the records of all runs may take long
         moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
         chains += search.chains(source, folder.run if moved else source.run, moved)
@@ -244,7 +253,7 @@ def find(
     for chain in longest.values():
         try:
             steps |= dict(_taken(spec, chain))
-        except CheckpointError as error:
+        except (CheckpointError, StorageError) as error:
             search.why_not.setdefault(chain.run.run, []).append(f"{chain.start.id}: {error}")
     reusable = Reusable(steps, {run: tuple(why) for run, why in search.why_not.items() if why})
     after = replace(spec, reuse=write_reusable(spec.storage, reusable))
@@ -261,14 +270,18 @@ def _of_this_length(
         of_it = [chain for chain in chains.values() if chain.run.spec.plan.epochs == epochs]
         shorter, longer = sorted((epochs, spec.plan.epochs))
         search = {"search": {"max_epochs": shorter}} if recipe.search.max_epochs is not None else {}
-        resolved = spec.load_recipe(epochs=shorter, **search).resolved()
-        short = replace(spec, recipe=resolved, plan=replace(spec.plan, epochs=shorter))
         configs = [replace(chain.start, head=chain.steps[0][-1].output, epoch=0) for chain in of_it]
-        if readers := length_readers(short, configs, longer):
+        try:
+            resolved = spec.load_recipe(epochs=shorter, **search).resolved()
+            short = replace(spec, recipe=resolved, plan=replace(spec.plan, epochs=shorter))
+            readers = [
+                f"the training depends on it: {text}" for text in length_readers(short, configs, longer)
+            ]
+        except CerebroError as error:
+            readers = [f"whether the training depends on it cannot be seen: {error}"]
+        if readers:
             for run in {chain.run.run for chain in of_it}:
-                why_not.get(run, []).append(
-                    f"epochs: {epochs}, now {spec.plan.epochs}, and the training depends on it: {readers[0]}"
-                )
+                why_not.get(run, []).append(f"epochs: {epochs}, now {spec.plan.epochs}, and {readers[0]}")
             return None
     return chains
 

@@ -109,7 +109,7 @@ def copy(source: Place, target: Place) -> None:
     """Have the file ``source``, which never changes, as ``target``, too: by a link where both are on one
     local disk. It replaces what is there."""
     if source.local and target.local:
-        with faults_raised(target), suppress(OSError), replacing(target.path) as temporary:
+        with suppress(OSError), replacing(target.path) as temporary:
             os.link(source.path, temporary)
             return
     write(target, FileChunks(source))
