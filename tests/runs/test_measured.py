@@ -63,7 +63,7 @@ def test_report_card_and_verify_know_the_measurement(measured: RunResult, tmp_pa
     assert measure_best(measured, 1, "") == [measured.best.test], "a model that was measured is not again"
 
 
-def test_whoever_starts_an_ended_run_again_hears_that_nothing_was_measured(measured: RunResult) -> None:
+def test_an_ended_run_that_is_started_again_says_that_nothing_was_measured(measured: RunResult) -> None:
     """The process that started it may have been killed right after the run's end."""
     state = measured.view.state
     before, after = (
