@@ -25,6 +25,10 @@ _READING = {
 _LOADERS = frozenset({"np", "numpy", "torch", "joblib"})
 """Whose ``load`` reads a file. (That of ``pickle`` and ``json`` takes an open one.)"""
 
+_LARGE = 1 << 28
+"""A file of more bytes than this that code names counts by its size and last change: a run shall not begin by
+reading all of its source data."""
+
 
 def code_digest(file: Path) -> str:
     """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
@@ -168,7 +172,14 @@ def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
             yield OF_VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
         for name in found.files:
             place = _place(name, root)
-            yield OF_FILE + name, "" if place is None else code_digest(place)
+            yield OF_FILE + name, "" if place is None else _file_digest(place)
+
+
+def _file_digest(file: Path) -> str:
+    status = file.stat()
+    if status.st_size <= _LARGE:
+        return code_digest(file)
+    return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
 
 
 def _place(name: str, root: Path) -> Path | None:
