@@ -222,9 +222,11 @@ def _rungs_below(end: int, recipe: Recipe, section: AshaSearch) -> Sequence[int]
         rungs.append(rung)
         rung *= section.reduction_factor
     if not rungs:
+        lower = "lower min_resource, or " if section.min_resource > 1 else ""
+        first = counted(section.min_resource, section.resource.removesuffix("s"))
         raise RecipeError(
-            f"{recipe.source.where(('search', 'min_resource'))}: the first rung is at {section.min_resource} "
-            f"{section.resource}, but configs are trained for {end}: lower min_resource, or raise max_epochs"
+            f"{recipe.source.where(('search', 'min_resource'))}: the first rung is at {first}, but configs "
+            f"are trained for {end}, and a rung compares what may go on: {lower}raise epochs"
         )
     return rungs
 

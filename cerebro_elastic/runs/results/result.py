@@ -167,7 +167,7 @@ class RunResult:
             if metric in logged and constraints:
                 raise RunError(
                     f"no config of run {self.run!r} has an epoch within the constraints: "
-                    f"{'; '.join(map(self._nearest, constraints))}"
+                    f"{'; '.join(map(self._nearest, constraints))}; name a config to use it all the same"
                 )
             failed = "".join(f"\n{text}" for text in self._failure_texts())
             raise RunError(
