@@ -154,9 +154,10 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
     begun are finished.
     """
     usage = context.usage
+    units = usage.units + usage.reused
     limits = {
-        "epochs": (usage.units / context.partitions, budget.epochs),
-        "units": (usage.units, budget.units),
+        "epochs": (units / context.partitions, budget.epochs),
+        "units": (units, budget.units),
         "timeout": (usage.elapsed, budget.timeout),
         "hours": (usage.elapsed / 3600, budget.hours),
         "node_seconds": (usage.seconds, budget.node_seconds),

@@ -231,12 +231,19 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
         opened(home, "file", **short, reuse="recorded")
 
 
-def test_a_search_that_decides_between_epochs_needs_their_states(home: Path) -> None:
-    asha = {"method": "asha", "num": 3, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}}
-    kept = record(home, "kept", search=asha, keep="epochs", epochs=2)
-    again = record(home, "again", reuse="kept", search=asha, keep="epochs", epochs=2)
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"method": "asha", "num": 3, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}},
+        {"space": {"lr": [0.01, 0.1]}, "budget": {"units": 3}},
+    ],
+    ids=["asha", "budget"],
+)
+def test_a_search_that_decides_between_epochs_needs_their_states(home: Path, search: dict[str, Any]) -> None:
+    kept = record(home, "kept", search=search, keep="epochs", epochs=2)
+    again = record(home, "again", reuse="kept", search=search, keep="epochs", epochs=2)
     assert not again.view.trained
     assert content(again) == content(kept)
     assert verify(again) == []
     ends = [visit.output.url for visit in again.view.log if visit.index_in_epoch == 1]
-    assert all(Path(url).is_dir() for url in ends), "the search could have stopped a config at any of them"
+    assert ends and all(Path(url).is_dir() for url in ends), "it could have stopped a config at any of them"

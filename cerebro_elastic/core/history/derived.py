@@ -36,8 +36,12 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
     ``config``. One of an earlier run says nothing about nodes and times of this one."""
     assert state.plan is not None
     if visit.reused:
-        curves = add_point(state.curves, config, visit, state.plan)
-        return replace(state, curves=curves, row_losses=add_row_losses(state.row_losses, visit))
+        return replace(
+            state,
+            curves=add_point(state.curves, config, visit, state.plan),
+            usage=replace(state.usage, reused=state.usage.reused + _whole_units(visit)),
+            row_losses=add_row_losses(state.row_losses, visit),
+        )
     timings, speed_factors = learn(state.timings, state.speed_factors, visit)
     committed = add_token(state.committed, visit)
     may_end = any(name in state.streaks for name in visit.nodes)
@@ -182,7 +186,7 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
     began = visit.started if usage.began is None else min(usage.began, visit.started)
     return replace(
         usage,
-        units=usage.units + (visit.unit.phase is Phase.TRAIN and visit.whole),
+        units=usage.units + _whole_units(visit),
         seconds=usage.seconds + seconds * len(visit.nodes),
         began=began,
         until=max(usage.until, visit.ended),
@@ -192,6 +196,10 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
         batches_shared=usage.batches_shared + visit.batches_shared,
         data_seconds=usage.data_seconds + visit.data_seconds,
     )
+
+
+def _whole_units(visit: Visit) -> int:
+    return int(visit.unit.phase is Phase.TRAIN and visit.whole)
 
 
 def _add_seconds(
