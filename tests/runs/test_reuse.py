@@ -234,16 +234,32 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "search",
     [
-        {"method": "asha", "num": 3, "reduction_factor": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}},
-        {"space": {"lr": [0.01, 0.1]}, "budget": {"units": 3}},
+        {
+            "method": "asha",
+            "num": 3,
+            "reduction_factor": 3,
+            "min_resource": 2,
+            "space": {"lr": {"uniform": [0.01, 0.9]}},
+        },
+        {"method": "tpe", "num": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}},
+        {"space": {"lr": [0.01, 0.1]}, "budget": {"units": 7}},
     ],
-    ids=["asha", "budget"],
+    ids=["asha", "tpe", "budget"],
 )
-def test_a_search_that_decides_between_epochs_needs_their_states(home: Path, search: dict[str, Any]) -> None:
-    kept = record(home, "kept", search=search, keep="epochs", epochs=2)
-    again = record(home, "again", reuse="kept", search=search, keep="epochs", epochs=2)
+def test_a_search_that_may_stop_configs_trains_nothing_again(home: Path, search: dict[str, Any]) -> None:
+    """A config passes ends of epochs whose states are gone."""
+    search = {**search, "space": {"lr": {"uniform": [0.01, 0.9]}}}
+    kept = record(home, "kept", search=search, epochs=4)
+    again = record(home, "again", reuse="kept", search=search, epochs=4)
     assert not again.view.trained
     assert content(again) == content(kept)
     assert verify(again) == []
-    ends = [visit.output.url for visit in again.view.log if visit.index_in_epoch == 1]
-    assert ends and all(Path(url).is_dir() for url in ends), "it could have stopped a config at any of them"
+
+
+def test_the_clones_of_a_population_need_the_states_of_epochs(home: Path) -> None:
+    search = {"method": "pbt", "num": 4, "space": {"lr": [0.01, 0.1, 0.2, 0.3]}}
+    record(home, "kept", search=search, epochs=4)
+    steps = read_reusable(opened(home, "looks", reuse="kept", search=search, epochs=4)).steps.values()
+    passed = [visit.output.url for step in steps for visit in step[:-1] if visit.index_in_epoch == 1]
+    assert steps
+    assert all(Path(url).is_dir() for url in passed)

@@ -93,7 +93,7 @@ class Usage:
     units: int = 0
     """Whole training units."""
     reused: int = 0
-    """Those of earlier runs beside them. They count for a budget of units, and took none of this run's time."""
+    """Those of earlier runs beside them: they count for a budget of units, and took no time of this run."""
     seconds: float = 0.0
     """Seconds of nodes: loads, saves and fetches included, a gang's for each of its nodes."""
     began: float | None = None

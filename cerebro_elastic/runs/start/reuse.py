@@ -35,6 +35,14 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, RunError, StorageError
 from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.recipes.search import (
+    Budget,
+    OtherSearch,
+    PbtSearch,
+    ReplaySearch,
+    SampledSearch,
+    SearchSection,
+)
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.catalog import folders
 from cerebro_elastic.runs.folder import RunFolder, find_run
@@ -383,12 +391,14 @@ def _here(visit: Visit, moved: Mapping[str, str]) -> Visit:
 def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -> list[tuple[Visit, ...]]:
     """The visits in steps, each of which ends with a state that can be read.
 
-    A search that decides between epochs sees each epoch's end, and may stop a config there: then each must be
-    there. Else the last one, and the best epoch's, which results need.
+    A search that trains every config to its end needs the last one, and the best epoch's, which results need.
+    One that may stop a config at an epoch's end gets a step to each whose state is there. A config passes the
+    others, as if the search had let it go on: none comes back to them, but for the clones of a population,
+    and for what a search of a plugin may do.
     """
-    between = recipe.search.method not in ("grid", "random") or bool(
-        recipe.search.budget.model_dump(exclude_none=True)
-    )
+    section = recipe.search
+    to_the_end = type(section) in (SearchSection, SampledSearch) and section.budget == Budget()
+    comes_back = isinstance(section, PbtSearch | ReplaySearch | OtherSearch)
     objective = recipe.objective
     config = start
     curves: Curves = {start.id: ()}
@@ -402,14 +412,14 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
         if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
             needed.append((number, refs, config.epoch > visit.unit.epoch))
     there = cache(_readable)
-    if not between:
+    if to_the_end:
         cut = next((number for number, refs, _ in reversed(needed) if all(map(there, refs))), 0)
         return [tuple(visits[:cut])] if cut else []
     cuts = [0]
     for number, refs, ends_epoch in needed:
         if all(map(there, refs)):
             cuts.append(number)
-        elif ends_epoch:
+        elif ends_epoch and comes_back:
             break
     return [tuple(visits[begin:end]) for begin, end in pairwise(cuts)]
 
