@@ -248,7 +248,7 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
 )
 def test_a_search_that_may_stop_configs_trains_nothing_again(home: Path, search: dict[str, Any]) -> None:
     """A config passes ends of epochs whose states are gone."""
-    search = {**search, "space": {"lr": {"uniform": [0.01, 0.9]}}}
+    search = {"space": {"lr": {"uniform": [0.01, 0.9]}}, **search}
     kept = record(home, "kept", search=search, epochs=4)
     again = record(home, "again", reuse="kept", search=search, epochs=4)
     assert not again.view.trained
