@@ -171,8 +171,8 @@ class RunResult:
                 )
             failed = "".join(f"\n{text}" for text in self._failure_texts())
             raise RunError(
-                f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; logged so far: "
-                f"{did_you_mean(metric, logged)}{failed}"
+                f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; "
+                f"{did_you_mean(metric, logged) if logged else 'no epoch has ended with a metric'}{failed}"
             )
         return first
 
