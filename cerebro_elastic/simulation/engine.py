@@ -265,7 +265,12 @@ class Engine:
         self.leave(node.name)
         fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
         cached = tuple(sorted({*node.cached, *fetched}))
-        self.record(NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached)))
+        joined = round(self.conditions.start + self.now, 3)
+        self.record(
+            NodeJoined(
+                self.revision, replace(node, registration=self.revision, cached=cached, joined=joined)
+            )
+        )
 
     def leave(self, name: str, registration: int | None = None) -> None:
         """The node's registration ends, if it stands."""

@@ -19,6 +19,7 @@ from cerebro_elastic.core.decisions.homes import Homes, rebalance
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
+from cerebro_elastic.core.history.costs import stays_of
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
 from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
 from cerebro_elastic.core.history.lineage import (
@@ -50,6 +51,7 @@ from cerebro_elastic.core.model.events import (
     HomesAssigned,
     NodeQuarantined,
     RunEnded,
+    StayEnded,
     UnitsReused,
     UnitWithdrawn,
 )
@@ -92,6 +94,7 @@ def decide(
         return []
     moment = Moment(state, plan)
     repairs: list[Event] = [
+        *departures(state),
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
@@ -105,6 +108,13 @@ def decide(
     if plan.has_members:
         moment = Moment(state, plan, search.held(_observe(moment)))
     return list(assignments(moment, policy))
+
+
+def departures(state: State) -> Iterator[StayEnded]:
+    """Stays whose nodes are gone."""
+    for stay in stays_of(state):
+        if stay.left is not None and state.stays[stay.name].left is None:
+            yield StayEnded(0, stay.name, stay.left)
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
@@ -293,7 +303,16 @@ def _observe(moment: Moment) -> SearchContext:
         usage=state.usage,
         seconds=partial(_seconds, state),
         save_seconds=hop_seconds(state.hops),
+        rest_seconds=partial(_rest_of_epoch, moment),
+        wait_seconds=moment.wait_seconds,
+        stays=stays_of(state),
     )
+
+
+def _rest_of_epoch(moment: Moment, config: str) -> float:
+    """The expected seconds that a config's epoch takes more: of its training that takes longest."""
+    members = [c for c in named(moment.state.configs, config) if c.status is Status.LIVE] if config else []
+    return max(map(moment.rest_of_epoch, members), default=moment.rest_of_epoch(None))
 
 
 def _seconds(state: State, config: str) -> float:

@@ -101,6 +101,16 @@ class NodeLeft(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StayEnded(_Event):
+    """The leader has noticed that a node is gone, and notes for how long it is to be paid."""
+
+    stay: str
+    """The name of the stay."""
+    left: float
+    """When the node left, as far as visits say: wall-clock seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady(_Event):
     """The ranks of a node that was starting are ready."""
 
@@ -297,6 +307,7 @@ Event: TypeAlias = (
     | ConfigResumed
     | NodeJoined
     | NodeLeft
+    | StayEnded
     | NodeReady
     | NodeDraining
     | NodeQuarantined
