@@ -310,9 +310,11 @@ def _observe(moment: Moment) -> SearchContext:
 
 
 def _rest_of_epoch(moment: Moment, config: str) -> float:
-    """The expected seconds that a config's epoch takes more: of its training that takes longest."""
-    members = [c for c in named(moment.state.configs, config) if c.status is Status.LIVE] if config else []
-    return max(map(moment.rest_of_epoch, members), default=moment.rest_of_epoch(None))
+    """The expected seconds that a config's epoch takes more: of its training that takes longest, of those
+    that go on, or could."""
+    members = named(moment.state.configs, config) if config else []
+    going_on = [each for each in members if each.status is Status.LIVE] or members
+    return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
 
 
 def _seconds(state: State, config: str) -> float:
