@@ -161,7 +161,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
         "timeout": (usage.elapsed, budget.timeout),
         "hours": (usage.elapsed / 3600, budget.hours),
         "node_seconds": (usage.seconds, budget.node_seconds),
-        "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, usage.until), budget.cost),
+        "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
     }
     for name, (used, limit) in limits.items():
         if limit is not None and used >= limit:
@@ -183,7 +183,7 @@ def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | 
     if usage.began is None or only_evaluated:
         return None
     ends, bound = min((end, bound) for bound, end in _ends(budget, usage.began, context).items())
-    left = ends - usage.until
+    left = ends - context.now
     needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
     if needed <= left:
         return None
@@ -198,7 +198,7 @@ def _ends(budget: Budget, began: float, context: SearchContext) -> Mapping[str, 
     }
     if budget.cost is None or budget.price_per_node_hour is None:
         return ends
-    price, now = budget.price_per_node_hour, context.usage.until
+    price, now = budget.price_per_node_hour, context.now
     rate = cost_per_second(context.stays, price)
     left = budget.cost - cost(context.stays, price, now)
     return {**ends, f"the cost is {budget.cost:g}": now + left / rate if rate else math.inf}

@@ -364,7 +364,8 @@ class Engine:
         elif node in self.state.saving:
             self._waiting[node] = unit
         elif unit.saving and attempt.nodes == (node,) and self.state.nodes[node].drain is None:
-            self.record(UnitTrained(self.revision, node, attempt.token))
+            moment = self.conditions.start + self.now
+            self.record(UnitTrained(self.revision, node, attempt.token, moment))
             self.at(self.now + unit.saving, partial(self.saved, waited))
         else:
             self.at(

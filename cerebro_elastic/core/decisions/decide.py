@@ -303,6 +303,7 @@ def _observe(moment: Moment) -> SearchContext:
         usage=state.usage,
         seconds=partial(_seconds, state),
         save_seconds=hop_seconds(state.hops),
+        now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), 0.0),
         rest_seconds=partial(_rest_of_epoch, moment),
         wait_seconds=moment.wait_seconds,
         stays=stays_of(state),

@@ -228,6 +228,8 @@ class UnitTrained(_Event):
 
     node: str
     token: int
+    at: float = 0.0
+    """When: wall-clock seconds; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ class SearchContext:
     """The expected seconds of a config's units; those of a usual config for one that does not exist yet."""
     save_seconds: float = 0.0
     """The expected seconds of a save, which may go on behind the last unit."""
+    now: float = 0.0
+    """The latest moment that the record knows of: wall-clock seconds."""
     rest_seconds: Callable[[str], float] = lambda _config: 0.0
     """The expected seconds of all units that a config has left in its epoch, one after the other; of one that
     does not exist yet, those of a usual config's epoch."""
