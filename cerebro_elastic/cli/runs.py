@@ -173,6 +173,7 @@ def prune(
     from cerebro_elastic.runs.removal import check_kept, pruning
     from cerebro_elastic.runs.removal import prune as perform
     from cerebro_elastic.runs.results.result import RunResult
+    from cerebro_elastic.system.words import duration_seconds
 
     rule = check_kept(keep or ["best"])
     age = None if older_than is None else duration_seconds(older_than)

@@ -182,26 +182,30 @@ def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | 
     only_evaluated = view.units == (view.epochs + 1) * context.partitions
     if usage.began is None or only_evaluated:
         return None
-    ends, bound = min((end, bound) for bound, end in _ends(budget, usage.began, context).items())
+    ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
     left = ends - context.now
     needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
     if needed <= left:
         return None
-    return f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
+    return (
+        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
+    )
 
 
-def _ends(budget: Budget, began: float, context: SearchContext) -> Mapping[str, float]:
-    """By what ends the search: when it does, if all nodes stay; wall-clock seconds."""
+def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
+    """By what bounds the run's time: when it ends for that, if all nodes stay; wall-clock seconds, infinite
+    without a bound. A run in which no unit has begun has begun now."""
+    began = context.now if context.usage.began is None else context.usage.began
     ends = {
         "the end": began + (math.inf if budget.seconds is None else budget.seconds),
         "the deadline": math.inf if budget.until is None else budget.until,
     }
     if budget.cost is None or budget.price_per_node_hour is None:
         return ends
-    price, now = budget.price_per_node_hour, context.now
+    price = budget.price_per_node_hour
     rate = cost_per_second(context.stays, price)
-    left = budget.cost - cost(context.stays, price, now)
-    return {**ends, f"the cost is {budget.cost:g}": now + left / rate if rate else math.inf}
+    left = budget.cost - cost(context.stays, price, context.now)
+    return {**ends, f"the cost is {budget.cost:g}": context.now + left / rate if rate else math.inf}
 
 
 def grid(recipe: Recipe) -> Procedure:

@@ -267,9 +267,7 @@ class Engine:
         cached = tuple(sorted({*node.cached, *fetched}))
         joined = round(self.conditions.start + self.now, 3)
         self.record(
-            NodeJoined(
-                self.revision, replace(node, registration=self.revision, cached=cached, joined=joined)
-            )
+            NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached, joined=joined))
         )
 
     def leave(self, name: str, registration: int | None = None) -> None:

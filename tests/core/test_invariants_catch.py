@@ -371,7 +371,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("fencing", "of b was gone at revision"): commits_without_a_companion,
     ("boundedness", "which was refused on"): tries_what_was_refused,
     ("paid time", "ended while its node was registered"): ends_stays_of_nodes_that_are_there,
-    ("paid time", "the last visit ended at"): pays_behind_the_last_visit,
+    ("paid time", "and the last visit at"): pays_behind_the_last_visit,
 }
 
 OF_SAVES = (saves_two_at_once, goes_on_before_it_is_saved, trains_unfenced)

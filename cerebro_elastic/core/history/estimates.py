@@ -91,7 +91,10 @@ def learn_epoch(
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or first:
         return known
     factor = 1.0 if visit.gang else speed_factors[visit.node].factor
-    seconds, before = (visit.seconds + visit.hop_seconds) / factor, known.get(visit.unit.config, EpochSeconds())
+    seconds, before = (
+        (visit.seconds + visit.hop_seconds) / factor,
+        known.get(visit.unit.config, EpochSeconds()),
+    )
     if ends:
         after = replace(before, last=_half(before.last, seconds))
     else:

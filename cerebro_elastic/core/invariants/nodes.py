@@ -168,4 +168,4 @@ def paid_time(read: StateRead, events: Trace) -> Iterator[str]:
                 if present.get(node) == joined:
                     yield f"the stay {name} ended while its node was registered"
                 if not joined <= left <= max(joined, last):
-                    yield f"the stay {name} ended at {left}; it began at {joined}, the last visit ended at {last}"
+                    yield f"the stay {name} ended at {left}, and the last visit at {last}"

@@ -3,20 +3,20 @@
 The plan knows a price trace up to the deadline, and what the simulator knows of the run. Of the times between
 price changes it takes the cheapest ones that suffice, and has one number of nodes in all of them:
 
-- for each number of nodes, the least number of cheapest times with which a simulation of the rest ends by the
-  deadline, less a margin (bisection); of the dearest of these times only as much as is needed, from its end;
-- of these plans the one that costs least. More nodes use less of the dear times, but wait more for one another.
+- for each number of nodes, the least number of cheapest times with which a simulation of the rest ends by
+  the deadline, less a margin (bisection); of the dearest of these only as much as is needed, at its end;
+- of these plans the one that costs least. More nodes use less of the dear times, but wait more for others.
 
 A node that has nothing left to do leaves. Whatever the prices become, a plan that is made anew at each change
-keeps the deadline, as long as all nodes together could still keep it: the margin is for what units take longer
-than expected. (Wu et al., NSDI 2024, have one job, one machine and unknown availability; their rule is to keep
-to uniform progress. Here the progress to keep to is simulated.)
+keeps the deadline, as long as all nodes together could: the margin is for units that take longer than
+expected. (Wu et al., NSDI 2024, have one job on one machine whose availability nobody knows; their rule is to
+keep to uniform progress. Here the progress to keep to is simulated.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cerebro_elastic.runs.forecast.prices import Segment
 
@@ -35,6 +35,8 @@ class NodeCount:
     nodes: int
     price: float
     """Of an hour of a node, then."""
+    change: int = 0
+    """How many nodes join then or, below 0, leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,13 @@ def cheapest(
     return best
 
 
+def with_changes(plan: SpotPlan, present: int) -> SpotPlan:
+    """The plan of a run that has so many nodes ``present``, with the changes at each moment."""
+    before = [present, *(count.nodes for count in plan.counts)]
+    changed = [replace(c, change=c.nodes - b) for c, b in zip(plan.counts, before, strict=False)]
+    return replace(plan, counts=changed)
+
+
 def least_cost(segments: Sequence[Segment], number: int, work: float) -> float:
     """A lower bound on what any plan with at most so many nodes costs: nothing waits, and the cheapest times
     come first. Infinite if the ``work``, in node-seconds, does not fit in."""
@@ -99,9 +108,7 @@ def least_cost(segments: Sequence[Segment], number: int, work: float) -> float:
     return float("inf") if work > 1e-6 else total
 
 
-def _with_number(
-    play: Play, segments: Sequence[Segment], deadline: float, number: int
-) -> SpotPlan | None:
+def _with_number(play: Play, segments: Sequence[Segment], deadline: float, number: int) -> SpotPlan | None:
     by_price = sorted(segments, key=lambda segment: (segment.price, segment.begins))
 
     def tried(chosen: Sequence[Segment]) -> SpotPlan | None:
@@ -133,7 +140,7 @@ def _with_number(
 
 
 def _counts(segments: Sequence[Segment], chosen: Sequence[Segment], number: int) -> Iterator[NodeCount]:
-    """The numbers of nodes over time: ``number`` in what is ``chosen``, of which one may be a segment's end."""
+    """The numbers of nodes over time: ``number`` in what is ``chosen``; one of it may be a segment's end."""
     begins = {part.ends: part.begins for part in chosen}
     for segment in segments:
         begun = begins.get(segment.ends)
@@ -151,8 +158,8 @@ def cost_of(stays: Sequence[tuple[float, float]], segments: Sequence[Segment]) -
 
 
 def _with_departures(counts: Sequence[NodeCount], played: Played) -> list[NodeCount]:
-    """The numbers of nodes until the run's end, without those that change nothing, and less each node that has
-    nothing left to do."""
+    """The numbers of nodes until the run's end, without those that change nothing, and without each node
+    that has nothing left to do."""
     assert played.ends is not None
     merged = list[NodeCount]()
     for count in counts:

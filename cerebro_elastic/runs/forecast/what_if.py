@@ -29,7 +29,15 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.prices import PriceTrace, read_prices
 from cerebro_elastic.runs.forecast.simulate import toy_curves
-from cerebro_elastic.runs.forecast.spot import MARGIN, NodeCount, Played, SpotPlan, cheapest, cost_of
+from cerebro_elastic.runs.forecast.spot import (
+    MARGIN,
+    NodeCount,
+    Played,
+    SpotPlan,
+    cheapest,
+    cost_of,
+    with_changes,
+)
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.simulation import Fault, UnitSizes, measured
@@ -104,6 +112,8 @@ class WhatIf:
     """Seconds since 1970."""
     remedies: tuple[Outlook, ...] = ()
     """If the deadline is missed: what would meet it. Fewer nodes, or fewer stopped configs, would not."""
+    prices: bool = False
+    """Whether a plan by prices was asked for."""
     plan: SpotPlan | None = None
     """With prices: when to have how many nodes, so that the deadline is met and the run costs least;
     ``None`` without prices, or if none meets it."""
@@ -142,8 +152,8 @@ def what_if(
         trace = read_prices(prices)
         if until is None or until <= now:
             raise RunError(
-                f"{option('prices')} needs a deadline that is to come: give {option('deadline')}; the plan is "
-                "the cheapest that meets it"
+                f"{option('prices')} needs a deadline that is to come: give {option('deadline')}; the plan "
+                "is the cheapest that meets it"
             )
         if change.add or change.lose:
             raise RunError(
@@ -214,7 +224,7 @@ class Forecaster:
         remedies: tuple[Outlook, ...] = ()
         if self._prices is not None and deadline is not None:
             plan = self._cheapest(change, self._prices, deadline)
-            return WhatIf(self._run, self._now, as_it_is, changed, deadline, plan=plan)
+            return WhatIf(self._run, self._now, as_it_is, changed, deadline, (), True, plan)
         if deadline is not None and not answer.meets(deadline):
             remedies = tuple(self._remedies(change, deadline))
         return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
@@ -236,7 +246,8 @@ class Forecaster:
             return engine.played()
 
         plans = (cheapest(play, segments, by, numbers, work) for by in (deadline - margin, deadline))
-        return next((plan for plan in plans if plan is not None), None)
+        present = len([node for node in self._state.nodes.values() if node.drain is None])
+        return next((with_changes(plan, present) for plan in plans if plan is not None), None)
 
     @property
     def _on_demand(self) -> float:
@@ -352,8 +363,8 @@ class Forecaster:
         for node in new[: change.add]:
             engine.at(0.0, partial(engine.join, node))
         fresh = iter(new[change.add :])
-        for count in counts:
-            engine.at(count.begins - self._now, partial(engine.have, count.nodes, fresh))
+        for each in counts:
+            engine.at(each.begins - self._now, partial(engine.have, each.nodes, fresh))
         return engine
 
     def _new_nodes(self, number: int) -> Sequence[Node]:

@@ -46,8 +46,8 @@ class WorkerLedger:
     record: Record
 
     def mark_trained(self, attempt: Attempt, at: float = 0.0) -> Attempt | None:
-        """Free the attempt's nodes for their next unit, ``at`` this wall-clock time, while the lead node saves
-        this one.
+        """Free the attempt's nodes for their next unit, ``at`` this wall-clock time, while the lead node
+        saves this one.
 
         Guard: the attempt's, and that the node saves no other. Event: ``UnitTrained``.
 
