@@ -183,6 +183,8 @@ def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | 
     if usage.began is None or only_evaluated:
         return None
     ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
+    if ends == math.inf:
+        return None
     left = ends - context.now
     needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
     if needed <= left:

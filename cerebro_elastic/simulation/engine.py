@@ -136,9 +136,13 @@ class Engine:
 
     def run(self) -> None:
         """Play a new run to its end, or until nothing more happens."""
+        self.open()
+        self.play()
+
+    def open(self) -> None:
+        """Begin with a new run."""
         self.record(RunOpened(self.revision, self.plan))
         self.record(LeaderChanged(self.revision, "simulated"))
-        self.play()
 
     def take_over(self, state: State) -> None:
         """Begin with a live run as it stands at ``Conditions.start``. Its nodes go on with what they are in,

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from cerebro_elastic.runs.forecast.prices import Segment
 
 MARGIN = 0.03
 """The share of the time until the deadline that a plan does not use."""
-_TRIMS = 4
+_TRIMS = 3
 """How often the dearest time is halved."""
 
 
@@ -84,7 +85,7 @@ def cheapest(
     # The highest numbers are the likeliest to meet the deadline, and then bound what others may cost.
     for number in sorted(numbers, reverse=True):
         if best is None or least_cost(segments, number, work) < best.cost:
-            plan = _with_number(play, segments, deadline, number)
+            plan = _with_number(play, segments, deadline, number, work)
             if plan is not None and (best is None or plan.cost < best.cost):
                 best = plan
     return best
@@ -108,7 +109,9 @@ def least_cost(segments: Sequence[Segment], number: int, work: float) -> float:
     return float("inf") if work > 1e-6 else total
 
 
-def _with_number(play: Play, segments: Sequence[Segment], deadline: float, number: int) -> SpotPlan | None:
+def _with_number(
+    play: Play, segments: Sequence[Segment], deadline: float, number: int, work: float
+) -> SpotPlan | None:
     by_price = sorted(segments, key=lambda segment: (segment.price, segment.begins))
 
     def tried(chosen: Sequence[Segment]) -> SpotPlan | None:
@@ -118,16 +121,22 @@ def _with_number(play: Play, segments: Sequence[Segment], deadline: float, numbe
             return None
         return SpotPlan(_with_departures(counts, played), played.ends, cost_of(played.stays, segments))
 
-    low, high, best = 1, len(by_price), tried(by_price)
-    while best is not None and low < high:
+    seconds = accumulate(number * (segment.ends - segment.begins) for segment in by_price)
+    low = sum(so_far < work for so_far in seconds) + 1  # with less the work does not fit in
+    step, best, high = 1, None, low
+    while best is None and low <= len(by_price):
+        high = min(low + step - 1, len(by_price))
+        best = tried(by_price[:high])
+        low, step = (low, step) if best is not None else (high + 1, 2 * step)
+    if best is None:
+        return None
+    while low < high:
         middle = (low + high) // 2
         plan = tried(by_price[:middle])
         if plan is None:
             low = middle + 1
         else:
             high, best = middle, plan
-    if best is None:
-        return None
     *cheaper, dearest = by_price[:high]
     used, unused = dearest.ends - dearest.begins, 0.0
     for _ in range(_TRIMS):
