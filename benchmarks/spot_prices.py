@@ -22,6 +22,7 @@ import argparse
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -86,10 +87,8 @@ class LiveRun(Rest):
     def until(self, moment: float) -> None:
         """Let it go on until this moment, or its end."""
         self.at(moment - self.conditions.start, pause)
-        try:
+        with suppress(Pause):
             self.play()
-        except Pause:
-            pass
 
 
 def begun(of: Recipe, seed: int) -> LiveRun:
