@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from math import fsum
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -21,7 +20,7 @@ from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasibl
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.costs import stays_of
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors
 from cerebro_elastic.core.history.lineage import (
     born,
     child,
@@ -301,7 +300,6 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
-        seconds=partial(_seconds, state),
         save_seconds=hop_seconds(state.hops),
         now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), 0.0),
         rest_seconds=partial(_rest_of_epoch, moment),
@@ -316,16 +314,6 @@ def _rest_of_epoch(moment: Moment, config: str) -> float:
     members = named(moment.state.configs, config) if config else []
     going_on = [each for each in members if each.status is Status.LIVE] or members
     return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
-
-
-def _seconds(state: State, config: str) -> float:
-    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
-    until another one has ended nothing is known."""
-    if not state.timings:
-        return 0.0
-    members = named(state.configs, config) if config else []
-    own = [state.timings[each.id] for each in members if each.id in state.timings]
-    return fsum(own) / len(own) if own else unit_seconds(state, config)
 
 
 @PerConfig

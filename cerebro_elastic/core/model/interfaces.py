@@ -170,8 +170,6 @@ class SearchContext:
     """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost so far."""
-    seconds: Callable[[str], float] = lambda _config: 0.0
-    """The expected seconds of a config's units; those of a usual config for one that does not exist yet."""
     save_seconds: float = 0.0
     """The expected seconds of a save, which may go on behind the last unit."""
     now: float = 0.0

@@ -25,6 +25,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import Budget, EndlessSearch
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.prices import PriceTrace, read_prices
@@ -147,10 +148,11 @@ def what_if(
         )
     now = time.time() if now is None else now
     result = run.result
-    until = read_deadline(deadline, now) if deadline is not None else result.recipe.search.budget.until
+    until = None if deadline is None else read_deadline(deadline, now)
     trace = None
     if prices is not None:
         trace = read_prices(prices)
+        until = until or result.recipe.search.budget.until
         if until is None or until <= now:
             raise RunError(
                 f"{option('prices')} needs a deadline that is to come: give {option('deadline')}; the plan "
@@ -236,14 +238,14 @@ class Forecaster:
         segments = prices.segments(self._now, deadline, self._on_demand)
         most = len(used_nodes(self._state, self._plan)) + self._room(change)
         numbers = [n for n in range(1, most + 1) if n <= _EACH or n % (most // _EACH) == 0 or n == most]
-        rest = self._engine(change, ())
+        rest = self._engine(change, (), unbounded=True)
         rest.play()
         left = [visit for visit in rest.visits if visit.freed > self._now]
         work = sum((visit.freed - max(visit.started, self._now)) * len(visit.nodes) for visit in left)
         margin = MARGIN * (deadline - self._now) + max((visit.seconds for visit in left), default=0.0)
 
         def play(counts: Sequence[NodeCount]) -> Played:
-            engine = self._engine(change, counts, LongestRemaining())  # it takes a tenth of the time
+            engine = self._engine(change, counts, unbounded=True)
             engine.play()
             return engine.played()
 
@@ -345,9 +347,10 @@ class Forecaster:
         stays, before = stays_of(engine.state), stays_of(self._state)
         return cost(stays, price, ends) - cost(before, price, self._now)
 
-    def _engine(self, change: Change, counts: Sequence[NodeCount], policy: Policy | None = None) -> Rest:
+    def _engine(self, change: Change, counts: Sequence[NodeCount], *, unbounded: bool = False) -> Rest:
         """The rest of the run, ready to be played: with the change and, if there are any, with these numbers
-        of nodes."""
+        of nodes. ``unbounded``: no config is stopped for the budget of time or cost, and nodes choose units
+        by a rule that takes a tenth of the time."""
         state, plan = self._state, self._plan
         new = [*self._new_nodes(change.add + sum(count.nodes for count in counts))]
         times = replace(
@@ -356,7 +359,9 @@ class Forecaster:
         conditions = Conditions(
             times, self._metrics, self._sizes, spread=0.0, lease=LEASE_SECONDS, start=self._now
         )
-        engine = Rest(plan, policy or self._policy, make_search(self._recipe), conditions)
+        policy = LongestRemaining() if unbounded else self._policy
+        recipe = _without_bounds(self._recipe) if unbounded else self._recipe
+        engine = Rest(plan, policy, make_search(recipe), conditions)
         engine.take_over(state)
         for name in change.stop:
             engine.at(0.0, partial(_stop, engine, name))
@@ -423,6 +428,15 @@ class Rest(Engine):
         last = {name: visit.freed for visit in sorted(visits, key=lambda v: v.freed) for name in visit.nodes}
         final = [(joined, max(joined, last.get(name, joined))) for name, joined in self._joined.items()]
         return Played(ends, [*self._gone, *final], [left for _, left in final])
+
+
+def _without_bounds(recipe: Recipe) -> Recipe:
+    """The recipe without its budget of time and cost, if its search ends without it."""
+    search, budget = recipe.search, recipe.search.budget
+    others = Budget(epochs=budget.epochs, units=budget.units, target=budget.target)
+    if isinstance(search, EndlessSearch) and search.num is None and not others.ends:
+        return recipe
+    return recipe.model_copy(update={"search": search.model_copy(update={"budget": others})})
 
 
 def _startup_seconds(view: RunView) -> float:
