@@ -204,16 +204,26 @@ def host_port(endpoint: str) -> tuple[str, int]:
 def seconds_from(env: Mapping[str, str], name: str) -> float | None:
     """The seconds that a variable gives, ``None`` if it is absent or empty; ``RunError`` for anything else
     than a finite number of at least 0."""
+    return _number_from(env, name, "a number of seconds of at least 0, such as 30")
+
+
+def price_from(env: Mapping[str, str]) -> float | None:
+    """What an hour of a node of this machine costs; ``None`` and ``RunError`` as ``seconds_from``."""
+    wanted = "what an hour of a node of this machine costs, a number of at least 0, such as 0.35"
+    return _number_from(env, "CEREBRO_PRICE_PER_NODE_HOUR", wanted)
+
+
+def _number_from(env: Mapping[str, str], name: str, wanted: str) -> float | None:
     text = env.get(name)
     if not text:
         return None
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise RunError(f"{name} is {text!r}: give a number of seconds of at least 0, such as 30")
-    return seconds
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise RunError(f"{name} is {text!r}: give {wanted}")
+    return number
 
 
 def _path(text: str | None) -> Path | None:

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.budget import BudgetOutlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.tables import (
@@ -60,7 +61,12 @@ def head_text(run: str, head: RecordHead) -> str:
 
 
 def state_json(
-    run: str, state: State, objective: Objective, live: bool, head: RecordHead | None = None
+    run: str,
+    state: State,
+    objective: Objective,
+    live: bool,
+    head: RecordHead | None = None,
+    budget: BudgetOutlook | None = None,
 ) -> StatusJson:
     """A run's state for machines."""
     bests = best_so_far(state, objective)
@@ -81,6 +87,7 @@ def state_json(
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
         "gap": _gap(state),
+        "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
     }
 

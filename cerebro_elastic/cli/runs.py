@@ -170,12 +170,15 @@ def prune(
     from cerebro_elastic.cli.shapes import PruneJson
     from cerebro_elastic.runs.catalog import folders
     from cerebro_elastic.runs.folder import find_run
-    from cerebro_elastic.runs.removal import check_kept, duration_seconds, pruning
+    from cerebro_elastic.runs.removal import check_kept, pruning
     from cerebro_elastic.runs.removal import prune as perform
     from cerebro_elastic.runs.results.result import RunResult
+    from cerebro_elastic.system.words import duration_seconds
 
     rule = check_kept(keep or ["best"])
     age = None if older_than is None else duration_seconds(older_than)
+    if older_than is not None and age is None:
+        raise RunError(f"{older_than!r} is no length of time: give a number and s, m, h, d or w, such as 7d")
     if runs:
         results = [RunResult(find_run(name, home)) for name in runs]
     elif age is None:

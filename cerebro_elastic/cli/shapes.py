@@ -16,11 +16,13 @@ from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.units import Measurement, RecordHead
+from cerebro_elastic.reporting.budget import BudgetOutlook
 from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.explanation import Explanation
+from cerebro_elastic.runs.forecast.spot import SpotPlan
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
 
@@ -110,6 +112,8 @@ class StatusJson(TypedDict):
     """By node: what its last unit took."""
     configs: Mapping[str, ConfigJson]
     gap: GapJson | None
+    budget: BudgetOutlook | None
+    """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]
     """By config that cannot be trained on the present nodes."""
     head: RecordHead | None
@@ -379,6 +383,8 @@ class OutlookJson(TypedDict):
     """The nodes that train."""
     node_hours: float | None
     """What they cost from now on; `null` if it never ends."""
+    cost: float | None
+    """The same in money; `null` if no price is known."""
     units: int
     """The units that are still trained."""
     finished: int
@@ -400,6 +406,8 @@ class WhatIfJson(TypedDict):
     """With the change; `null` if none was asked about."""
     remedies: list[OutlookJson]
     """With what else a deadline would hold that is missed."""
+    plan: SpotPlan | None
+    """With `--prices`: when to have how many nodes; `null` without, and if the deadline cannot be met."""
 
 
 SHAPES: Mapping[str, Any] = {

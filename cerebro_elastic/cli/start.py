@@ -117,7 +117,8 @@ def run(
             agrees=agreement(yes),
             reuse=not no_reuse if reuse is None else reuse,
         )
-        view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
+        console, budget = terminal(stderr=as_json), launch.recipe.search.budget
+        view = LiveView(launch.recipe.objective, console, verbose=verbose, budget=budget)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
     conclude(result, as_json=as_json)
@@ -233,7 +234,8 @@ def host(
         machines = _range(hosts)
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
-        with LiveView(checked.objective, terminal(), moving=False, verbose=verbose) as view:
+        budget = checked.search.budget
+        with LiveView(checked.objective, terminal(), moving=False, verbose=verbose, budget=budget) as view:
             result = take_part(
                 checked,
                 run_id=run_id,

@@ -13,6 +13,7 @@ from cerebro_elastic.cli.output import head_text, json_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
@@ -32,14 +33,16 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     now = run.status()
     objective = Objective.model_validate(run.spec.recipe.get("objective", {}))
+    outlook = budget_outlook(now.state, budget_of(run.spec.recipe))
     if as_json:
-        echo(json_text(state_json(run.id, now.state, objective, now.live, now.head)))
+        echo(json_text(state_json(run.id, now.state, objective, now.live, now.head, outlook)))
         return
     console = terminal()
     how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` goes on from here"
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
-    console.print(progress_view(now.state, objective, None, verbose=verbose))
+    notes = [outlook.text] if outlook is not None else []
+    console.print(progress_view(now.state, objective, None, verbose=verbose, notes=notes))
     if now.head is not None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from cerebro_elastic.reporting.terminal import terminal
 
 if TYPE_CHECKING:
     from cerebro_elastic.cli.shapes import OutlookJson, WhatIfJson
+    from cerebro_elastic.runs.forecast.spot import SpotPlan
     from cerebro_elastic.runs.forecast.what_if import Outlook, WhatIf
     from cerebro_elastic.runs.run import Run
 
@@ -35,16 +37,24 @@ def what_if(
         str | None,
         typer.Option(metavar="WHEN", help="Say whether it holds: 2h30m, or a date and time with T between."),
     ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prices of spot machines (CSV: time,price): say when nodes join and leave.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Forecast when a live run ends, as it is and if nodes are lost or join, or configs are stopped.
 
     The rest of the run is simulated from its present state, with the seconds that its units took. Nothing is
     changed. If a deadline is missed, the answer has how many more nodes, or which fewer configs, meet it.
+    With prices it says when to have how many nodes, so that the deadline is met and the run costs least.
 
     Example: cerebro what-if digits --lose digits-node-1 --deadline 2h
     """
-    answer = run.what_if(lose=lose or (), add=add, stop=stop or (), deadline=deadline)
+    answer = run.what_if(lose=lose or (), add=add, stop=stop or (), deadline=deadline, prices=prices)
     if as_json:
         from cerebro_elastic.cli.output import json_text
 
@@ -55,7 +65,8 @@ def what_if(
 
 def _show(answer: WhatIf) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "ends in", "at", "nodes", "node h", "units", "finished"):
+    costs = ["cost"] if answer.as_it_is.cost is not None else []
+    for name in ("", "ends in", "at", "nodes", "node h", *costs, "units", "finished"):
         table.add_column(name, justify="left" if name == "" else "right", overflow="fold")
     changed = [answer.changed] if answer.changed is not None else []
     for outlook in (answer.as_it_is, *changed, *answer.remedies):
@@ -66,6 +77,7 @@ def _show(answer: WhatIf) -> None:
             "" if outlook.ends is None else _moment(outlook.ends),
             str(outlook.nodes),
             "" if hours is None else f"{hours:.3g}",
+            *(["" if outlook.cost is None else f"{outlook.cost:.3g}"] if costs else []),
             str(outlook.units),
             str(outlook.finished),
         )
@@ -73,9 +85,35 @@ def _show(answer: WhatIf) -> None:
     console.print(table)
     if answer.deadline is not None:
         console.print(_verdict(answer, answer.deadline), soft_wrap=True)
+    if answer.plan is not None:
+        console.print(_plan_table(answer.plan))
+        text = (
+            f"The cheapest plan that was found costs {answer.plan.cost:.3g} and ends at "
+            f"{_moment(answer.plan.ends)}. Ask again when a price or the run differs from this."
+        )
+        console.print(text, soft_wrap=True)
+
+
+def _plan_table(plan: SpotPlan) -> Table:
+    """When how many nodes join, or are asked to leave."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("at", "nodes", "price", "what to do"):
+        table.add_column(name, justify="right" if name in ("nodes", "price") else "left")
+    for count in plan.counts:
+        more = count.change
+        what = f"add {more}" if more > 0 else f"let {-more} leave" if more else "leave it so"
+        table.add_row(_moment(count.begins), str(count.nodes), f"{count.price:.3g}", what)
+    return table
 
 
 def _verdict(answer: WhatIf, deadline: float) -> str:
+    if answer.prices and answer.plan is None:
+        return (
+            f"The deadline, {_moment(deadline)}, cannot be met, with all nodes that the run may use all the "
+            "time. Give it more time, more `nodes` in the recipe, or fewer configs."
+        )
+    if answer.plan is not None:
+        return f"The deadline is {_moment(deadline)}."
     when, ends = _moment(deadline), answer.answer.ends
     if ends is None:
         return f"The deadline, {when}, is missed: no node is left that could go on."
@@ -102,6 +140,7 @@ def _json(answer: WhatIf) -> WhatIfJson:
         "as_it_is": _outlook(answer.as_it_is, answer.now),
         "changed": None if answer.changed is None else _outlook(answer.changed, answer.now),
         "remedies": [_outlook(outlook, answer.now) for outlook in answer.remedies],
+        "plan": answer.plan,
     }
 
 
@@ -113,6 +152,7 @@ def _outlook(outlook: Outlook, now: float) -> OutlookJson:
         "ends": outlook.ends,
         "nodes": outlook.nodes,
         "node_hours": outlook.node_hours(now),
+        "cost": outlook.cost,
         "units": outlook.units,
         "finished": outlook.finished,
     }

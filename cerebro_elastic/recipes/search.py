@@ -241,6 +241,7 @@ def _moment(value: object) -> object:
 
 
 Hours: TypeAlias = Annotated[float, Field(gt=0, le=1e5)]
+Money: TypeAlias = Annotated[float, Field(gt=0, le=1e9)]
 Moment: TypeAlias = Annotated[str, BeforeValidator(_moment)]
 
 
@@ -258,6 +259,11 @@ class Budget(Section):
     deadline: Moment | None = None
     """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
     of the machine that starts the run. An epoch that cannot end in time is not begun."""
+    cost: Money | None = None
+    """What all nodes may cost together, in the currency of `price_per_node_hour`: each from when it joined to
+    when it left. An epoch that cannot end in it is not begun."""
+    price_per_node_hour: Money | None = None
+    """What an hour of a node costs that has no price of its own ([environment](environment.md))."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Seconds of all nodes together."""
     target: float | None = None
@@ -266,8 +272,7 @@ class Budget(Section):
     @property
     def ends(self) -> bool:
         """Whether the search ends in any case, however good its configs are."""
-        bounds = (self.epochs, self.units, self.node_seconds, self.timeout, self.hours, self.deadline)
-        return any(bound is not None for bound in bounds)
+        return bool(self.model_dump(exclude_none=True).keys() - {"target"})
 
     @property
     def seconds(self) -> float | None:
@@ -283,6 +288,14 @@ class Budget(Section):
     def _one_time(self) -> Self:
         if self.timeout is not None and self.hours is not None:
             raise ValueError("`timeout` and `hours` are the same in seconds and hours: leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _cost_has_a_price(self) -> Self:
+        if self.cost is not None and self.price_per_node_hour is None:
+            raise ValueError("`cost` needs `price_per_node_hour`, what an hour of a node costs: give both")
+        if self.price_per_node_hour is not None and self.cost is None:
+            raise ValueError("`price_per_node_hour` bounds nothing without `cost`: give both, or neither")
         return self
 
 
@@ -447,7 +460,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout, hours, deadline or node_seconds"
+                "epochs, units, timeout, hours, deadline, cost or node_seconds"
             )
         return self
 

@@ -42,6 +42,7 @@ def progress_view(
     whence: Mapping[str, str] | None = None,
     *,
     verbose: bool = False,
+    notes: Sequence[str] = (),
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and the time that is left.
 
@@ -52,6 +53,7 @@ def progress_view(
         lines: The most lines of the view. Idle nodes and configs are left out first.
         whence: By config: the node of its last unit, as far as it is known.
         verbose: Whether to show the optimality gap.
+        notes: Further lines, such as what becomes of the budget.
     """
     if state.plan is None:
         return Text("waiting for the run to be opened")
@@ -72,6 +74,7 @@ def progress_view(
         "",
         summary_line(state, objective, elapsed, verbose=verbose),
         *_data_line(state.usage),
+        *notes,
     )
 
 

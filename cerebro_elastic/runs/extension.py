@@ -25,7 +25,7 @@ from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.search.procedure import USED_UP
 from cerebro_elastic.system.words import counted, for_reader, option
 
-_BUDGETS = sorted(Budget.model_fields.keys() - {"target", "deadline"})
+_BUDGETS = sorted(Budget.model_fields.keys() - {"target", "deadline", "price_per_node_hour"})
 
 
 @dataclass(frozen=True, slots=True)

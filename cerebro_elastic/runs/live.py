@@ -33,6 +33,8 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import Objective
+from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.reporting.budget import budget_outlook, first_text
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
@@ -60,8 +62,9 @@ class LiveView:
     """Shows what a run reports to its ``watcher``.
 
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
-    about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, and one for
-    each new best. ``verbose`` adds a line for every epoch of every config, and the optimality gap."""
+    about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, one for each
+    new best, and one when it turns out that the ``budget`` will hold, or will not. ``verbose`` adds a line
+    for every epoch of every config, and the optimality gap."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class LiveView:
         *,
         moving: bool = True,
         verbose: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         console = console or terminal()
         self._console = console
@@ -78,6 +82,9 @@ class LiveView:
         self._began = time.monotonic()
         self._objective = objective
         self._verbose = verbose
+        self._budget = budget
+        self._budget_holds: bool | None = None
+        self._budget_due: float | None = None
         self._best: tuple[str, float] | None = None
         self._line_due = _LINE_SECONDS
         self._last_nodes: dict[str, str] = {}
@@ -110,11 +117,20 @@ class LiveView:
             if isinstance(event, UnitCommitted):
                 self._last_nodes[event.visit.unit.config] = event.visit.node
         self._say_missing(state)
+        if any(isinstance(event, UnitCommitted) for event in events) or self._budget_due is None:
+            self._say_budget(state, elapsed)
         if self._live and self._objective:
             self._live.start()
             lines = self._console.height
+            outlook = budget_outlook(state, self._budget) if self._budget is not None else None
             view = progress_view(
-                state, self._objective, elapsed, lines, self._last_nodes, verbose=self._verbose
+                state,
+                self._objective,
+                elapsed,
+                lines,
+                self._last_nodes,
+                verbose=self._verbose,
+                notes=[outlook.text] if outlook is not None else [],
             )
             self._live.update(view, refresh=True)
 
@@ -142,6 +158,21 @@ class LiveView:
             if line not in self._missing:
                 self._say(line)
         self._missing = missing
+
+    def _say_budget(self, state: State, elapsed: float) -> None:
+        """Say what the budget is before the first unit, and whether it will hold, when that changes."""
+        if self._budget is None or state.plan is None:
+            return
+        if self._budget_due is None:
+            self._budget_due = 0.0
+            if state.usage.began is None and (text := first_text(self._budget, state.plan)) is not None:
+                self._say(text)
+        if self._live or elapsed < self._budget_due:
+            return
+        outlook = budget_outlook(state, self._budget)
+        if outlook is not None and outlook.holds not in (None, self._budget_holds):
+            self._budget_holds, self._budget_due = outlook.holds, elapsed + _LINE_SECONDS
+            self._say(outlook.text)
 
     def _progress(self, event: Event, state: State, elapsed: float) -> str | None:
         """A line of progress, where no table moves: a new best, all epochs, or now and then the summary."""

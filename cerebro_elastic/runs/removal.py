@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -32,8 +31,6 @@ _PATIENCE = 3.0
 """Seconds for which an etcd is waited for that may be gone."""
 _KEYS = 100
 """Keys that are deleted at once; etcd takes 128."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def check_kept(names: Sequence[str]) -> tuple[Kept, ...]:
@@ -43,14 +40,6 @@ def check_kept(names: Sequence[str]) -> tuple[Kept, ...]:
         if name not in rules:
             raise RunError(f"{name!r} is nothing to keep; {did_you_mean(name, rules)}")
     return tuple(dict.fromkeys(rules[name] for name in names))
-
-
-def duration_seconds(text: str) -> float:
-    """The seconds of ``90s``, ``30m``, ``12h``, ``7d`` or ``2w``. Raises ``RunError`` for another text."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise RunError(f"{text!r} is no length of time: give a number and s, m, h, d or w, such as 7d")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cerebro_elastic.core.history.costs import cost, cost_per_second
 from cerebro_elastic.core.model.best import epoch_ends, loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
@@ -161,6 +162,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
         "timeout": (usage.elapsed, budget.timeout),
         "hours": (usage.elapsed / 3600, budget.hours),
         "node_seconds": (usage.seconds, budget.node_seconds),
+        "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
     }
     for name, (used, limit) in limits.items():
         if limit is not None and used >= limit:
@@ -177,21 +179,36 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
 def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
     """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
     at once; ``None`` if it can."""
-    usage, partitions = context.usage, context.partitions
-    only_evaluated = view.units == (view.epochs + 1) * partitions
-    if usage.began is None or only_evaluated or (budget.seconds is None and budget.until is None):
+    usage = context.usage
+    only_evaluated = view.units == (view.epochs + 1) * context.partitions
+    if usage.began is None or only_evaluated:
         return None
-    ends = usage.began + (math.inf if budget.seconds is None else budget.seconds)
-    deadline = math.inf if budget.until is None else budget.until
-    left = min(ends, deadline) - usage.until
-    units = partitions - view.units % partitions
-    needed = units * context.seconds(view.config) + context.save_seconds
+    ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
+    if ends == math.inf:
+        return None
+    left = ends - context.now
+    needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
     if needed <= left:
         return None
     return (
-        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until the "
-        f"{'deadline' if deadline < ends else 'end'}"
+        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
     )
+
+
+def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
+    """By what bounds the run's time: when it ends for that, if all nodes stay; wall-clock seconds, infinite
+    without a bound. A run in which no unit has begun has begun now."""
+    began = context.now if context.usage.began is None else context.usage.began
+    ends = {
+        "the end": began + (math.inf if budget.seconds is None else budget.seconds),
+        "the deadline": math.inf if budget.until is None else budget.until,
+    }
+    if budget.cost is None or budget.price_per_node_hour is None:
+        return ends
+    price = budget.price_per_node_hour
+    rate = cost_per_second(context.stays, price)
+    left = budget.cost - cost(context.stays, price, context.now)
+    return {**ends, f"the cost is {budget.cost:g}": context.now + left / rate if rate else math.inf}
 
 
 def grid(recipe: Recipe) -> Procedure:

@@ -136,9 +136,13 @@ class Engine:
 
     def run(self) -> None:
         """Play a new run to its end, or until nothing more happens."""
+        self.open()
+        self.play()
+
+    def open(self) -> None:
+        """Begin with a new run."""
         self.record(RunOpened(self.revision, self.plan))
         self.record(LeaderChanged(self.revision, "simulated"))
-        self.play()
 
     def take_over(self, state: State) -> None:
         """Begin with a live run as it stands at ``Conditions.start``. Its nodes go on with what they are in,
@@ -265,7 +269,10 @@ class Engine:
         self.leave(node.name)
         fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
         cached = tuple(sorted({*node.cached, *fetched}))
-        self.record(NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached)))
+        joined = round(self.conditions.start + self.now, 3)
+        self.record(
+            NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached, joined=joined))
+        )
 
     def leave(self, name: str, registration: int | None = None) -> None:
         """The node's registration ends, if it stands."""
@@ -359,7 +366,8 @@ class Engine:
         elif node in self.state.saving:
             self._waiting[node] = unit
         elif unit.saving and attempt.nodes == (node,) and self.state.nodes[node].drain is None:
-            self.record(UnitTrained(self.revision, node, attempt.token))
+            moment = self.conditions.start + self.now
+            self.record(UnitTrained(self.revision, node, attempt.token, moment))
             self.at(self.now + unit.saving, partial(self.saved, waited))
         else:
             self.at(

@@ -16,6 +16,19 @@ _commanded: ContextVar[bool] = ContextVar("commanded", default=False)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
+_NUMBER = r"\d+(?:\.\d+)?"
+_DURATION = re.compile("".join(rf"(?:({_NUMBER}){unit})?" for unit in "wdhms"))
+_SECONDS = (604_800.0, 86_400.0, 3600.0, 60.0, 1.0)
+
+
+def duration_seconds(text: str) -> float | None:
+    """The seconds of ``90s``, ``2h30m``, ``1.5d`` or ``2w``; ``None`` for another text."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        return None
+    return sum(float(number) * unit for number, unit in zip(match.groups("0"), _SECONDS, strict=True))
+
+
 @contextmanager
 def for_commands() -> Iterator[None]:
     """Messages within are for somebody who has typed a command, and not called a function of Python."""

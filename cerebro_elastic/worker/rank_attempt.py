@@ -173,7 +173,7 @@ class RankAttempt:
             return self
         if wait([save], 0.0 if waits else quick_seconds).done:
             return None
-        saving = self._context.ledger.mark_trained(self.attempt)
+        saving = self._context.ledger.mark_trained(self.attempt, self._context.clock.wall())
         if saving is None:
             return None
         self._context.metrics.trained(self.attempt)

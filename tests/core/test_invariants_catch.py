@@ -13,7 +13,7 @@ import pytest
 from cerebro_elastic.controller import follower
 from cerebro_elastic.core.decisions import assignment, decide, gangs, moment, next_steps, placements
 from cerebro_elastic.core.decisions.moment import Moment
-from cerebro_elastic.core.history import lineage, run_events, unit_events
+from cerebro_elastic.core.history import costs, lineage, run_events, unit_events
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.invariants import Violation
@@ -329,6 +329,16 @@ def tries_what_was_refused(patch: Patch) -> None:
     patch.setattr(next_steps, "refusals", lambda *_: {})
 
 
+def ends_stays_of_nodes_that_are_there(patch: Patch) -> None:
+    permissive(patch)
+    patch.setattr(costs, "is_there", lambda _state, _stay: False)
+    patch.setattr(run_events, "is_there", lambda _state, _stay: False)
+
+
+def pays_behind_the_last_visit(patch: Patch) -> None:
+    patch.setattr(costs, "_end", lambda state, stay: max(stay.joined, state.usage.until) + 1.0)
+
+
 MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("completeness", "was visited twice"): visits_anything_again,
     ("completeness", "was begun"): leaves_what_is_begun,
@@ -360,6 +370,8 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("exclusive access", "got c0001"): takes_a_companion_away,
     ("fencing", "of b was gone at revision"): commits_without_a_companion,
     ("boundedness", "which was refused on"): tries_what_was_refused,
+    ("paid time", "ended while its node was registered"): ends_stays_of_nodes_that_are_there,
+    ("paid time", "and the last visit at"): pays_behind_the_last_visit,
 }
 
 OF_SAVES = (saves_two_at_once, goes_on_before_it_is_saved, trains_unfenced)

@@ -14,8 +14,10 @@ import pytest
 from cerebro_elastic import Recipe, Run, load_recipe
 from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.what_if import Change, Forecaster, read_deadline
+from cerebro_elastic.runs.forecast.spot import cost_of, least_cost
+from cerebro_elastic.runs.forecast.what_if import Change, Forecaster, WhatIf, read_deadline
 from cerebro_elastic.simulation import Times
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.ledger import Ledger
@@ -169,3 +171,103 @@ def test_a_live_run_is_asked_by_its_record(record: Ledger, etcd: EmbeddedEtcd) -
     run.stop("c0001")
     with pytest.raises(RunError, match="config 'c0001' is stopped already: stop live ones"):
         run.what_if(stop=["c0001"])
+
+
+@pytest.fixture(scope="module")
+def priced(half: tuple[Forecaster, float]) -> tuple[WhatIf, PriceTrace, float]:
+    """What is planned for the same run, if it has four times the time that it needs, in eight parts of which
+    one is cheap; and its deadline."""
+    forecaster, ended = half
+    now = forecaster.answer(Change(), None).now
+    step = (ended - now) / 2
+    prices = [1.0, 1.0, 0.9, 1.0, 0.2, 0.8, 1.0, 1.0, 1.0]
+    trace = PriceTrace([now + step * n for n in range(9)], prices)
+    of = recipe(**GRID)
+    events, _ = played(of)
+    deadline = now + 8 * step
+    return Forecaster(cut(events, now), of, now, trace).answer(Change(), deadline), trace, deadline
+
+
+def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
+    priced: tuple[WhatIf, PriceTrace, float],
+) -> None:
+    answer, trace, deadline = priced
+    plan = answer.plan
+    assert plan is not None
+    assert plan.ends <= deadline
+    begins = [count.begins for count in plan.counts]
+    assert begins == sorted(begins)
+    assert plan.counts[0].begins == answer.now
+    assert sum(count.change for count in plan.counts) + 2 == plan.counts[-1].nodes
+    busiest = max(plan.counts, key=lambda count: count.nodes)
+    assert (busiest.nodes, busiest.price) == (4, 0.2)
+    assert answer.as_it_is.cost is not None
+    segments = trace.segments(answer.now, deadline)
+    node_seconds = 2 * (answer.as_it_is.ends - answer.now) if answer.as_it_is.ends else 0.0
+    least = least_cost(segments, 4, 0.9 * node_seconds)
+    assert least < plan.cost < 0.6 * answer.as_it_is.cost
+
+
+def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[WhatIf, PriceTrace, float]) -> None:
+    answer, trace, _ = priced
+    of = recipe(**GRID)
+    events, _ = played(of)
+    soon = Forecaster(cut(events, answer.now), of, answer.now, trace).answer(Change(), answer.now + 5)
+    assert (soon.plan, soon.remedies) == (None, ())
+
+
+HOURS = [f"2026-12-01T{hour:02}:00Z" for hour in range(8)]
+
+
+def trace_of(tmp_path: Path, *rows: str, header: str = "time,price") -> PriceTrace:
+    file = tmp_path / "prices.csv"
+    file.write_text("\n".join([header, *rows]))
+    return read_prices(file)
+
+
+def test_a_price_holds_until_the_next_row(tmp_path: Path) -> None:
+    trace = trace_of(
+        tmp_path, f"{HOURS[0]}, 0.3", f"{HOURS[1]},0.5", "", f"{HOURS[3]},9", header="time, price"
+    )
+    first = trace.times[0]
+    found = trace.segments(first + 1800, first + 9000, most=0.4)
+    assert found == [
+        Segment(first + 1800, first + 3600, 0.3),
+        Segment(first + 3600, first + 9000, 0.4),
+    ]
+    assert cost_of([(first + 1800, first + 12_600)], found) == pytest.approx(0.15 + 0.4 * 2.5)
+    trace.check_covers(first, first + 10_800, "the trace")
+    with pytest.raises(
+        RunError, match=r"the trace begins at 2026-.*, and it is .*: add a row with the present"
+    ):
+        trace.check_covers(first - 1, first, "the trace")
+    with pytest.raises(RunError, match=r"before the deadline, .*: add the prices that you expect"):
+        trace.check_covers(first, first + 10_801, "the trace")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["time,prize", f"{HOURS[0]},1"], "line 1: there is no column 'prize'; did you mean 'price'"),
+        (["time,price,price", f"{HOURS[0]},1,1"], "line 1: the columns are `time,price`, each once"),
+        (["price", "1"], "line 1: the columns are"),
+        ([], "are empty: give lines such as"),
+        (["time,price", f"{HOURS[0]},1"], "has 1 price: give from 2"),
+        (["time,price", f"{HOURS[0]},1", f"{HOURS[1]},"], "line 3: the price is missing"),
+        (["time,price", f"{HOURS[0]},1", f"{HOURS[1]}"], "line 3: 1 value; give a time and a price"),
+        *(
+            (["time,price", f"{HOURS[0]},1", f"{HOURS[1]},{bad}"], f"line 3: the price is '{bad}'")
+            for bad in ("-0.1", "0", "nan", "inf", "cheap")
+        ),
+        (["time,price", "noon,1", f"{HOURS[1]},1"], "line 2: the time 'noon' cannot be read"),
+        (["time,price", f"{HOURS[1]},1", f"{HOURS[0]},1"], "line 3: .* is not after .*: sort rows"),
+        (["time,price", f"{HOURS[1]},1", f"{HOURS[1]},2"], "line 3: .* is not after"),
+        (
+            ["time,price", *(f"{HOURS[n]},1" for n in (0, 1, 2, 3, 4, 7))],
+            "line 7: no price between .* and .*, and rows are 60 minutes apart: fill the gap",
+        ),
+    ],
+)
+def test_a_trace_with_an_error_is_refused(tmp_path: Path, rows: Sequence[str], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        trace_of(tmp_path, *rows[1:], header=rows[0] if rows else "")

@@ -1,18 +1,25 @@
-"""A run ends within its time, up to a unit: an epoch that cannot end in it is not begun."""
+"""A run ends within its time and cost, as far as units take what they took: an epoch that cannot end in them
+is not begun."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from cerebro_elastic import load_recipe
+from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.reporting.budget import BudgetOutlook, budget_outlook
+from cerebro_elastic.reporting.progress import seconds_left
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.prepare_run import check_deadline
@@ -38,21 +45,19 @@ def recipe(budget: dict[str, Any], **search: Any) -> Recipe:
         ({"method": "random", "num": 6}, {"hours": SECONDS / 3600}),
         ({"method": "asha", "num": 12}, {"deadline": DEADLINE}),
         ({"method": "pbt", "num": 4}, {"timeout": SECONDS}),
+        ({"method": "random", "num": 6}, {"cost": 2 * SECONDS, "price_per_node_hour": 3600}),
     ],
-    ids=["random", "asha", "pbt"],
+    ids=["random", "asha", "pbt", "cost of two nodes"],
 )
-def test_a_run_uses_its_time_and_is_late_by_less_than_a_unit(
-    search: dict[str, Any], budget: dict[str, Any]
-) -> None:
+def test_a_run_uses_its_time_and_is_hardly_late(search: dict[str, Any], budget: dict[str, Any]) -> None:
     of = recipe(budget, **search)
     seconds = {f"c{number:04d}": 3.0 + 5 * number % 7 for number in range(12)}
-    times = Times(configs=seconds, hop=0.3, saving=0.2, dispatch=0.1)
+    more = {config: seconds / 2 for config, seconds in seconds.items()}
+    times = Times(configs=seconds, validation=more, nodes={"node-1": 1.3}, hop=0.3, saving=0.2, dispatch=0.1)
     events = simulate(of, seconds=times, start_time=BEGIN).simulation.events
     view = RunView(events)
     longest = max(visit.seconds + visit.hop_seconds for visit in view.log)
-    assert 0.8 * SECONDS < view.state.usage.until - BEGIN < SECONDS + longest
-    late = [visit for visit in view.log if visit.ended > BEGIN + SECONDS]
-    assert len(late) <= 2, "at most one for each node"
+    assert 0.8 * SECONDS < view.state.usage.until - BEGIN < SECONDS + longest / 4
     stopped = [config for config in view.state.configs.values() if config.status is Status.STOPPED]
     assert any("its epoch takes" in config.reason for config in stopped)
     assert check(events) == []
@@ -70,3 +75,74 @@ def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:
         check_deadline(of, moment + 1)
     local = recipe({"deadline": "2026-12-01T08:00"}, method="random", num=2).search.budget.until
     assert local == datetime(2026, 12, 1, 8).timestamp()
+
+
+def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
+    of = recipe({"cost": 250, "price_per_node_hour": 3600}, method="random", num=6)
+    faults = "kill node-1 at 20 for 30"
+    events = simulate(
+        of, seconds=Times(usual=4.0, hop=0.1), faults=faults, start_time=BEGIN
+    ).simulation.events
+    view = RunView(events)
+    ended = view.state.usage.until
+    first, there, back = sorted(view.state.stays.values(), key=lambda stay: (stay.joined, stay.node))
+    assert (first.left, back.left, there.node, back.node) == (None, None, "node-1", "node-1")
+    assert (there.joined, back.joined) == (BEGIN, BEGIN + 50)
+    assert there.left is not None
+    assert BEGIN + 20 < there.left < BEGIN + 30, (
+        "its lease ends after 5 s, and then a visit is known to have ended"
+    )
+    paid = (ended - BEGIN) + (there.left - BEGIN) + (ended - back.joined)
+    assert cost(stays_of(view.state), 3600, ended) == pytest.approx(paid)
+    assert 240 < paid < 252
+    assert check(events) == []
+    own = [replace(stay, price=1800.0) for stay in stays_of(view.state)]
+    assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"cost": 40}, "`cost` needs `price_per_node_hour`"),
+        ({"price_per_node_hour": 0.9}, "`price_per_node_hour` bounds nothing without `cost`"),
+        *(
+            ({"cost": bad, "price_per_node_hour": 1}, "budget.cost is")
+            for bad in (0, -1, float("nan"), "much")
+        ),
+        *(({"cost": 1, "price_per_node_hour": bad}, "hour is") for bad in (0, -1, float("inf"))),
+    ],
+)
+def test_a_cost_or_price_that_is_none_is_refused(budget: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        recipe(budget, method="random", num=2)
+
+
+def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
+    events = simulate(
+        recipe({}, method="random", num=6), seconds=Times(usual=4.0, hop=0.1), start_time=BEGIN
+    ).simulation.events
+    half = RunView(events[: len(events) // 2]).state
+    assert half.plan is not None
+    state = replace(half, plan=replace(half.plan, max_nodes=3))
+
+    def outlook(**budget: Any) -> BudgetOutlook:
+        found = budget_outlook(state, Budget(**budget))
+        assert found is not None
+        return found
+
+    assert budget_outlook(state, Budget(units=7)) is None
+    assert (outlook(hours=1).holds, outlook(timeout=SECONDS).holds) == (True, False)
+    gone, left = state.usage.until - BEGIN, seconds_left(state)
+    assert left is not None
+    late = outlook(timeout=gone + 0.8 * left)
+    assert "It would hold with about 1 node more or with 2 configs less or with 0:" in late.text
+    dear = outlook(cost=2 * (gone + 0.8 * left), price_per_node_hour=3600)
+    assert f"{2 * gone:.3g} of " in dear.text
+    assert f"with 2 configs less or with a cost of {2 * (gone + left):.3g}" in dear.text
+    cheap = outlook(cost=4000, price_per_node_hour=3600)
+    assert cheap.holds
+    assert "at the end" in cheap.text
+    ended = budget_outlook(RunView(events).state, Budget(cost=4000, price_per_node_hour=3600))
+    assert ended is not None
+    assert ended.text.endswith("paid, it has held")
+    assert budget_outlook(State(), Budget(hours=1)) is None

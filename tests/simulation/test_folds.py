@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.state import EpochSeconds, Point, State
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
 from cerebro_elastic.recipes import Objective, load_recipe
@@ -239,13 +239,15 @@ def test_a_search_sees_one_config() -> None:
     assert {view.status for view in views} <= {Status.FINISHED, Status.STOPPED}
 
 
-def test_a_search_expects_the_seconds_that_a_configs_own_trainings_took() -> None:
+def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
     done = simulated(configs=3, validation={"folds": 3, "early_stop": False})
-    timings = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
-    state = replace(done.state, timings=timings)
+    seconds = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
+    known = {name: EpochSeconds(each, each + 1) for name, each in seconds.items()}
+    state = replace(done.state, epoch_seconds=known, speed_factors={})
     assert state.plan is not None
-    context = observe(state, state.plan)
-    assert [context.seconds(name) for name in ("c0000", "c0001", "c0002", "")] == [3.0, 9.0, 5.0, 5.0]
+    context, units = observe(state, state.plan), state.plan.trained
+    names = ("c0000", "c0001", "c0002", "")
+    assert [context.rest_seconds(name) - 1 for name in names] == [5 * units, 9 * units, 5 * units, 5 * units]
 
 
 @pytest.mark.parametrize(

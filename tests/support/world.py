@@ -216,7 +216,8 @@ class World:
     def join(self, name: str, hardware: str = "cpu", host: str = "host", *, starting: bool = False) -> None:
         """A node registers, anew if it is there already."""
         self.leases[name] = self.store.grant(TTL)
-        node = Node(name, host, ranks=2, hardware=hardware, starting=starting)
+        joined = round(self.clock.wall() + self.store.range("/").revision / 1000, 3)  # never the same twice
+        node = Node(name, host, ranks=2, hardware=hardware, starting=starting, joined=joined)
         self.registered[name] = self.ledger.register(node, self.leases[name])
 
     def ready(self, name: str, cached: Sequence[int]) -> None:

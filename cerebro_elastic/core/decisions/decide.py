@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from math import fsum
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -19,8 +18,9 @@ from cerebro_elastic.core.decisions.homes import Homes, rebalance
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
 from cerebro_elastic.core.decisions.per_config import PerConfig
+from cerebro_elastic.core.history.costs import stays_of
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors, unit_seconds
+from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors
 from cerebro_elastic.core.history.lineage import (
     born,
     child,
@@ -50,6 +50,7 @@ from cerebro_elastic.core.model.events import (
     HomesAssigned,
     NodeQuarantined,
     RunEnded,
+    StayEnded,
     UnitsReused,
     UnitWithdrawn,
 )
@@ -92,6 +93,7 @@ def decide(
         return []
     moment = Moment(state, plan)
     repairs: list[Event] = [
+        *departures(state),
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
@@ -105,6 +107,13 @@ def decide(
     if plan.has_members:
         moment = Moment(state, plan, search.held(_observe(moment)))
     return list(assignments(moment, policy))
+
+
+def departures(state: State) -> Iterator[StayEnded]:
+    """Stays whose nodes are gone."""
+    for stay in stays_of(state):
+        if stay.left is not None and state.stays[stay.name].left is None:
+            yield StayEnded(0, stay.name, stay.left)
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
@@ -291,19 +300,20 @@ def _observe(moment: Moment) -> SearchContext:
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
-        seconds=partial(_seconds, state),
         save_seconds=hop_seconds(state.hops),
+        now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), 0.0),
+        rest_seconds=partial(_rest_of_epoch, moment),
+        wait_seconds=moment.wait_seconds,
+        stays=stays_of(state),
     )
 
 
-def _seconds(state: State, config: str) -> float:
-    """The expected seconds of the config's units. The first unit on a node is slow for reasons that pass, so
-    until another one has ended nothing is known."""
-    if not state.timings:
-        return 0.0
-    members = named(state.configs, config) if config else []
-    own = [state.timings[each.id] for each in members if each.id in state.timings]
-    return fsum(own) / len(own) if own else unit_seconds(state, config)
+def _rest_of_epoch(moment: Moment, config: str) -> float:
+    """The expected seconds that a config's epoch takes more: of its training that takes longest, of those
+    that go on, or could."""
+    members = named(moment.state.configs, config) if config else []
+    going_on = [each for each in members if each.status is Status.LIVE] or members
+    return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
 
 
 @PerConfig

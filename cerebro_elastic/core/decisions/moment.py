@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from math import inf
+from math import fsum, inf
 from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
@@ -23,6 +23,7 @@ from cerebro_elastic.core.history.derived import batches_at_hand, cached_partiti
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
     begun_at,
+    epoch_seconds,
     fetch_seconds,
     speed_factor,
     speed_factors,
@@ -163,6 +164,32 @@ class Moment:
             if present := [name for name in homes if name in seconds]:
                 share_work(present, later)
         return seconds
+
+    @cached_property
+    def wait_seconds(self) -> float:
+        """The expected seconds until a node is free."""
+        return min((_until_free(self.state, name) for name in self.nodes), default=0.0)
+
+    def rest_of_epoch(self, config: Config | None) -> float:
+        """The expected seconds of all units that the config has left in its epoch, each on the fastest of the
+        nodes where its partition is at home, one after the other; of a usual config's whole epoch, if there
+        is none yet. 0: nothing is known, as the first unit on a node is slow for reasons that pass."""
+        state, plan = self.state, self.plan
+        known = epoch_seconds(state, config.id if config is not None else "")
+        usual, last = known.usual or known.last, known.last or known.usual
+        if usual is None or last is None:
+            return 0.0
+        left = range(plan.trained) if config is None else plan.trains(config.fold)
+        undone = [j for j in left if config is None or j not in config.visited]
+        factors = [self._factor_at(j) for j in undone]
+        # The last one has the validation, wherever it is.
+        return fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
+
+    def _factor_at(self, partition: int) -> float:
+        """The factor of the fastest of the nodes that may train on the partition."""
+        homes = self.state.homes.get(partition, ()) if not self.plan.on_demand else ()
+        known = self.speed_factors
+        return min((known[name] for name in homes if name in known), default=min(known.values(), default=1.0))
 
     def remaining_work(self, freed: str | None = None) -> RemainingWork | None:
         """What is left of the run on these nodes; ``None`` if that is more than training units of one node

@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.history.estimates import add_fetch, add_hop, add_profile, learn, refine
+from cerebro_elastic.core.history.estimates import (
+    add_fetch,
+    add_hop,
+    add_profile,
+    learn,
+    learn_epoch,
+    refine,
+)
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
 from cerebro_elastic.core.model.attempts import Failure, ProfileResult, Visit
@@ -55,6 +62,9 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
         },
         timings=timings,
         speed_factors=speed_factors,
+        epoch_seconds=learn_epoch(
+            state.epoch_seconds, state.speed_factors, visit, ends=config.epoch > visit.unit.epoch
+        ),
         fetches=add_fetch(state.fetches, visit),
         hops=add_hop(state.hops, visit),
         curves=add_point(state.curves, config, visit, state.plan),

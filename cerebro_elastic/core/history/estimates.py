@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State
+from cerebro_elastic.core.model.state import EpochSeconds, Estimate, SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
 
 Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
@@ -80,6 +80,43 @@ def learn(
     factor = _bounded(speed_factor.factor ** (1 - share) * (seconds / usual) ** share)
     timings = {**timings, config: (usual + seconds / factor) / 2}
     return timings, {**speed_factors, visit.node: SpeedFactor(factor, speed_factor.units + 1, at)}
+
+
+def learn_epoch(
+    known: Mapping[str, EpochSeconds], speed_factors: Mapping[str, SpeedFactor], visit: Visit, *, ends: bool
+) -> Mapping[str, EpochSeconds]:
+    """``known`` after one more visit, which counts half, and whether it ``ends`` an epoch. As in ``learn``
+    only whole training units count, and not the first one of a node."""
+    first = not visit.gang and not speed_factors.get(visit.node, SpeedFactor()).units
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or first:
+        return known
+    factor = 1.0 if visit.gang else speed_factors[visit.node].factor
+    seconds, before = (
+        (visit.seconds + visit.hop_seconds) / factor,
+        known.get(visit.unit.config, EpochSeconds()),
+    )
+    if ends:
+        after = replace(before, last=_half(before.last, seconds))
+    else:
+        after = replace(before, usual=_half(before.usual, seconds))
+    return {**known, visit.unit.config: after}
+
+
+def _half(before: float | None, seconds: float) -> float:
+    return seconds if before is None else (before + seconds) / 2
+
+
+def epoch_seconds(state: State, config: str) -> EpochSeconds:
+    """What is known of a config's units, else of all configs."""
+    own = state.epoch_seconds.get(config, EpochSeconds())
+    usual = _known_mean(own.usual, (each.usual for each in state.epoch_seconds.values()))
+    last = _known_mean(own.last, (each.last for each in state.epoch_seconds.values()))
+    return EpochSeconds(usual, last)
+
+
+def _known_mean(own: float | None, others: Iterable[float | None]) -> float | None:
+    known = [seconds for seconds in others if seconds is not None]
+    return own if own is not None or not known else math.fsum(known) / len(known)
 
 
 def add_fetch(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:

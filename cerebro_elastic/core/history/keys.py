@@ -16,12 +16,14 @@ from cerebro_elastic.core.model.events import (
     ConfigCreated,
     Event,
     HomesAssigned,
+    NodeJoined,
     NodeQuarantined,
     Ordered,
     ProfileDone,
     RecordMended,
     RunEnded,
     RunExtended,
+    StayEnded,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -29,7 +31,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.nodes import Node, Stay
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Measurement, Unit
@@ -172,6 +174,12 @@ def _nodes_of(state: State, event: Any) -> Sequence[str]:
     return (event.node.name if isinstance(event.node, Node) else event.node,)
 
 
+def _stays_of(_state: State, event: NodeJoined | StayEnded) -> Sequence[str]:
+    if isinstance(event, StayEnded):
+        return (event.stay,)
+    return (Stay.of(event.node).name,) if event.node.joined else ()
+
+
 def _configs_of(state: State, event: Any) -> Sequence[str]:
     attempt = attempt_of(state, event)
     if attempt is not None:
@@ -304,6 +312,14 @@ KINDS: Mapping[str, Kind] = {
         revision="registration",
         guarded=True,
         leased=True,
+        named=True,
+    ),
+    "stays": Kind(
+        text="since when a node was registered, its price, and until when",
+        value=Stay,
+        own=lambda keys, stay: [f"{keys.prefix}stays/{stay.name}"],
+        concerned=_stays_of,
+        held=lambda state, name: state.stays.get(name),
         named=True,
     ),
     "configs": Kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cerebro_elastic.core.history.costs import is_there
 from cerebro_elastic.core.history.estimates import without_refusals
 from cerebro_elastic.core.history.lineage import born, edge_from, may_go_on, with_status
 from cerebro_elastic.core.history.members import is_member_of
@@ -42,9 +43,11 @@ from cerebro_elastic.core.model.events import (
     RunExtended,
     RunOpened,
     StateRead,
+    StayEnded,
 )
-from cerebro_elastic.core.model.nodes import Node, Stall
+from cerebro_elastic.core.model.nodes import Node, Stall, Stay
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import IllegalEvent
 
 
 def opened(state: State, event: RunOpened) -> State:
@@ -220,9 +223,22 @@ def _with_config(state: State, event: Event, config: Config, asked: bool) -> Sta
 
 
 def node_joined(state: State, event: NodeJoined) -> State:
-    """Possible if no node of its name is registered. Then it is registered."""
+    """Possible if no node of its name is registered. Then it is registered, and its stay begins."""
     require(event.node.name not in state.nodes, event, "a node of this name is registered")
-    return _with_node(state, event, event.node)
+    after, stay = _with_node(state, event, event.node), Stay.of(event.node)
+    return replace(after, stays={**state.stays, stay.name: stay}) if stay.joined else after
+
+
+def stay_ended(state: State, event: StayEnded) -> State:
+    """Possible if the stay has not ended, its node is not registered any more, and the end is not before the
+    begin. Then it has ended."""
+    stay = state.stays.get(event.stay)
+    open_stays = sorted(name for name, each in state.stays.items() if each.left is None)
+    if stay is None or stay.left is not None:
+        raise IllegalEvent(f"{event} is impossible: stays without an end are {open_stays}")
+    require(not is_there(state, stay), event, "its node is registered")
+    require(event.left >= stay.joined, event, f"it began at {stay.joined}")
+    return changed(state, event, stays={**state.stays, stay.name: replace(stay, left=event.left)})
 
 
 def node_left(state: State, event: NodeLeft) -> State:
@@ -310,7 +326,8 @@ ROWS: Rows = {
     ),
     ConfigEnded: Row(config_ended, (LEADER, OPERATOR), ("configs",), also=("control",)),
     ConfigResumed: Row(config_resumed, (LEADER, OPERATOR), ("configs",), also=("control",)),
-    NodeJoined: Row(node_joined, (NODE,), ("nodes",), before_the_run=True),
+    NodeJoined: Row(node_joined, (NODE,), ("nodes",), also=("stays",), before_the_run=True),
+    StayEnded: Row(stay_ended, (LEADER,), ("stays",)),
     NodeLeft: Row(node_left, before_the_run=True),
     NodeReady: Row(node_ready, (NODE,), ("nodes",), before_the_run=True),
     NodeDraining: Row(node_draining, (NODE, OPERATOR), ("nodes",), before_the_run=True),

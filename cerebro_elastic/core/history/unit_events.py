@@ -70,7 +70,7 @@ def trained(state: State, event: UnitTrained) -> State:
     require(attempt.unit.phase is not Phase.PROFILE, event, "a profile saves nothing")
     require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
     freed = without_attempts(state, attempt.token)
-    saved = replace(attempt, trained=event.revision)
+    saved = replace(attempt, trained=event.revision, freed=event.at)
     return changed(state, event, **{**freed, "saving": {**state.saving, event.node: saved}})
 
 

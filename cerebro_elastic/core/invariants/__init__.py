@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cerebro_elastic.core.invariants.configs import completeness, durability, isolation, purity, unseen
 from cerebro_elastic.core.invariants.failures import boundedness
-from cerebro_elastic.core.invariants.nodes import exclusive_access, fencing, non_preemption
+from cerebro_elastic.core.invariants.nodes import exclusive_access, fencing, non_preemption, paid_time
 from cerebro_elastic.core.invariants.trace import Trace, stretches
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import HParams
@@ -64,6 +64,7 @@ _OF_A_STRETCH: Mapping[str, Callable[[StateRead, Trace], Iterator[str]]] = {
     "exclusive access": exclusive_access,
     "non-preemption": non_preemption,
     "fencing": fencing,
+    "paid time": paid_time,
     "boundedness": boundedness,
     "unseen test set": unseen,
 }

@@ -1,4 +1,5 @@
-"""Did the right nodes work on the right units? Exclusive access, non-preemption, fencing."""
+"""Did the right nodes work on the right units, and for how long are they paid? Exclusive access,
+non-preemption, fencing, paid time."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
+    NodeJoined,
+    NodeLeft,
     ProfileDone,
     RecordMended,
     StateRead,
+    StayEnded,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -138,3 +142,30 @@ def _unfenced(
     elif not roster.may_report(attempt):
         gone = [m.node for m in attempt.members if roster.registrations.get(m.node) != m.registration]
         yield f"{in_words(unit)}: the registration of {', '.join(gone)} was gone at revision {event.revision}"
+
+
+def paid_time(read: StateRead, events: Trace) -> Iterator[str]:
+    """A node is paid from when it registered. The end of a stay is noted once, when the node is gone: not
+    before the stay's begin, and not behind the last visit."""
+    begun = {name: stay.joined for name, stay in read.state.stays.items() if stay.left is None}
+    present = {node.name: node.joined for node in read.state.nodes.values()}
+    last = read.state.usage.until
+    for event in events:
+        match event:
+            case NodeJoined(node=node):
+                present[node.name] = node.joined
+                begun |= {f"{node.name}/{node.joined:.3f}": node.joined} if node.joined else {}
+            case NodeLeft(node=name):
+                present.pop(name, None)
+            case RecordMended():
+                present = {name: at for name, at in present.items() if name not in event.names("nodes")}
+            case UnitCommitted(visit=visit):
+                last = max(last, visit.ended)
+            case StayEnded(stay=name, left=left) if name not in begun:
+                yield f"the stay {name} ended at {left}, and there was none that had not ended"
+            case StayEnded(stay=name, left=left):
+                joined, node = begun.pop(name), name.rpartition("/")[0]
+                if present.get(node) == joined:
+                    yield f"the stay {name} ended while its node was registered"
+                if not joined <= left <= max(joined, last):
+                    yield f"the stay {name} ended at {left}, and the last visit at {last}"

@@ -101,6 +101,16 @@ class NodeLeft(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StayEnded(_Event):
+    """The leader has noticed that a node is gone, and notes for how long it is to be paid."""
+
+    stay: str
+    """The name of the stay."""
+    left: float
+    """When the node left, as far as visits say: wall-clock seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady(_Event):
     """The ranks of a node that was starting are ready."""
 
@@ -218,6 +228,8 @@ class UnitTrained(_Event):
 
     node: str
     token: int
+    at: float = 0.0
+    """When: wall-clock seconds; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +309,7 @@ Event: TypeAlias = (
     | ConfigResumed
     | NodeJoined
     | NodeLeft
+    | StayEnded
     | NodeReady
     | NodeDraining
     | NodeQuarantined

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams, Status, created_by_hand
+from cerebro_elastic.core.model.nodes import Stay
 from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.core.model.units import Order, Unit
@@ -169,10 +170,17 @@ class SearchContext:
     """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
     """What the visits have cost so far."""
-    seconds: Callable[[str], float] = lambda _config: 0.0
-    """The expected seconds of a config's units; those of a usual config for one that does not exist yet."""
     save_seconds: float = 0.0
     """The expected seconds of a save, which may go on behind the last unit."""
+    now: float = 0.0
+    """The latest moment that the record knows of: wall-clock seconds."""
+    rest_seconds: Callable[[str], float] = lambda _config: 0.0
+    """The expected seconds of all units that a config has left in its epoch, one after the other; of one that
+    does not exist yet, those of a usual config's epoch."""
+    wait_seconds: float = 0.0
+    """The expected seconds until a node is free."""
+    stays: Sequence[Stay] = ()
+    """The times for which nodes are to be paid; those of nodes that are there have no end."""
 
     @property
     def proposed(self) -> Sequence[ConfigView]:

@@ -50,3 +50,33 @@ class Node:
     """The ranks are not ready yet, which takes seconds."""
     stalled: Stall | None = None
     """Set while the ranks show no sign of life. The node gets no units meanwhile."""
+    joined: float = 0.0
+    """When the node registered: wall-clock seconds, by its own clock. 0: unknown, and the node costs
+    nothing."""
+    price: float | None = None
+    """What an hour of the node costs; ``None``: what the recipe says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A time in which a node was registered, which is to be paid."""
+
+    node: str
+    """The node's name."""
+    joined: float
+    """``Node.joined``."""
+    price: float | None = None
+    """``Node.price``."""
+    left: float | None = None
+    """When the node left, as far as visits say: wall-clock seconds. ``None``: it has not left, or no leader
+    has noticed yet."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the run."""
+        return f"{self.node}/{self.joined:.3f}"
+
+    @classmethod
+    def of(cls, node: Node) -> Stay:
+        """The stay that begins when the node registers."""
+        return cls(node.name, node.joined, node.price)

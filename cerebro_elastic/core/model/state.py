@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.nodes import Node, Stay
 from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, Order, Strategy
 
@@ -56,6 +56,16 @@ class Estimate:
     """Why the profile refused the strategy; ``None`` if it is feasible."""
     units: int = 0
     """The number of visits since the profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSeconds:
+    """The expected seconds of a config's units on a node of factor 1, hops included."""
+
+    usual: float | None = None
+    """Of one that does not end an epoch; ``None``: there was none."""
+    last: float | None = None
+    """Of one that ends an epoch, with its validation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +151,8 @@ class State:
     timings: Mapping[str, float] = field(default_factory=dict)
     """By config: the expected seconds of a unit on a node of factor 1."""
     speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
+    epoch_seconds: Mapping[str, EpochSeconds] = field(default_factory=dict)
+    """By config: what its units take, with validation apart."""
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None
@@ -177,6 +189,8 @@ class State:
     """What was measured on the test set, in order."""
     row_losses: Mapping[str, Mapping[int, Mapping[int, str]]] = field(default_factory=dict)
     """By config, epoch and validation partition: the losses of the rows, in a race."""
+    stays: Mapping[str, Stay] = field(default_factory=dict)
+    """By their names: the times in which nodes were registered."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""

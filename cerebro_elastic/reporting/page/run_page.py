@@ -32,6 +32,7 @@ from cerebro_elastic.core.model.units import Measurement, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Domain, Objective
 from cerebro_elastic.recipes.search import flattened
+from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
@@ -62,6 +63,7 @@ class RunPage(RunView):
         self.spec = spec
         self.plan = spec.plan
         self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        self._budget = budget_of(spec.recipe)
         several = spec.recipe.get("search", {}).get("objectives") or ()
         self._objectives = [Objective.model_validate(each) for each in several]
         self.events: list[Event] = []
@@ -310,6 +312,7 @@ class RunPage(RunView):
             "until": state.usage.until,
             "gap": forecast and [forecast.forecast, forecast.bound, forecast.share],
             "left": seconds_left(state, forecast) if live else None,
+            "budget": outlook.text if (outlook := budget_outlook(state, self._budget)) else None,
             "best": [
                 {"config": row.config, "best": row.best, "hparams": row.hparams}
                 for row in self.ranked()[:_TOP]

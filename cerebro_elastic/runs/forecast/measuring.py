@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,8 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
     # A hop is timed where checkpoints will go.
     storage = folder / "states" if recipe.checkpoints is None else recipe.rooted(recipe.checkpoints)
     configs = [born(Config(name, points[name], parent=spec.plan.start)) for name in request["profiled"]]
-    profiles = _profiles(spec, configs, folder / "cache", f"{storage}/plan-{os.getpid()}", request["beside"])
+    states = f"{storage}/plan-{uuid.uuid4().hex}"  # other machines may measure at the same place
+    profiles = _profiles(spec, configs, folder / "cache", states, request["beside"])
     measurement = RecipeMeasurement(
         rows=sum(manifest.rows),
         valid=sum(partition.rows for partition in manifest.valid)

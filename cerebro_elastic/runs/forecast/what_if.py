@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
-from statistics import fmean
+from math import inf
+from pathlib import Path
+from statistics import fmean, median
 
 from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.members import by_config, named, status_of, statuses
 from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import ConfigEnded, Event, UnitCommitted
-from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.events import ConfigEnded, Event, NodeJoined, NodeLeft, UnitCommitted
+from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import Budget, EndlessSearch
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.runs.forecast.prices import PriceTrace, read_prices
 from cerebro_elastic.runs.forecast.simulate import toy_curves
+from cerebro_elastic.runs.forecast.spot import (
+    MARGIN,
+    NodeCount,
+    Played,
+    SpotPlan,
+    cheapest,
+    cost_of,
+    with_changes,
+)
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.recorded import RecordedRun
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Fault, UnitSizes, measured
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
 from cerebro_elastic.simulation.faults import inject
 from cerebro_elastic.simulation.metrics import ContinuedCurves
-from cerebro_elastic.system.words import counted, option
+from cerebro_elastic.system.words import counted, duration_seconds, option
 
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
-)
-_UNIT_SECONDS = (86400.0, 3600.0, 60.0, 1.0)
 MOST_ADDED = 1_000
+_EACH = 8
+"""Up to this number of nodes a plan tries each number, and some of those above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,8 @@ class Outlook:
     """The nodes that train."""
     finished: int
     """The configs that have trained to their end by then."""
+    cost: float | None = None
+    """What the nodes cost from now on; ``None`` if no price is known, or if the run never ends."""
 
     def node_hours(self, now: float) -> float | None:
         """What the nodes cost from ``now`` on; ``None`` if the run never ends."""
@@ -98,6 +114,11 @@ class WhatIf:
     """Seconds since 1970."""
     remedies: tuple[Outlook, ...] = ()
     """If the deadline is missed: what would meet it. Fewer nodes, or fewer stopped configs, would not."""
+    prices: bool = False
+    """Whether a plan by prices was asked for."""
+    plan: SpotPlan | None = None
+    """With prices: when to have how many nodes, so that the deadline is met and the run costs least;
+    ``None`` without prices, or if none meets it."""
 
     @property
     def answer(self) -> Outlook:
@@ -109,13 +130,15 @@ def what_if(
     run: RecordedRun,
     change: Change = AS_IT_IS,
     deadline: str | None = None,
+    prices: Path | None = None,
     now: float | None = None,
 ) -> WhatIf:
     """Simulate the rest of a live run from its present state.
 
     Raises:
         RunError: The run is not live or has not trained a unit yet, or has no such node, config or room for
-            nodes, or the deadline cannot be read or is past.
+            nodes; the deadline cannot be read or is past; or the prices cannot be read, or do not reach from
+            now to the deadline.
     """
     status = run.status()
     if not status.live:
@@ -124,21 +147,32 @@ def what_if(
             f"--from {run.id}` plays a recorded one through again"
         )
     now = time.time() if now is None else now
-    until = None if deadline is None else read_deadline(deadline, now)
     result = run.result
-    return Forecaster(result.events, result.recipe, now).answer(change, until)
+    until = None if deadline is None else read_deadline(deadline, now)
+    trace = None
+    if prices is not None:
+        trace = read_prices(prices)
+        until = until or result.recipe.search.budget.until
+        if until is None or until <= now:
+            raise RunError(
+                f"{option('prices')} needs a deadline that is to come: give {option('deadline')}; the plan "
+                "is the cheapest that meets it"
+            )
+        if change.add or change.lose:
+            raise RunError(
+                f"{option('prices')} says itself when nodes join and leave: leave out {option('add')} and "
+                f"{option('lose')}"
+            )
+        trace.check_covers(now, until, f"the trace {prices}")
+    return Forecaster(result.events, result.recipe, now, trace).answer(change, until)
 
 
 def read_deadline(text: str, now: float) -> float:
     """A moment in seconds since 1970: from a duration such as ``2h30m``, or a date and time such as
     ``2026-12-01T08:00``, of this machine's time zone if it names none."""
-    match = _DURATION.fullmatch(text.strip())
+    seconds = duration_seconds(text)
     try:
-        if match is not None and any(match.groups()):
-            numbers = zip(match.groups("0"), _UNIT_SECONDS, strict=True)
-            moment = now + sum(float(number) * unit for number, unit in numbers)
-        else:
-            moment = datetime.fromisoformat(text.strip()).timestamp()
+        moment = datetime.fromisoformat(text.strip()).timestamp() if seconds is None else now + seconds
         shown = datetime.fromtimestamp(moment).astimezone().isoformat(" ", "minutes")
     except (ValueError, OverflowError, OSError):
         raise RunError(
@@ -157,9 +191,12 @@ class Forecaster:
         events: Its history so far.
         recipe: Its recipe.
         now: The present time: seconds since 1970.
+        prices: What nodes cost, from now to any deadline that is asked about; ``None`` if nobody said.
     """
 
-    def __init__(self, events: Sequence[Event], recipe: Recipe, now: float) -> None:
+    def __init__(
+        self, events: Sequence[Event], recipe: Recipe, now: float, prices: PriceTrace | None = None
+    ) -> None:
         view = RunView(events)
         self._recipe, self._state = recipe, view.state
         plan = view.state.plan
@@ -171,7 +208,10 @@ class Forecaster:
                 f"run {plan.run!r} has not trained a unit yet, so nothing is known of its seconds: ask later"
             )
         self._now = max(now, view.state.usage.until)
+        self._prices, self._budget = prices, recipe.search.budget
         self._times = measured(events, plan)
+        self._new = _startup_seconds(view)
+        self._last_node = next(reversed(view.nodes.values()))
         self._metrics = ContinuedCurves(view.state, toy_curves(recipe, plan))
         self._sizes = _sizes(view)
         self._policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
@@ -186,9 +226,38 @@ class Forecaster:
         changed = self._play(change) if change != AS_IT_IS else None
         answer = changed or as_it_is
         remedies: tuple[Outlook, ...] = ()
+        if self._prices is not None and deadline is not None:
+            plan = self._cheapest(change, self._prices, deadline)
+            return WhatIf(self._run, self._now, as_it_is, changed, deadline, (), True, plan)
         if deadline is not None and not answer.meets(deadline):
             remedies = tuple(self._remedies(change, deadline))
         return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
+
+    def _cheapest(self, change: Change, prices: PriceTrace, deadline: float) -> SpotPlan | None:
+        """The cheapest plan that meets the deadline less a margin; one without it, if there is none."""
+        segments = prices.segments(self._now, deadline, self._on_demand)
+        most = len(used_nodes(self._state, self._plan)) + self._room(change)
+        numbers = [n for n in range(1, most + 1) if n <= _EACH or n % (most // _EACH) == 0 or n == most]
+        rest = self._engine(change, (), unbounded=True)
+        rest.play()
+        left = [visit for visit in rest.visits if visit.freed > self._now]
+        work = sum((visit.freed - max(visit.started, self._now)) * len(visit.nodes) for visit in left)
+        margin = MARGIN * (deadline - self._now) + max((visit.seconds for visit in left), default=0.0)
+
+        def play(counts: Sequence[NodeCount]) -> Played:
+            engine = self._engine(change, counts, unbounded=True)
+            engine.play()
+            return engine.played()
+
+        plans = (cheapest(play, segments, by, numbers, work) for by in (deadline - margin, deadline))
+        present = len([node for node in self._state.nodes.values() if node.drain is None])
+        return next((with_changes(plan, present) for plan in plans if plan is not None), None)
+
+    @property
+    def _on_demand(self) -> float:
+        """What a machine costs at most."""
+        price = self._budget.price_per_node_hour
+        return inf if price is None else price
 
     def _remedies(self, change: Change, deadline: float) -> Sequence[Outlook]:
         """The least number of nodes more, and the least number of configs less, the worst first, with which
@@ -253,36 +322,131 @@ class Forecaster:
             )
 
     def _play(self, change: Change) -> Outlook:
-        state, plan = self._state, self._plan
-        conditions = Conditions(
-            self._times, self._metrics, self._sizes, spread=0.0, lease=LEASE_SECONDS, start=self._now
+        engine = self._engine(change, ())
+        engine.play()
+        ended = max((visit.ended for visit in engine.visits), default=self._now)
+        nodes = [n for n in used_nodes(self._state, self._plan) if n.name not in change.lose]
+        ends = ended if engine.state.outcome is not None else None
+        return Outlook(
+            change,
+            ends=ends,
+            units=len(engine.visits),
+            nodes=len(nodes) + change.add,
+            finished=statuses(engine.state.configs.values())[Status.FINISHED.value],
+            cost=None if ends is None else self._cost(engine, ends),
         )
-        engine = Engine(plan, self._policy, make_search(self._recipe), conditions)
+
+    def _cost(self, engine: Rest, ends: float) -> float | None:
+        """What the nodes cost from now on, until the run ends."""
+        price = self._budget.price_per_node_hour
+        if self._prices is not None:
+            segments = self._prices.segments(self._now, max(ends, self._prices.times[-1]), self._on_demand)
+            return cost_of(engine.stays(ends), segments)
+        if price is None:
+            return None
+        stays, before = stays_of(engine.state), stays_of(self._state)
+        return cost(stays, price, ends) - cost(before, price, self._now)
+
+    def _engine(self, change: Change, counts: Sequence[NodeCount], *, unbounded: bool = False) -> Rest:
+        """The rest of the run, ready to be played: with the change and, if there are any, with these numbers
+        of nodes. ``unbounded``: no config is stopped for the budget of time or cost, and nodes choose units
+        by a rule that takes a tenth of the time."""
+        state, plan = self._state, self._plan
+        new = [*self._new_nodes(change.add + sum(count.nodes for count in counts))]
+        times = replace(
+            self._times, startup={**self._times.startup, **{node.name: self._new for node in new}}
+        )
+        conditions = Conditions(
+            times, self._metrics, self._sizes, spread=0.0, lease=LEASE_SECONDS, start=self._now
+        )
+        policy = LongestRemaining() if unbounded else self._policy
+        recipe = _without_bounds(self._recipe) if unbounded else self._recipe
+        engine = Rest(plan, policy, make_search(recipe), conditions)
         engine.take_over(state)
         for name in change.stop:
             engine.at(0.0, partial(_stop, engine, name))
         for name in change.lose:
             inject(engine, Fault("kill", name, 0.0), state.nodes[name])
-        for node in self._new_nodes(change.add):
+        for node in new[: change.add]:
             engine.at(0.0, partial(engine.join, node))
-        engine.play()
-        visits = [event.visit for event in engine.events if isinstance(event, UnitCommitted)]
-        ended = max((visit.ended for visit in visits), default=self._now)
-        return Outlook(
-            change,
-            ends=ended if engine.state.outcome is not None else None,
-            units=len(visits),
-            nodes=len([n for n in used_nodes(state, plan) if n.name not in change.lose]) + change.add,
-            finished=statuses(engine.state.configs.values())[Status.FINISHED.value],
-        )
+        fresh = iter(new[change.add :])
+        for each in counts:
+            engine.at(each.begins - self._now, partial(engine.have, each.nodes, fresh))
+        return engine
 
     def _new_nodes(self, number: int) -> Sequence[Node]:
-        like = next(iter(self._state.nodes.values()), None)
-        if like is None:
-            return []
+        like = next(iter(self._state.nodes.values()), self._last_node)
         names = (name for n in count(1) if (name := f"new-{n}") not in self._state.nodes)
         new = replace(like, cached=(), cached_as_of=0, drain=None, starting=False, stalled=None)
         return [replace(new, name=name, host=name) for _, name in zip(range(number), names, strict=False)]
+
+
+class Rest(Engine):
+    """The rest of a run, which notes when nodes are there. Its moments are seconds since 1970."""
+
+    def __init__(self, plan: Plan, policy: Policy, search: Search, conditions: Conditions) -> None:
+        super().__init__(plan, policy, search, conditions)
+        self._joined: dict[str, float] = {}
+        self._gone: list[tuple[float, float]] = []
+
+    def take_over(self, state: State) -> None:
+        self._joined = dict.fromkeys(state.nodes, self.conditions.start)
+        super().take_over(state)
+
+    def record(self, event: Event) -> None:
+        moment = self.conditions.start + self.now
+        match event:
+            case NodeJoined(node=node):
+                self._joined[node.name] = moment
+            case NodeLeft(node=name) if name in self._joined:
+                self._gone.append((self._joined.pop(name), moment))
+        super().record(event)
+
+    def have(self, nodes: int, fresh: Iterator[Node]) -> None:
+        """From now on have so many nodes: others join, or those leave that joined last."""
+        there = [node for node in self.state.nodes.values() if node.drain is None]
+        for _ in range(nodes - len(there)):
+            self.join(next(fresh))
+        for node in sorted(there, key=lambda node: node.registration)[nodes:]:
+            inject(self, Fault("drain", node.name, self.now), node)
+
+    @property
+    def visits(self) -> list[Visit]:
+        """The visits of the simulation."""
+        return [event.visit for event in self.events if isinstance(event, UnitCommitted)]
+
+    def stays(self, ends: float) -> list[tuple[float, float]]:
+        """For each node since when it is there, and until when; all leave when the run ends."""
+        return [*self._gone, *((joined, max(joined, ends)) for joined in self._joined.values())]
+
+    def played(self) -> Played:
+        """The end, and the stays, if nodes leave that have nothing left to do."""
+        if self.state.outcome is None:
+            return Played(None, (), ())
+        visits = self.visits
+        ends = max((visit.ended for visit in visits), default=self.conditions.start)
+        last = {name: visit.freed for visit in sorted(visits, key=lambda v: v.freed) for name in visit.nodes}
+        final = [(joined, max(joined, last.get(name, joined))) for name, joined in self._joined.items()]
+        return Played(ends, [*self._gone, *final], [left for _, left in final])
+
+
+def _without_bounds(recipe: Recipe) -> Recipe:
+    """The recipe without its budget of time and cost, if its search ends without it."""
+    search, budget = recipe.search, recipe.search.budget
+    others = Budget(epochs=budget.epochs, units=budget.units, target=budget.target)
+    if isinstance(search, EndlessSearch) and search.num is None and not others.ends:
+        return recipe
+    return recipe.model_copy(update={"search": search.model_copy(update={"budget": others})})
+
+
+def _startup_seconds(view: RunView) -> float:
+    """From when a node of the run registered to the begin of its first unit: usually; 0 if that is not
+    known."""
+    waits = []
+    for stay in view.state.stays.values():
+        begun = [v.started for v in view.trained if stay.node in v.nodes and v.started >= stay.joined]
+        waits += [min(begun) - stay.joined] if begun else []
+    return median(waits) if waits else 0.0
 
 
 def _stop(engine: Engine, name: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import StoreSettings, price_from
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -117,6 +117,7 @@ class LocalAgents:
         say: Callable[[str], None],
         env: Mapping[str, str] | None = None,
     ) -> None:
+        price_from(os.environ)  # nodes would refuse it one by one
         self._env = env or {}
         self._run = run
         self._folder = folder

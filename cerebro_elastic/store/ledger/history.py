@@ -31,7 +31,7 @@ from cerebro_elastic.core.model.events import (
     RunEnded,
     RunExtended,
 )
-from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.nodes import Node, Stay
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Measurement
@@ -124,6 +124,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         outcome=outcome.outcome if outcome else None,
         extension=extension.extension if extension else None,
         extended=extension.revision if extension else 0,
+        stays={stay.name: stay for stay in values("stays", Stay)},
         measured=tuple(sorted(values("measured", Measurement), key=lambda found: found.number)),
         revision=snapshot.revision,
     )

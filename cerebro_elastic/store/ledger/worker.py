@@ -45,8 +45,9 @@ class WorkerLedger:
 
     record: Record
 
-    def mark_trained(self, attempt: Attempt) -> Attempt | None:
-        """Free the attempt's nodes for their next unit, while the lead node saves this one.
+    def mark_trained(self, attempt: Attempt, at: float = 0.0) -> Attempt | None:
+        """Free the attempt's nodes for their next unit, ``at`` this wall-clock time, while the lead node
+        saves this one.
 
         Guard: the attempt's, and that the node saves no other. Event: ``UnitTrained``.
 
@@ -54,13 +55,13 @@ class WorkerLedger:
             The attempt as it is to be committed or failed from now on; ``None`` if it may not commit any
             more, or if the node saves another.
         """
-        event = UnitTrained(0, attempt.node, attempt.token)
+        event = UnitTrained(0, attempt.node, attempt.token, at)
         while True:
             refused = False
             with suppress(TxnUnknown):
                 revision = self._write(_seen(attempt), event)
                 if revision is not None:
-                    return replace(attempt, trained=revision)
+                    return replace(attempt, trained=revision, freed=at)
                 refused = True
             saving = self.record.saving(attempt.node)  # perhaps by an earlier try of ours
             if saving is not None and saving.token == attempt.token:

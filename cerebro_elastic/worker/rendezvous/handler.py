@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from cerebro_elastic.config import StoreSettings, host_port, seconds_from, socket_path
+from cerebro_elastic.config import StoreSettings, host_port, price_from, seconds_from, socket_path
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.client.base import Store
@@ -69,6 +69,7 @@ class NodeRendezvous(RendezvousHandler):
         ranks: int = 1,
         lease: float = LEASE_SECONDS,
         patience: float = PATIENCE,
+        price: float | None = None,
     ) -> None:
         self._run = run
         self._lease = lease
@@ -80,6 +81,7 @@ class NodeRendezvous(RendezvousHandler):
             address=address,
             boot=uuid.uuid4().hex,
             version=__version__,
+            price=price,
         )
         self._settings = settings
         self._registration: Registration | None = None
@@ -96,6 +98,7 @@ class NodeRendezvous(RendezvousHandler):
         try:
             settings = StoreSettings.at(params.endpoint)
             patience = seconds_from(os.environ, "CEREBRO_PATIENCE")
+            price = price_from(os.environ)
             seconds_from(os.environ, "CEREBRO_GRACE")  # for the ranks, whose errors are harder to see
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
@@ -108,6 +111,7 @@ class NodeRendezvous(RendezvousHandler):
             ranks=int(params.get("ranks", 1)),
             lease=float(params.get("lease", LEASE_SECONDS)),
             patience=PATIENCE if patience is None else patience,
+            price=price,
         )
 
     def get_backend(self) -> str:
@@ -165,6 +169,8 @@ class NodeRendezvous(RendezvousHandler):
             self._log,
             patience=self._patience,
             ranks=self._ranks,
+            # When it registered is compared with the times of visits, of other hosts, too.
+            clock=SystemClock(ahead=lambda: store.clock_ahead),
             unable=self._end,
         )
         # After a signal torchrun does not call ``shutdown``. The lease may end by its own time.

@@ -157,7 +157,9 @@ class Registration:
     def _register(self, *, starting: bool) -> None:
         lease = self._record.store.grant(self._ttl)
         try:
-            self.node = NodeLedger(self._record).register(replace(self.node, starting=starting), lease)
+            joined = round(self._clock.wall(), 3)
+            node = replace(self.node, starting=starting, joined=joined)
+            self.node = NodeLedger(self._record).register(node, lease)
         except BaseException:
             with suppress(StoreError):
                 self._record.store.revoke(lease)

@@ -141,6 +141,7 @@ function health() {
     ...(trouble.length ? trouble : [h("p", { class: "good" }, found.faults ? "Nothing is wrong at this moment." : "Nothing has gone wrong.")]),
     h("ul", {},
       forecast,
+      all.budget && h("li", { id: "budget" }, `${all.budget[0].toUpperCase()}${all.budget.slice(1)}.`),
       share === null ? null : h("li", {}, `${percent(share)} of the nodes' time was idle.`),
       spec?.storage ? h("li", {}, "States are kept at ", h("code", {}, spec.storage), ".") : null,
       all.live ? h("li", {}, all.leader ? `${all.leader} leads the run.` : "No controller leads the run at this moment.") : null),

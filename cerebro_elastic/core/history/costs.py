@@ -1,0 +1,52 @@
+"""What has a run cost? The hours for which its nodes were registered, each times its price.
+
+A node writes when it registered (``Node.joined``). When it has gone, its lease ends, and nobody writes when:
+the leader notes it (``StayEnded``) as the end of the last visit of all nodes, which is the core's "now". So
+the hours are in the record, whoever leads, and a run that stands still costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cerebro_elastic.core.model.nodes import Stay
+from cerebro_elastic.core.model.state import State
+
+HOUR = 3600.0
+
+
+def is_there(state: State, stay: Stay) -> bool:
+    """Whether the stay's node is registered since then."""
+    node = state.nodes.get(stay.node)
+    return node is not None and node.joined == stay.joined
+
+
+def stays_of(state: State) -> list[Stay]:
+    """All stays; those whose node is gone have an end."""
+    return [
+        replace(stay, left=_end(state, stay)) if stay.left is None and not is_there(state, stay) else stay
+        for stay in state.stays.values()
+    ]
+
+
+def cost(stays: Iterable[Stay], price: float, now: float) -> float:
+    """What the ``stays`` have cost by ``now``, if an hour of a node costs ``price`` where the node has no
+    price of its own."""
+    return sum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
+
+
+def cost_per_second(stays: Iterable[Stay], price: float) -> float:
+    """What the nodes that are there cost each second."""
+    return sum(_rate(stay, price) for stay in stays if stay.left is None)
+
+
+def _end(state: State, stay: Stay) -> float:
+    """When a node that is gone has left: at the last visit's end, or when it came back, if that was
+    earlier."""
+    later = (s.joined for s in state.stays.values() if s.node == stay.node and s.joined > stay.joined)
+    return max(stay.joined, min([state.usage.until, *later]))
+
+
+def _rate(stay: Stay, price: float) -> float:
+    return (price if stay.price is None else stay.price) / HOUR
