@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.progress import seconds_left
 from cerebro_elastic.reporting.tables import clock_text
-from cerebro_elastic.search.procedure import USED_UP, budget_ends
+from cerebro_elastic.search.budgets import USED_UP, budget_ends
 from cerebro_elastic.system.words import counted
 
 

@@ -20,9 +20,9 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.members import MemberSearch
-from cerebro_elastic.search.procedure import USED_UP
 from cerebro_elastic.system.words import counted, for_reader, option
 
 _BUDGETS = sorted(Budget.model_fields.keys() - {"target", "deadline", "price_per_node_hour"})

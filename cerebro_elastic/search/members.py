@@ -24,8 +24,9 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Folds
+from cerebro_elastic.search.budgets import exhausted
 from cerebro_elastic.search.criterion import criteria_of, ranked
-from cerebro_elastic.search.procedure import Procedure, exhausted
+from cerebro_elastic.search.procedure import Procedure
 
 BEGUN_PER_NODE = 2
 """How many trainings have begun and not ended at a time, for each node. (Fewer

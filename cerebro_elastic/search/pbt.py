@@ -63,7 +63,8 @@ class PopulationBasedTraining(Procedure):
         stopped = [
             member for member in _present(context) if member.status is Status.STOPPED and not member.by_hand
         ]
-        room = min(self.slots(context), self.recipe.limits.configs - len(context.proposed))
+        most = self.recipe.limits.configs - len(context.proposed)
+        room = min(self.slots(context), most, self.affordable(context))
         children = (self._child(view, context) for view in stopped)
         return [child for child in children if child is not None][: max(0, room)]
 

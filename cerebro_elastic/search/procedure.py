@@ -5,17 +5,32 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cerebro_elastic.core.history.costs import cost, cost_per_second
-from cerebro_elastic.core.model.best import epoch_ends, loss
+from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
+from cerebro_elastic.core.model.interfaces import (
+    ConfigView,
+    Decision,
+    Proposal,
+    Resume,
+    Search,
+    SearchContext,
+    Stop,
+)
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import MOST_CONFIGS
-from cerebro_elastic.recipes.search import Budget, KnownConfig, MedianSearch, SampledSearch
+from cerebro_elastic.recipes.search import KnownConfig, MedianSearch, SampledSearch
+from cerebro_elastic.search.budgets import (
+    Room,
+    exhausted,
+    is_trained,
+    room_of,
+    too_late,
+    units_of_epoch,
+)
 from cerebro_elastic.search.criterion import Criterion, Resource, criteria_of
 from cerebro_elastic.search.sampling import GridSampler, RandomSampler, Sample, Sampler, make_sampler
 from cerebro_elastic.system.words import counted
@@ -44,20 +59,39 @@ class Procedure(Search):
         self._overall = criteria_of(recipe)[0]
         self.criterion = criterion or self._overall
         self._eager = eager
+        self._ends_epochs = getattr(recipe.search, "resource", "epochs") == "epochs"
+        """Configs are compared at the ends of epochs, so one that is begun is to end."""
         self._known = [view_of(config) for config in recipe.search.known_configs]
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
         """The decisions of ``judge``; once the budget is used up, stop every config that may be stopped, and
         before that each whose epoch cannot end within it."""
         budget = self.recipe.search.budget
-        ended = exhausted(budget, context, self._overall)
+        ended, room = exhausted(budget, context, self._overall), self._room_of_budget(context)
         live = [view for view in context.configs if at_rest(view) and view.status is Status.LIVE]
-        reasons = ((view, ended or too_late(budget, context, view)) for view in live)
-        stops = [Stop(view.config, reason) for view, reason in reasons if reason is not None]
+        stops = []
+        for view in live:
+            reason = ended or too_late(budget, context, view) or room.stops.get(view.config)
+            if reason is not None and not (self._ends_epochs and is_trained(view, context)):
+                stops.append(Stop(view.config, reason))
         if stops or ended:
             return stops
-        late = {view.config for view in context.configs if too_late(budget, context, view)}
-        return [d for d in self.judge(context) if isinstance(d, Stop) or d.config not in late]
+        decisions, units = list[Decision](), room.units
+        views = {view.config: view for view in context.configs}
+        for decision in self.judge(context):
+            if isinstance(decision, Resume):
+                view = views[decision.config]
+                needed = units_of_epoch(view, context)
+                if needed > units or too_late(budget, context, view) is not None:
+                    continue
+                units -= needed
+            decisions.append(decision)
+        return decisions
+
+    def _room_of_budget(self, context: SearchContext) -> Room:
+        if not self._ends_epochs:
+            return Room(math.inf, {})
+        return room_of(self.recipe.search.budget, context, self._overall)
 
     def used_up(self, context: SearchContext) -> str | None:
         """The reason why no config is created any more; ``None`` if one may be."""
@@ -73,8 +107,8 @@ class Procedure(Search):
         if self.used_up(context) is not None:
             return ()
         self._check_logged(context)
-        known, proposals = list(context.proposed), list[Proposal]()
-        while len(proposals) < self.room(context) and (proposal := self._next(known, context)) is not None:
+        known, proposals, room = list(context.proposed), list[Proposal](), self.room(context)
+        while len(proposals) < room and (proposal := self._next(known, context)) is not None:
             proposals.append(proposal)
             known.append(ConfigView("", proposal.hparams, origin=proposal.origin))
         return proposals
@@ -86,8 +120,16 @@ class Procedure(Search):
             self._overall.check_logged_at([point for view in finished for point in epoch_ends(view.curve)])
 
     def room(self, context: SearchContext) -> int:
-        """How many more configs may be created now."""
-        return min(self.slots(context), self.left(context))
+        """How many more configs may be created now. An eager search creates all: those for which the budget
+        is not enough are stopped, and an extended run goes on with them."""
+        room = min(self.slots(context), self.left(context))
+        return room if self._eager else min(room, self.affordable(context))
+
+    def affordable(self, context: SearchContext) -> int:
+        """For how many more configs the budget's units are enough to train an epoch."""
+        units, repeats = self._room_of_budget(context).units, self.recipe.repeats
+        of_epoch = context.partitions * (self.recipe.folds or 1) * (repeats.min if repeats else 1)
+        return self.recipe.limits.configs if units == math.inf else max(0, int(units // of_epoch))
 
     def left(self, context: SearchContext) -> int:
         """How many more configs may be created at all."""
@@ -142,73 +184,6 @@ def view_of(config: KnownConfig) -> ConfigView:
         curve=curve,
         origin={"space": dict(config.space)} if config.space else {},
     )
-
-
-USED_UP = "the search's budget is used up"
-"""With this begins the reason of a config that the search has stopped for its budget."""
-
-
-def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
-    """The reason why the search ends now, or ``None`` if it goes on.
-
-    Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
-    begun are finished.
-    """
-    usage = context.usage
-    units = usage.units + usage.reused
-    limits = {
-        "epochs": (units / context.partitions, budget.epochs),
-        "units": (units, budget.units),
-        "timeout": (usage.elapsed, budget.timeout),
-        "hours": (usage.elapsed / 3600, budget.hours),
-        "node_seconds": (usage.seconds, budget.node_seconds),
-        "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
-    }
-    for name, (used, limit) in limits.items():
-        if limit is not None and used >= limit:
-            return f"{USED_UP}: {name} {limit:g}"
-    if budget.target is not None:
-        goal = loss(budget.target, criterion.mode)
-        for view in context.configs:
-            best = criterion.best(view)
-            if math.isfinite(best) and best <= goal:
-                return f"{view.config} has reached the target: {criterion.text(best)}"
-    return None
-
-
-def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
-    """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
-    at once; ``None`` if it can."""
-    usage = context.usage
-    only_evaluated = view.units == (view.epochs + 1) * context.partitions
-    if usage.began is None or only_evaluated:
-        return None
-    ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
-    if ends == math.inf:
-        return None
-    left = ends - context.now
-    needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
-    if needed <= left:
-        return None
-    return (
-        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
-    )
-
-
-def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
-    """By what bounds the run's time: when it ends for that, if all nodes stay; wall-clock seconds, infinite
-    without a bound. A run in which no unit has begun has begun now."""
-    began = context.now if context.usage.began is None else context.usage.began
-    ends = {
-        "the end": began + (math.inf if budget.seconds is None else budget.seconds),
-        "the deadline": math.inf if budget.until is None else budget.until,
-    }
-    if budget.cost is None or budget.price_per_node_hour is None:
-        return ends
-    price = budget.price_per_node_hour
-    rate = cost_per_second(context.stays, price)
-    left = budget.cost - cost(context.stays, price, context.now)
-    return {**ends, f"the cost is {budget.cost:g}": context.now + left / rate if rate else math.inf}
 
 
 def grid(recipe: Recipe) -> Procedure:

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import may_go_on
+from cerebro_elastic.core.history.members import first_members
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.run import Spec, specs_of
+from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
@@ -186,8 +187,10 @@ def new_spec(
     _say_notes(checked, watcher)
     if recipe.data.max_bad_rows:
         _say_what_is_left_out(checked.data, watcher)
+    plan = plan_of(recipe, folder.run, checked.partitions, checked.validations)
+    check_units(recipe, plan)
     spec = Spec(
-        plan=plan_of(recipe, folder.run, checked.partitions, checked.validations),
+        plan=plan,
         recipe=recipe.resolved(),
         recipe_digest=given.digest,
         data=checked.data,
@@ -210,6 +213,23 @@ def check_deadline(recipe: Recipe, now: float) -> None:
         raise RecipeError(
             f"{where}: search.budget.deadline is {budget.deadline}, which is past: give one that is to come"
         )
+
+
+def check_units(recipe: Recipe, plan: Plan) -> None:
+    """Raise ``RecipeError`` if the recipe's budget is not enough for an epoch of one config."""
+    budget, trainings = recipe.search.budget, max(1, len(first_members(plan)))
+    if getattr(recipe.search, "resource", "epochs") == "units":
+        return
+    needed = {"units": plan.trained * trainings, "epochs": trainings}
+    for name, least in needed.items():
+        given = getattr(budget, name)
+        if given is not None and given < least:
+            what = f"{least} {name}: {counted(plan.trained, 'partition')}"
+            many = f", and each config is trained {trainings} times" if trainings > 1 else ""
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'budget', name))}: search.budget.{name} is {given}, and one "
+                f"config's first epoch takes {what}{many}. Give at least {least}, or no config has a result"
+            )
 
 
 def _say_notes(checked: PreflightResult, watcher: Watcher) -> None:

@@ -1,0 +1,136 @@
+"""What a search's budget leaves. A run ends its best within its budget, so an epoch that cannot end in it is
+not begun."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cerebro_elastic.core.history.costs import cost, cost_per_second
+from cerebro_elastic.core.model.best import loss
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
+from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.search.criterion import Criterion
+from cerebro_elastic.system.words import counted
+
+USED_UP = "the search's budget is used up"
+"""With this begins the reason of a config that the search has stopped for its budget."""
+
+
+def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
+    """The reason why the search ends now, or ``None`` if it goes on.
+
+    Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
+    begun are finished.
+    """
+    usage = context.usage
+    units = usage.units + usage.reused
+    limits = {
+        "epochs": (units / context.partitions, budget.epochs),
+        "units": (units, budget.units),
+        "timeout": (usage.elapsed, budget.timeout),
+        "hours": (usage.elapsed / 3600, budget.hours),
+        "node_seconds": (usage.seconds, budget.node_seconds),
+        "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
+    }
+    for name, (used, limit) in limits.items():
+        if limit is not None and used >= limit:
+            return f"{USED_UP}: {name} {limit:g}"
+    if budget.target is not None:
+        goal = loss(budget.target, criterion.mode)
+        for view in context.configs:
+            best = criterion.best(view)
+            if math.isfinite(best) and best <= goal:
+                return f"{view.config} has reached the target: {criterion.text(best)}"
+    return None
+
+
+def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
+    """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
+    at once; ``None`` if it can."""
+    if context.usage.began is None or is_trained(view, context):
+        return None
+    ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
+    if ends == math.inf:
+        return None
+    left = ends - context.now
+    needed = context.wait_seconds + context.rest_seconds(view.config) + context.save_seconds
+    if needed <= left:
+        return None
+    return (
+        f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
+    )
+
+
+def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
+    """By what bounds the run's time: when it ends for that, if all nodes stay; wall-clock seconds, infinite
+    without a bound. A run in which no unit has begun has begun now."""
+    began = context.now if context.usage.began is None else context.usage.began
+    ends = {
+        "the end": began + (math.inf if budget.seconds is None else budget.seconds),
+        "the deadline": math.inf if budget.until is None else budget.until,
+    }
+    if budget.cost is None or budget.price_per_node_hour is None:
+        return ends
+    price = budget.price_per_node_hour
+    rate = cost_per_second(context.stays, price)
+    left = budget.cost - cost(context.stays, price, context.now)
+    return {**ends, f"the cost is {budget.cost:g}": context.now + left / rate if rate else math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a budget of units or epochs leaves for epochs that have not begun."""
+
+    units: float
+    """Units that no config has taken, nor needs to end an epoch that it may begin; infinite without such a
+    budget."""
+    stops: Mapping[str, str]
+    """By config between two epochs: why it may not begin the next one."""
+
+
+def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Room:
+    """Epochs that have begun come first, then those of people's configs, then those of the best configs."""
+    bounds = (budget.units, None if budget.epochs is None else budget.epochs * context.partitions)
+    limit = min((bound for bound in bounds if bound is not None), default=math.inf)
+    if limit == math.inf:
+        return Room(limit, {})
+    left = limit - context.usage.units - context.usage.reused
+    between = []
+    for view in context.configs:
+        if view.status is not Status.LIVE:
+            left -= not view.idle  # a person has stopped it in a unit
+        elif view.by_hand or has_begun(view, context):
+            left -= units_of_epoch(view, context)
+        else:
+            between.append(view)
+    stops = {}
+    for view in sorted(between, key=criterion.best):
+        needed = units_of_epoch(view, context)
+        if needed <= left:
+            left -= needed
+        else:
+            stops[view.config] = (
+                f"{USED_UP}: its epoch takes {counted(needed, 'unit')} more, and {max(0, left):g} are left"
+            )
+    return Room(left, stops)
+
+
+def units_of_epoch(view: ConfigView, context: SearchContext) -> int:
+    """The training units that a config's epoch takes more; of all its trainings that go on, or could."""
+    trainings = view.members or [view]
+    going_on = [each for each in trainings if each.status is Status.LIVE] or trainings
+    return sum(max(0, (each.epochs + 1) * context.partitions - each.units) for each in going_on)
+
+
+def is_trained(view: ConfigView, context: SearchContext) -> bool:
+    """Whether nothing but evaluations is left of the config's epoch."""
+    return view.units == (view.epochs + 1) * context.partitions
+
+
+def has_begun(view: ConfigView, context: SearchContext) -> bool:
+    """Whether the config is in an epoch, and not between two."""
+    live = [each for each in view.members or [view] if each.status is Status.LIVE]
+    return any(not each.idle or each.units > each.epochs * context.partitions for each in live)
