@@ -227,8 +227,8 @@ def check_units(recipe: Recipe, plan: Plan) -> None:
             what = f"{least} {name}: {counted(plan.trained, 'partition')}"
             many = f", and each config is trained {trainings} times" if trainings > 1 else ""
             raise RecipeError(
-                f"{recipe.source.where(('search', 'budget', name))}: search.budget.{name} is {given}, and one "
-                f"config's first epoch takes {what}{many}. Give at least {least}, or no config has a result"
+                f"{recipe.source.where(('search', 'budget', name))}: search.budget.{name} is {given}, and "
+                f"one config's first epoch takes {what}{many}. Give at least {least}, or no config has a result"
             )
 
 
