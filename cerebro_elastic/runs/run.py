@@ -180,12 +180,13 @@ class Run(ControlledRun):
             [(2, 'finished'), (2, 'finished')]
         """
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.start.extend import extend
+        from cerebro_elastic.runs.live import Watcher
+        from cerebro_elastic.runs.start.going_on import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
 
         wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
-        agrees = agreement(changed_code)
-        return extend(self.result, wish, grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees)
+        terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
+        return extend(self.result, wish, terms)
 
     def retry(
         self,
@@ -225,13 +226,12 @@ class Run(ControlledRun):
             Traceback (most recent call last):
             cerebro_elastic.errors.RunError: no config of run 'sweep' has failed: there is none to try again
         """
+        from cerebro_elastic.runs.live import Watcher
+        from cerebro_elastic.runs.start.going_on import Terms, retry
         from cerebro_elastic.runs.start.prepare_run import agreement
-        from cerebro_elastic.runs.start.retry import retry
 
-        agrees = agreement(changed_code)
-        return retry(
-            self, configs, by=one_line(by), grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees
-        )
+        terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
+        return retry(self, configs, one_line(by), terms)
 
     def export(self, folder: str | Path, config: str = "best", *, merged: bool = False) -> ExportedConfig:
         """Write a config's model as it was at the end of its best epoch (imports torch).
