@@ -424,7 +424,7 @@ def _bound(text: str) -> tuple[str, float]:
 @contextmanager
 def _page(folder: RunFolder) -> Iterator[None]:
     """Serve the live page, in a thread."""
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
     from cerebro_elastic.front_end.live_page.serve import served
 
     with served(Places(folder.path.parent), folder.run) as address:

@@ -14,7 +14,7 @@ from cerebro_elastic.runs.folder import default_home, find_run
 from cerebro_elastic.system.addresses import without_brackets
 
 if TYPE_CHECKING:
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
 _SWITCH_SECONDS = 0.0005
 """How often a thread that reads a long record yields to the page's requests: by Python's default ten times as
@@ -82,7 +82,7 @@ def ui(
 
 def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Places, str | None]:
     """Where the runs are that are shown, and the run whose page is opened."""
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
     store = store_of(etcd)
     if store is not None:
