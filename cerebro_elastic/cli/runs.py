@@ -213,19 +213,18 @@ def _agree(question: str, yes: bool) -> None:
 
 
 def _runs_table(found: Iterable[RunSummary]) -> Table:
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import bytes_text, number
+    from cerebro_elastic.reporting.terminal import plain_table
 
     found = list(found)
     tagged = any(summary.tags for summary in found)
-    table = Table(
+    table = plain_table(
         *(Column(name, no_wrap=True) for name in ("run", "state", "configs", "best")),
         *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
         *([Column("tags")] if tagged else []),
         Column("project", overflow="fold"),
-        box=None,
-        padding=(0, 2, 0, 0),
     )
     projects = {summary.project for summary in found}
     names = Counter(project.rpartition("/")[2] for project in projects)
@@ -254,10 +253,10 @@ def _age(changed: float) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import hparams_text, number, sparkline
-    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.reporting.terminal import plain_table, terminal
     from cerebro_elastic.system.words import counted
 
     def text(value: object) -> str:
@@ -265,9 +264,7 @@ def _show_comparison(comparison: Comparison) -> None:
             return "-"
         return hparams_text(value) if isinstance(value, dict) else number(value)
 
-    table = Table(
-        "", "", *(Column(name, overflow="fold") for name in comparison.runs), box=None, padding=(0, 2, 0, 0)
-    )
+    table = plain_table("", "", *(Column(name, overflow="fold") for name in comparison.runs))
     before = None
     for row in comparison.rows:
         shown = "" if row.subject == before else row.subject
