@@ -21,6 +21,7 @@ from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
 from cerebro_elastic.system.ownership import distrust_folder
+from cerebro_elastic.system.process import is_locked
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import for_reader, option
 
@@ -33,8 +34,7 @@ _LOOKED_AT = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(BlockingIOError),
     reraise=True,
 )
-"""Tries again for a moment: a check whether a folder is locked (``is_locked``) holds the lock for an
-instant."""
+"""Tries again for a moment: others may look whether the folder is locked."""
 
 
 def default_home() -> Path:
@@ -141,14 +141,7 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""
-        try:
-            with open(os.open(self.path / _LOCK, os.O_RDONLY | os.O_NONBLOCK)) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_locked(self.path / _LOCK)
 
     @contextmanager
     def emptied(self) -> Iterator[Callable[[], None]]:
