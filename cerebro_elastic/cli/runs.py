@@ -45,9 +45,9 @@ def runs(
     from cerebro_elastic.cli.shapes import RunsJson
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.catalog import summaries
-    from cerebro_elastic.runs.folder import default_home
+    from cerebro_elastic.runs.folder import home_of
 
-    place = (home or default_home()).expanduser().resolve()
+    place = home_of(home).resolve()
     if not place.is_dir():
         raise RunError(
             f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"

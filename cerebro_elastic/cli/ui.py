@@ -10,7 +10,7 @@ import typer
 
 from cerebro_elastic.cli.options import Etcd, Home, echo, run_ids, store_of
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import default_home, find_run
+from cerebro_elastic.runs.folder import find_run, home_of
 from cerebro_elastic.system.addresses import without_brackets
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Place
 
     store = store_of(etcd)
     if store is not None:
-        where = Places(home or default_home(), store)
+        where = Places(home_of(home), store)
         return where, where.find(run).id if run else None
     if run is None:
-        folder_of_runs = home or default_home()
+        folder_of_runs = home_of(home)
         if not folder_of_runs.is_dir():
             raise RunError(
                 f"there is no folder of runs at {folder_of_runs.resolve()}: name one with --home, or an etcd "

@@ -37,9 +37,9 @@ _LOOKED_AT = tenacity.Retrying(
 """Tries again for a moment: others may look whether the folder is locked."""
 
 
-def default_home() -> Path:
-    """The folder of runs: ``$CEREBRO_HOME``, else ``./runs``."""
-    return Path(os.environ.get("CEREBRO_HOME", "runs")).expanduser()
+def home_of(home: str | Path | None = None) -> Path:
+    """The folder of runs: the one that is given, else ``$CEREBRO_HOME``, else ``./runs``."""
+    return Path(home or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
 
 
 class _Within:
@@ -67,7 +67,7 @@ class RunFolder:
     @property
     def argument(self) -> str:
         """The run as an argument of a command: its id, or its folder if that is not where commands look."""
-        here = self.path.parent == default_home().resolve()
+        here = self.path.parent == home_of().resolve()
         return shlex.quote(self.run if here else str(self.path))
 
     etcd = _Within("etcd")
@@ -207,7 +207,7 @@ def _move(paths: Iterable[Path], folder: Path) -> None:
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
     """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
     check_id(run)
-    return RunFolder(Path(home or default_home()).expanduser().resolve() / run)
+    return RunFolder(home_of(home).resolve() / run)
 
 
 def how_to_retry(folder: RunFolder) -> str:
@@ -227,7 +227,7 @@ def check_id(run: str) -> None:
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
     """The folder of the etcd that ``cerebro etcd`` serves for the run, with the run's key."""
-    return Path(home or default_home()).resolve() / f"{run}.etcd"
+    return home_of(home).resolve() / f"{run}.etcd"
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:
@@ -235,13 +235,13 @@ def known_key(run: str, home: str | Path | None) -> RunKey | None:
     key = RunKey.from_env(os.environ)
     if key is not None:
         return key
-    files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
+    files = (home_of(home) / run / "key", etcd_folder(run, home) / "key")
     return next((RunKey.read(file) for file in files if file.exists()), None)
 
 
-def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
+def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
     """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
-    home = home or default_home()
+    home = home_of(home)
     for path in (Path(run), home / str(run)):
         if _holds_run(path):
             return RunFolder(path.resolve())

@@ -12,7 +12,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs import catalog
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.controlled import ControlledRun
-from cerebro_elastic.runs.folder import default_home, find_run, run_folder
+from cerebro_elastic.runs.folder import find_run, home_of, run_folder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.words import one_line, option
 
@@ -72,7 +72,7 @@ class Run(ControlledRun):
         """
         if store is not None:
             return cls(run_folder(str(run), home), store)
-        place = Path(home).expanduser() if home is not None else default_home()
+        place = home_of(home)
         for path in (Path(run), place / run):
             if (background := cls.in_background.get(path.resolve())) is not None:
                 return background
