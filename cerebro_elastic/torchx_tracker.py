@@ -13,14 +13,14 @@ from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase, TrackerSou
 
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.folder import home_of
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 
 
 def create(config: str | None) -> RunTracker:
     """Make the tracker that torchx registers as ``cerebro``; ``config`` is the folder of runs."""
-    return RunTracker(Path(config) if config else default_home())
+    return RunTracker(home_of(config))
 
 
 class RunTracker(TrackerBase):  # type: ignore[misc]  # torchx has no types

@@ -27,8 +27,7 @@ import numpy as np
 
 from cerebro_elastic.checkpoint import bases, manifest, tensors, tree
 from cerebro_elastic.checkpoint.manifest import ADVICE, Manifest, Still
-from cerebro_elastic.checkpoint.tensors import Json, Leaf, Part, TensorSpec
-from cerebro_elastic.checkpoint.tensors_digest import TensorsDigest
+from cerebro_elastic.checkpoint.tensors import Json, Leaf, Part, TensorsDigest, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, PrunedCheckpoint

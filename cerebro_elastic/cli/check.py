@@ -11,7 +11,7 @@ from cerebro_elastic.cli.shapes import CheckJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig, latest, why_unlogged, why_untrainable
 from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.background_check import check as begin
@@ -65,9 +65,7 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
 
 
 def _table(checks: list[CheckedConfig]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("config", "", "values compared", "seconds"):
-        table.add_column(name)
+    table = plain_table("config", "", "values compared", "seconds")
     for check in checks:
         exactness = check.exactness
         values = f"{sum(exactness.compared.values()):,}" if exactness.compared else "-"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 
 from cerebro_elastic.cli.options import echo
 from cerebro_elastic.recipes.shipped import shipped, write_shipped
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import plain_table, terminal
 
 
 def _names(incomplete: str) -> list[str]:
@@ -32,7 +32,7 @@ def init(
     Example: cerebro init digits my_project
     """
     if recipe is None:
-        table = Table("recipe", Column("", overflow="fold"), box=None, padding=(0, 2, 0, 0))
+        table = plain_table("recipe", Column("", overflow="fold"))
         for name, summary in shipped().items():
             table.add_row(name, summary)
         terminal().print(table)

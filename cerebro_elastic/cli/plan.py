@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo, overrides
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlanJson, PlannedJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
@@ -48,7 +48,7 @@ def plan(
 
     Example: cerebro plan recipes/digits.yaml --nodes 1,2,4 --price 2.50
     """
-    checked = load_recipe(recipe) if epochs is None else load_recipe(recipe, epochs=epochs)
+    checked = load_recipe(recipe, **overrides(epochs=epochs))
     console = terminal(stderr=True)
     forecasts = forecast(
         checked,
@@ -130,8 +130,10 @@ def _size(of_rows: int | None) -> str:
 
 
 def _options_table(forecasts: RunForecast, price: float | None) -> Table:
-    cost = [] if price is None else ["cost"]
-    table = _table("nodes", "parts", "parallelism", "makespan", "node h", *cost, "gap", "idle", "")
+    sizes, cost = ("nodes", "parts"), () if price is None else ("cost",)
+    numbers = ("makespan", "node h", *cost, "gap", "idle")
+    columns = (*sizes, "parallelism", *numbers, "")
+    table = plain_table(*columns, right=sizes + numbers, fixed=columns)
     cheapest = min(forecasts.options, key=lambda option: option.hours)
     marks = {cheapest.candidate: "cheapest", forecasts.options[0].candidate: "fastest"}
     marks[forecasts.best.candidate] = "best"
@@ -161,18 +163,11 @@ def _left_out(forecasts: RunForecast) -> Iterator[str]:
 
 
 def _communication_table(forecasts: RunForecast) -> Table:
-    table = _table("  trained by", "formula", "bytes", "ratio")
+    columns = ("  trained by", "formula", "bytes", "ratio")
+    table = plain_table(*columns, right=("bytes", "ratio"), fixed=columns)
     own = forecasts.communication[0].bytes
     for cost in forecasts.communication:
         table.add_row(f"  {cost.name}", cost.formula, bytes_text(cost.bytes), f"{cost.bytes / own:.3g}")
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in columns:
-        words = name in ("parallelism", "  trained by", "formula", "")
-        table.add_column(name, justify="left" if words else "right", no_wrap=True)
     return table
 
 

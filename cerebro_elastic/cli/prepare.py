@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cerebro_elastic.cli.options import SubmittedBy, echo, watch
+from cerebro_elastic.cli.options import SubmittedBy, echo, overrides, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.preparing.defects import REPORT
 from cerebro_elastic.data.preparing.from_rows import RowProgress
@@ -114,7 +114,7 @@ def prepare(
 def _settings(given: Mapping[str, Any]) -> PrepareSettings:
     """The settings of the options that were given."""
     names = {option.key: f"--{option.name}" for option in prepare_options()}
-    values = {key: value for key, value in given.items() if value is not None}
+    values = overrides(**given)
     if "fill" in values:
         values["fill"] = dict(map(_filling, values["fill"]))
     return prepare_settings(values, names.__getitem__)

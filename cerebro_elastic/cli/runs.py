@@ -45,9 +45,9 @@ def runs(
     from cerebro_elastic.cli.shapes import RunsJson
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.catalog import summaries
-    from cerebro_elastic.runs.folder import default_home
+    from cerebro_elastic.runs.folder import home_of
 
-    place = (home or default_home()).expanduser().resolve()
+    place = home_of(home).resolve()
     if not place.is_dir():
         raise RunError(
             f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
@@ -216,19 +216,18 @@ def _agree(question: str, yes: bool) -> None:
 
 
 def _runs_table(found: Iterable[RunSummary]) -> Table:
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import bytes_text, number
+    from cerebro_elastic.reporting.terminal import plain_table
 
     found = list(found)
     tagged = any(summary.tags for summary in found)
-    table = Table(
+    table = plain_table(
         *(Column(name, no_wrap=True) for name in ("run", "state", "configs", "best")),
         *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
         *([Column("tags")] if tagged else []),
         Column("project", overflow="fold"),
-        box=None,
-        padding=(0, 2, 0, 0),
     )
     projects = {summary.project for summary in found}
     names = Counter(project.rpartition("/")[2] for project in projects)
@@ -257,10 +256,10 @@ def _age(changed: float) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import hparams_text, number, sparkline
-    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.reporting.terminal import plain_table, terminal
     from cerebro_elastic.system.words import counted
 
     def text(value: object) -> str:
@@ -268,9 +267,7 @@ def _show_comparison(comparison: Comparison) -> None:
             return "-"
         return hparams_text(value) if isinstance(value, dict) else number(value)
 
-    table = Table(
-        "", "", *(Column(name, overflow="fold") for name in comparison.runs), box=None, padding=(0, 2, 0, 0)
-    )
+    table = plain_table("", "", *(Column(name, overflow="fold") for name in comparison.runs))
     before = None
     for row in comparison.rows:
         shown = "" if row.subject == before else row.subject

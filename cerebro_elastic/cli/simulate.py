@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo, overrides
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.cli.shapes import SimulateJson
 from cerebro_elastic.core.history.members import statuses
@@ -18,7 +17,7 @@ from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.tables import clock_text
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.forecast.simulate import SimulatedRun
 from cerebro_elastic.runs.forecast.simulate import simulate as simulate_run
 from cerebro_elastic.scheduling.openshop.checks import LARGEST
@@ -60,8 +59,7 @@ def simulate(
     """
     from cerebro_elastic.runs.results.report import write_gantt, write_page
 
-    given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
-    checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, seed=seed))
     result = simulate_run(
         checked,
         seconds=_times(seconds),
@@ -130,9 +128,8 @@ def _json(result: SimulatedRun) -> SimulateJson:
 
 def _show(result: SimulatedRun, report: str | None, gantt: str | None) -> None:
     console = terminal()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("node", "visits", "training", "hops", "profiles", "lost", "quarantine", "idle"):
-        table.add_column(name, justify="left" if name == "node" else "right")
+    numbers = ("visits", "training", "hops", "profiles", "lost", "quarantine", "idle")
+    table = plain_table("node", *numbers, right=numbers)
     for share in result.shares:
         idle = (share.quarantined, share.idle)
         seconds = (share.training, share.hopping, share.profiling, share.lost, *idle)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,11 +37,13 @@ from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.system.addresses import with_port
+from cerebro_elastic.system.words import one_line
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
     from cerebro_elastic.runs.run import Run
+    from cerebro_elastic.runs.start.going_on import Terms
 
 _LEFT = (
     "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
@@ -157,10 +159,10 @@ def extend(
     with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.start.extend import extend as perform
+        from cerebro_elastic.runs.start.going_on import extend as perform
 
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
-        result = perform(opened.result, wish, **terms)
+        result = perform(opened.result, wish, terms)
     conclude(result, as_json=as_json)
 
 
@@ -188,9 +190,9 @@ def retry(
     """
     with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.runs.start.retry import retry as perform
+        from cerebro_elastic.runs.start.going_on import retry as perform
 
-        result = perform(opened, configs or (), by=by, **terms)
+        result = perform(opened, configs or (), one_line(by), terms)
     if result.view.state.outcome is not None:
         conclude(result, as_json=as_json)
 
@@ -377,18 +379,18 @@ def ray(
 @contextmanager
 def _going_on(
     run: str, home: Path | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
-) -> Iterator[tuple[Run, dict[str, Any]]]:
+) -> Iterator[tuple[Run, Terms]]:
     """The run that a command lets go on, and on which terms it does; it is shown meanwhile."""
     stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.run import Run
+        from cerebro_elastic.runs.start.going_on import Terms
 
         opened = Run.open(run, home=home, store=store_of(etcd))
         with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            agrees, watcher = agreement(yes), view.watcher
-            yield opened, {"grace": grace, "watcher": watcher, "imports": imports, "agrees": agrees}
+            yield opened, Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
@@ -424,7 +426,7 @@ def _bound(text: str) -> tuple[str, float]:
 @contextmanager
 def _page(folder: RunFolder) -> Iterator[None]:
     """Serve the live page, in a thread."""
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
     from cerebro_elastic.front_end.live_page.serve import served
 
     with served(Places(folder.path.parent), folder.run) as address:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_last_run, store_of
 from cerebro_elastic.cli.output import head_text, json_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
-from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.reporting.terminal import plain_table, terminal
+from cerebro_elastic.runs.folder import home_of
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -32,7 +31,7 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     now = run.status()
-    objective = Objective.model_validate(run.spec.recipe.get("objective", {}))
+    objective = run.spec.objective
     outlook = budget_outlook(now.state, budget_of(run.spec.recipe))
     if as_json:
         echo(json_text(state_json(run.id, now.state, objective, now.live, now.head, outlook)))
@@ -75,9 +74,9 @@ def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
     """
     from cerebro_elastic.runs.start.doctor import examine, next_step
 
-    table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = plain_table("", "", Column(overflow="fold"), show_header=False)
     marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
-    findings = list(examine(home or default_home(), store_of(etcd)))
+    findings = list(examine(home_of(home), store_of(etcd)))
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.detail)
     if as_json:

@@ -10,11 +10,11 @@ import typer
 
 from cerebro_elastic.cli.options import Etcd, Home, echo, run_ids, store_of
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import default_home, find_run
+from cerebro_elastic.runs.folder import find_run, home_of
 from cerebro_elastic.system.addresses import without_brackets
 
 if TYPE_CHECKING:
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
 _SWITCH_SECONDS = 0.0005
 """How often a thread that reads a long record yields to the page's requests: by Python's default ten times as
@@ -82,14 +82,14 @@ def ui(
 
 def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Places, str | None]:
     """Where the runs are that are shown, and the run whose page is opened."""
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
     store = store_of(etcd)
     if store is not None:
-        where = Places(home or default_home(), store)
+        where = Places(home_of(home), store)
         return where, where.find(run).id if run else None
     if run is None:
-        folder_of_runs = home or default_home()
+        folder_of_runs = home_of(home)
         if not folder_of_runs.is_dir():
             raise RunError(
                 f"there is no folder of runs at {folder_of_runs.resolve()}: name one with --home, or an etcd "

@@ -16,7 +16,7 @@ from cerebro_elastic.reporting.results import ConfigResult as ConfigResult
 from cerebro_elastic.reporting.tables import brief as brief
 from cerebro_elastic.runs.folder import RunFolder as RunFolder
 from cerebro_elastic.runs.folder import check_id as check_id
-from cerebro_elastic.runs.folder import default_home as default_home
+from cerebro_elastic.runs.folder import home_of as home_of
 from cerebro_elastic.runs.folder import run_folder as run_folder
 from cerebro_elastic.runs.live import LiveView as LiveView
 from cerebro_elastic.runs.live import Watcher as Watcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.data.reading.description import ClassBalance, Description, Value
 from cerebro_elastic.reporting.page.report import page_environment
 from cerebro_elastic.reporting.tables import brief, bytes_text
+from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.system.words import counted, one_line
 
 SPLIT_NAMES: dict[Split, str] = {"train": "training", "valid": "validation", "test": "test"}
@@ -53,16 +54,10 @@ def description_tables(description: Description) -> RenderableType:
     return Group(*(part for title, table in parts.items() for part in (Text(f"\n{title}", "italic"), table)))
 
 
-def _table(names: Iterable[str], right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    numbers = set(right)
-    for name in names:
-        table.add_column(name, justify="right" if name in numbers else "left")
-    return table
-
-
 def _splits(description: Description) -> Table:
-    table = _table(["split", "rows", "partitions", "rows of each", "size"], ["rows", "partitions", "size"])
+    table = plain_table(
+        *("split", "rows", "partitions", "rows of each", "size"), right=("rows", "partitions", "size")
+    )
     for split in description.splits:
         rows = description.rows(split)
         size = bytes_text(description.split_bytes(split))
@@ -76,7 +71,7 @@ def rows_text(rows: Sequence[int], most: int = _MOST_PARTITIONS) -> str:
 
 
 def _columns(description: Description) -> Table:
-    table = _table(["column", "dtype", "shape", "size"], ["size"])
+    table = plain_table("column", "dtype", "shape", "size", right=("size",))
     for column in description.manifest.columns:
         size = bytes_text(description.column_bytes[column.name])
         table.add_row(one_line(column.name), np.dtype(column.dtype).name, shape_text(column), size)
@@ -93,7 +88,7 @@ def shape_text(column: Column) -> str:
 
 def _balance(description: Description, balance: ClassBalance) -> Table:
     names = [SPLIT_NAMES[split] for split in description.splits]
-    table = _table(["class", *names], names)
+    table = plain_table("class", *names, right=names)
     for value, name in list(balance.classes.items())[:_MOST_CLASSES]:
         shares = (share_text(balance, split, value) for split in description.splits)
         table.add_row(one_line(name), *shares)
@@ -111,7 +106,7 @@ def share_text(balance: ClassBalance, split: Split, value: int) -> str:
 
 def _samples(description: Description) -> Table:
     names = [one_line(column.name) for column in description.manifest.columns]
-    table = _table(names)
+    table = plain_table(*names)
     for row in description.samples[:_MOST_SAMPLES]:
         table.add_row(*(value_text(row[column.name]) for column in description.manifest.columns))
     return table

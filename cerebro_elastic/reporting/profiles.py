@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cerebro_elastic.core.decisions.next_steps import chooses, refusals
@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.reporting.tables import brief
+from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.system.explanations import shortened
 
 
@@ -85,11 +86,11 @@ def profiles_view(rows: Sequence[ProfileRow]) -> RenderableType:
 
 
 def _strategies_table(rows: Iterable[ProfileRow], width: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("  strategy", min_width=width + 2, no_wrap=True)
-    for name in ("s/unit", "MB/rank", "units"):
-        table.add_column(name, justify="right", min_width=len(name), no_wrap=True)
-    table.add_column("", overflow="fold")
+    table = plain_table(
+        Column("  strategy", min_width=width + 2, no_wrap=True),
+        *(Column(n, justify="right", min_width=len(n), no_wrap=True) for n in ("s/unit", "MB/rank", "units")),
+        Column("", overflow="fold"),
+    )
     for row in rows:
         table.add_row(
             f"  {row.strategy}",

@@ -30,6 +30,7 @@ from cerebro_elastic.reporting.tables import (
     time_text,
     unit_text,
 )
+from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
 
@@ -109,8 +110,8 @@ def _left_out(what: str, doing: Iterable[str]) -> list[str]:
 
 
 def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
-    table = _plain_table("node", "unit", "state from", "takes")
-    table.add_column("home of partitions")  # shrinks
+    fixed = ("node", "unit", "state from", "takes")
+    table = plain_table(*fixed, "home of partitions", fixed=fixed)  # the last one shrinks
     for name in names:
         attempt = state.attempts.get(name)
         homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
@@ -160,8 +161,8 @@ def _configs_table(
 ) -> Table:
     """The value is the training's best at the end of any epoch; the gap is how far the run's best config is
     ahead of its config."""
-    table = _plain_table("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
-    table.add_column("hyper-parameters")  # the only column that shrinks
+    fixed = ("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
+    table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
     bests = best_so_far(state, objective)
     lead = next(iter(bests), None)
     rows = results(state, {}, objective)
@@ -180,14 +181,6 @@ def _configs_table(
             Text(_doing(state, config, waiting), STYLES[config.status]),
             Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
         )
-    return table
-
-
-def _plain_table(*columns: str) -> Table:
-    """Columns of a fixed width."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, no_wrap=True)
     return table
 
 

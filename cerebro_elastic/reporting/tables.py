@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.units import Measurement, Phase, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.system.explanations import frames_first, shortened
 from cerebro_elastic.system.words import counted, one_line
 
@@ -71,16 +72,13 @@ def _mean(values: Sequence[float]) -> float | None:
 def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20) -> Table:
     """The best ``most`` configs, the best first."""
     shown = f", the best {most} of {len(rows)} configs" if len(rows) > most else ""
-    table = Table(
-        title=f"\nLeaderboard by {metric}{shown}", title_justify="left", box=None, padding=(0, 2, 0, 0)
+    table = plain_table(
+        *("#", "config", "hyper-parameters", metric, "epoch", "curve", "status"),
+        right=("#", metric, "epoch"),
+        fixed=("config", "epoch", "curve", "status"),
+        title=f"\nLeaderboard by {metric}{shown}",
+        title_justify="left",
     )
-    table.add_column("#", justify="right")
-    table.add_column("config", no_wrap=True)
-    table.add_column("hyper-parameters")
-    table.add_column(metric, justify="right")
-    table.add_column("epoch", justify="right", no_wrap=True)
-    table.add_column("curve", no_wrap=True)
-    table.add_column("status", no_wrap=True)
     for place, row in enumerate(rows[:most], start=1):
         table.add_row(
             str(place),
@@ -107,14 +105,12 @@ def spread_text(row: ConfigResult) -> str:
 def front_table(rows: Sequence[ConfigResult], objectives: Sequence[Objective], of: int) -> Table:
     """The configs of the front, with their values; ``of`` is the number of all configs."""
     named = ", ".join(f"{each.metric} ({each.mode})" for each in objectives)
-    table = Table(
+    table = plain_table(
+        *("config", "hyper-parameters", *(each.metric for each in objectives)),
+        fixed=("config",),
         title=f"\nFront of {named}: {len(rows)} of {counted(of, 'config')}, surpassed by no other in all",
         title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
     )
-    for column in ("config", "hyper-parameters", *(each.metric for each in objectives)):
-        table.add_column(column, no_wrap=column == "config")
     for row in rows:
         assert row.best_place is not None
         values = (number(row.curve[row.best_place][each.metric]) for each in objectives)
@@ -137,10 +133,9 @@ def measured_table(found: Sequence[Measurement]) -> Table:
     """What models have reached on the test set."""
     rows = max(each.rows for each in found)
     title = f"\nTest set of {counted(rows, 'row')}" if rows else "\nTest set"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     names = sorted({name for each in found for name in each.metrics})
-    for column in ("config", "epoch", *names, "measured"):
-        table.add_column(column, no_wrap=column != "measured")
+    fixed = ("config", "epoch", *names)
+    table = plain_table(*fixed, "measured", fixed=fixed, title=title, title_justify="left")
     for each in found:
         values = [measured_text(each, name) if name in each.metrics else "-" for name in names]
         table.add_row(each.config, str(each.epoch), *values, measured_by(each))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
 
 from cerebro_elastic.system.process import stop_printing
 from cerebro_elastic.system.words import visible
@@ -18,6 +19,20 @@ def terminal(**options: Any) -> Console:
     read them as markup: it would drop ``[batch, time]``, and raise at ``[/data]``. Control characters are
     shown as signs, and what the file cannot encode as ``?``. If nobody reads any more, nothing is printed."""
     return _Console(markup=False, emoji=False, highlight=False, **options)
+
+
+def plain_table(
+    *columns: str | Column, right: Collection[str] = (), fixed: Collection[str] = (), **settings: Any
+) -> Table:
+    """A table without lines. The columns that are named in ``right`` hold numbers; the cells of those in
+    ``fixed`` are never broken into lines."""
+    headers = (
+        Column(column, justify="right" if column in right else "left", no_wrap=column in fixed)
+        if isinstance(column, str)
+        else column
+        for column in columns
+    )
+    return Table(*headers, box=None, padding=(0, 2, 0, 0), **settings)
 
 
 def html_text(renderable: RenderableType, width: int = 120) -> str:

@@ -15,9 +15,8 @@ from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
-from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import leaderboard
-from cerebro_elastic.runs.folder import RunFolder, default_home, etcd_folder
+from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.files import locate, write_text
 from cerebro_elastic.system.version import __version__
@@ -67,8 +66,7 @@ class RunSummary:
 
 def folders(home: str | Path | None = None) -> list[RunFolder]:
     """The folders of all runs in a home, the one whose record changed last first."""
-    place = Path(home).expanduser() if home is not None else default_home()
-    found = [RunFolder(spec.parent.resolve()) for spec in place.glob("*/spec.json")]
+    found = [RunFolder(spec.parent.resolve()) for spec in home_of(home).glob("*/spec.json")]
     return sorted(found, key=lambda folder: (-changed(folder), folder.run))
 
 
@@ -77,10 +75,9 @@ def last_run(home: str | Path | None = None) -> RunFolder:
     found = folders(home)
     found = [folder for folder in found if folder.history.exists()] or found
     if not found:
-        place = Path(home) if home is not None else default_home()
         raise RunError(
-            f"there is no run in {place.resolve()}: name another folder of runs with --home, or start one: "
-            "cerebro run RECIPE"
+            f"there is no run in {home_of(home).resolve()}: name another folder of runs with --home, or "
+            "start one: cerebro run RECIPE"
         )
     return found[0]
 
@@ -198,7 +195,7 @@ def _known(folder: RunFolder) -> dict[str, Any] | None:
 def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
     mark = _mark(folder)
     view = RunView(read_journal(folder.history) if folder.history.exists() else ())
-    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    objective = spec.objective
     first = next(iter(leaderboard(view, objective)), None)
     values = {
         "ended": view.state.outcome is not None,

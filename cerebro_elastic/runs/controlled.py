@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.recipes import Domain, Objective, Recipe
+from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active, flattened
 from cerebro_elastic.runs.attach import live_run
 from cerebro_elastic.runs.recorded import RecordedRun
@@ -129,8 +129,7 @@ class ControlledRun(RecordedRun):
         """
         with live_run(*self.live_place()) as (record, spec):
             parents = _members(record, config)
-            space = spec.recipe.get("search", {}).get("space", {})
-            changed, left = _checked(config, parents[0], hparams or {}, space)
+            changed, left = _checked(config, parents[0], hparams or {}, spec.space)
             if allowance is not None:
                 kept = {key: value for key, value in parents[0].hparams.items() if key not in left}
                 _check_in_space(spec.load_recipe(), changed, {**kept, **changed})
@@ -248,9 +247,9 @@ class ControlledRun(RecordedRun):
 
 
 def _checked(
-    name: str, parent: Config, hparams: Mapping[str, Any], given: Mapping[str, Any]
+    name: str, parent: Config, hparams: Mapping[str, Any], space: Mapping[str, Domain]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Check what is to differ from a parent, in a run whose space was ``given``.
+    """Check what is to differ from a parent, in a run with this ``space``.
 
     Returns:
         The changes, with types as in the space; and the parent's hyper-parameters that the clone lacks, as it
@@ -260,7 +259,6 @@ def _checked(
         RunError: The parent, or the branch that the clone takes, does not have these hyper-parameters, lacks
             a value, or a value is not as in the space, or else like the parent's.
     """
-    space = {key: Domain.model_validate(domain) for key, domain in given.items()}
     here = active(space, {**parent.hparams, **hparams})
     left = active(space, parent.hparams).keys() - here.keys()
     known = {*parent.hparams, *here} - left
@@ -299,7 +297,7 @@ def _check_in_space(recipe: Recipe, changed: Mapping[str, Any], hparams: Mapping
 
 def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
-    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    objective = spec.objective
     ends = epoch_ends(ConfigHistory.of(parent, record.visits_of(parent.id), spec.plan).curve)
     place = best_end(ends, objective, of_member=bool(parent.member_of))
     if place is None:

@@ -21,6 +21,7 @@ from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
 from cerebro_elastic.system.ownership import distrust_folder
+from cerebro_elastic.system.process import is_locked
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import for_reader, option
 
@@ -33,13 +34,12 @@ _LOOKED_AT = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(BlockingIOError),
     reraise=True,
 )
-"""Tries again for a moment: a check whether a folder is locked (``is_locked``) holds the lock for an
-instant."""
+"""Tries again for a moment: others may look whether the folder is locked."""
 
 
-def default_home() -> Path:
-    """The folder of runs: ``$CEREBRO_HOME``, else ``./runs``."""
-    return Path(os.environ.get("CEREBRO_HOME", "runs")).expanduser()
+def home_of(home: str | Path | None = None) -> Path:
+    """The folder of runs: the one that is given, else ``$CEREBRO_HOME``, else ``./runs``."""
+    return Path(home or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
 
 
 class _Within:
@@ -67,7 +67,7 @@ class RunFolder:
     @property
     def argument(self) -> str:
         """The run as an argument of a command: its id, or its folder if that is not where commands look."""
-        here = self.path.parent == default_home().resolve()
+        here = self.path.parent == home_of().resolve()
         return shlex.quote(self.run if here else str(self.path))
 
     etcd = _Within("etcd")
@@ -141,14 +141,7 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""
-        try:
-            with open(os.open(self.path / _LOCK, os.O_RDONLY | os.O_NONBLOCK)) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_locked(self.path / _LOCK)
 
     @contextmanager
     def emptied(self) -> Iterator[Callable[[], None]]:
@@ -214,7 +207,7 @@ def _move(paths: Iterable[Path], folder: Path) -> None:
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
     """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
     check_id(run)
-    return RunFolder(Path(home or default_home()).expanduser().resolve() / run)
+    return RunFolder(home_of(home).resolve() / run)
 
 
 def how_to_retry(folder: RunFolder) -> str:
@@ -234,7 +227,7 @@ def check_id(run: str) -> None:
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
     """The folder of the etcd that ``cerebro etcd`` serves for the run, with the run's key."""
-    return Path(home or default_home()).resolve() / f"{run}.etcd"
+    return home_of(home).resolve() / f"{run}.etcd"
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:
@@ -242,13 +235,13 @@ def known_key(run: str, home: str | Path | None) -> RunKey | None:
     key = RunKey.from_env(os.environ)
     if key is not None:
         return key
-    files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
+    files = (home_of(home) / run / "key", etcd_folder(run, home) / "key")
     return next((RunKey.read(file) for file in files if file.exists()), None)
 
 
-def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
+def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
     """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
-    home = home or default_home()
+    home = home_of(home)
     for path in (Path(run), home / str(run)):
         if _holds_run(path):
             return RunFolder(path.resolve())

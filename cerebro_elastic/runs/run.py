@@ -12,7 +12,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs import catalog
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.controlled import ControlledRun
-from cerebro_elastic.runs.folder import default_home, find_run, run_folder
+from cerebro_elastic.runs.folder import find_run, home_of, run_folder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.words import one_line, option
 
@@ -72,7 +72,7 @@ class Run(ControlledRun):
         """
         if store is not None:
             return cls(run_folder(str(run), home), store)
-        place = Path(home).expanduser() if home is not None else default_home()
+        place = home_of(home)
         for path in (Path(run), place / run):
             if (background := cls.in_background.get(path.resolve())) is not None:
                 return background
@@ -183,12 +183,13 @@ class Run(ControlledRun):
             [(2, 'finished'), (2, 'finished')]
         """
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.start.extend import extend
+        from cerebro_elastic.runs.live import Watcher
+        from cerebro_elastic.runs.start.going_on import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
 
         wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
-        agrees = agreement(changed_code)
-        return extend(self.result, wish, grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees)
+        terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
+        return extend(self.result, wish, terms)
 
     def retry(
         self,
@@ -228,13 +229,12 @@ class Run(ControlledRun):
             Traceback (most recent call last):
             cerebro_elastic.errors.RunError: no config of run 'sweep' has failed: there is none to try again
         """
+        from cerebro_elastic.runs.live import Watcher
+        from cerebro_elastic.runs.start.going_on import Terms, retry
         from cerebro_elastic.runs.start.prepare_run import agreement
-        from cerebro_elastic.runs.start.retry import retry
 
-        agrees = agreement(changed_code)
-        return retry(
-            self, configs, by=one_line(by), grace=grace, callbacks=callbacks, watcher=watcher, agrees=agrees
-        )
+        terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
+        return retry(self, configs, one_line(by), terms)
 
     def export(self, folder: str | Path, config: str = "best", *, merged: bool = False) -> ExportedConfig:
         """Write a config's model as it was at the end of its best epoch (imports torch).

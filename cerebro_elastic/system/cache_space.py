@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files import as_its_folder, make_folder
+from cerebro_elastic.system.process import try_lock
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
 """For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be
@@ -165,12 +166,10 @@ def _alone_in(folder: Path) -> int | None:
         lock = _open(folder)
     except OSError:  # another user's
         return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+    if try_lock(lock):
+        return lock
+    os.close(lock)
+    return None
 
 
 def _open(folder: Path) -> int:

@@ -142,6 +142,24 @@ def stop_printing(file: IO[str]) -> None:
     os.close(nowhere)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process has locked the file. The look at it holds the lock for an instant."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+            return not try_lock(file)
+    except FileNotFoundError:
+        return False
+
+
+def try_lock(file: IO[str] | int) -> bool:
+    """Lock an open file. Returns whether no other process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 SCRATCH = "CEREBRO_SCRATCH"
 """The variable with the place of such folders. A run's agents get one in the run's folder."""
 

@@ -14,7 +14,6 @@ that both return are averaged over the ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from cerebro_elastic.training.task import (
     MetricRow,
     ModelValues,
     Observe,
+    Observed,
     OrdinaryFit,
     TaskState,
     UnitJob,
@@ -48,13 +48,13 @@ from cerebro_elastic.training.test_metrics import named_as_test
 from cerebro_elastic.training.user_functions import UserFunctions
 
 
-class FunctionTask:
-    """The task ``torch``; the module's docstring has the signatures of its functions."""
+class FunctionTask(Observed):
+    """The task ``torch``; the module's docstring has the signatures of its functions. It is observed before
+    each batch is trained, and at the end of each unit."""
 
     def __init__(self, section: TorchSection, root: Path) -> None:
         self._section = section
         self._user = UserFunctions(section, root)
-        self._observe: Observe | None = None
 
     def check(self, hparams: HParams) -> None:
         self._user.takers.check(hparams)
@@ -152,15 +152,6 @@ class FunctionTask:
             **{f"parameter group {at}": {**group, "params": None} for at, group in groups},
             "model": _model_values(parts.model),
         }
-
-    @contextmanager
-    def observed(self, observe: Observe) -> Iterator[None]:
-        """``observe`` is called before each batch is trained, and at the end of each unit."""
-        self._observe = observe
-        try:
-            yield
-        finally:
-            self._observe = None
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         """Train all units with one model."""

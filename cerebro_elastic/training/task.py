@@ -16,8 +16,8 @@ does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -348,6 +348,20 @@ class SupportsCheck(Protocol):
 
     def observed(self, observe: Observe) -> AbstractContextManager[None]:
         """Have ``train`` call ``observe`` at the same moments, in the same order, within the block."""
+
+
+class Observed:
+    """``SupportsCheck.observed`` of a task that calls ``_observe``, if there is one."""
+
+    _observe: Observe | None = None
+
+    @contextmanager
+    def observed(self, observe: Observe) -> Iterator[None]:
+        self._observe = observe
+        try:
+            yield
+        finally:
+            self._observe = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from torchmetrics import Metric
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
@@ -34,6 +35,7 @@ from cerebro_elastic.extending.tasks import (
     select_arguments,
 )
 from cerebro_lightning import refusals
+from cerebro_lightning._lightning_internals import value_of_batch
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loaders_of_test_set
@@ -42,7 +44,6 @@ from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import load_state, with_own_attributes
 from cerebro_lightning.subepoch import SubEpoch
-from cerebro_lightning.tested import RowNotes
 from cerebro_lightning.trainer_settings import (
     RowLogger,
     check_trainer_settings,
@@ -350,3 +351,36 @@ def _strategy(job: UnitJob) -> NamedStateStrategy:
         strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
     strategy.stays = job.stays
     return strategy
+
+
+class RowNotes(pl.Callback):
+    """Notes what the module logs in each batch. What it logs at other times is no value of a row."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[float]] = {}
+        """The values by name, in the order of the batches."""
+        self._in_batch = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        del trainer, stage
+        log = pl_module.log
+
+        def noting(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+            log(name, value, *args, **kwargs)
+            found = value_of_batch(value) if isinstance(value, Metric) else value
+            if self._in_batch and found is not None:
+                self.rows.setdefault(name, []).append(float(found))
+
+        pl_module.log = noting  # type: ignore[method-assign]
+
+    def on_test_batch_start(self, *_: Any) -> None:
+        self._in_batch = True
+
+    def on_test_batch_end(self, *_: Any) -> None:
+        self._in_batch = False
+
+    def on_validation_batch_start(self, *_: Any) -> None:
+        self._in_batch = True
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        self._in_batch = False

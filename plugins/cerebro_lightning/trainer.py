@@ -22,7 +22,7 @@ from cerebro_elastic.extending.running import (
     OnInterrupt,
     References,
     Watcher,
-    default_home,
+    home_of,
     in_notebook,
     make_task,
     root_of,
@@ -102,7 +102,7 @@ class CerebroTrainer:
         # The run makes trials of the study.
         self._study: dict[str, Any] = {"search": search} if studies.is_study(search) else {}
         self._search = _section(search, monitor, mode) | ({} if num is None else {"num": num})
-        self._home = Path(home) if home is not None else default_home()
+        self._home = home_of(home)
         self._callbacks = [_checked_callback(callback) for callback in callbacks]
         self._of_start = {"fresh": fresh, "changed_code": changed_code}
         self._shows = enable_progress_bar

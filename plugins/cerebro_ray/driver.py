@@ -20,8 +20,8 @@ from cerebro_elastic.extending.running import (
     StoreSettings,
     Watcher,
     check_id,
-    default_home,
     end_of,
+    home_of,
     interrupts_at_rest,
     keep_record,
     load_recipe,
@@ -116,7 +116,7 @@ def run(
         raise RunError(
             "Ray deletes the folder of a job: name one for the run that stays, by --home or CEREBRO_HOME"
         )
-    place = Path(home or default_home()).resolve()
+    place = home_of(home).resolve()
     with connected(address, folder, _excluded(place, folder)):
         if not wait:
             check_fits(resources)

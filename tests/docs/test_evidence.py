@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from support.waiting import wait_for
 
 EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence"
 
@@ -123,9 +124,7 @@ other.wait()
     with subprocess.Popen(
         measuring_script(starting), stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
-        deadline = time.monotonic() + 60
-        while not mark.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(mark.exists, "a process that started another")
         os.killpg(process.pid, number)  # as a terminal does
         assert process.wait(60) != 0
     assert not any(map(psutil.pid_exists, map(int, mark.read_text().split())))

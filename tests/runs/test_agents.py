@@ -21,6 +21,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, last_error
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.forkserver import SOCKET
+from support.waiting import wait_for
 
 SINCE = 100
 DEADLINE = 20.0
@@ -80,10 +81,7 @@ def test_processes_that_users_code_has_started_end_with_the_nodes(make: Make, tm
     daemon = f"setsid sh -c 'sleep 1000 & echo $! > {tmp_path}/daemon' &"
     with make(f"{daemon}\nsleep 1000 & echo $! > {tmp_path}/child\nwait"):
         pids = [tmp_path / name for name in ("daemon", "child")]
-        deadline = time.monotonic() + DEADLINE
-        while not all(pid.exists() and pid.read_text().strip() for pid in pids):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: all(pid.exists() and pid.read_text().strip() for pid in pids), "the processes")
         assert all(is_running(int(pid.read_text())) for pid in pids)
     assert not any(is_running(int(pid.read_text())) for pid in pids)
 

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,18 +31,12 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import redecide
 from cerebro_elastic.store.ledger.journal import read_journal
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0
 EPOCHS = 10
 STORMY = f"stormy-{uuid.uuid4().hex[:6]}"
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.1)
 
 
 @contextmanager

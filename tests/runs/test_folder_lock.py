@@ -1,4 +1,4 @@
-"""The lock of a run's folder: one process holds it, and a check takes it from nobody."""
+"""The folder of a run, and its lock: one process holds it, and a check takes it from nobody."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import DiskFull, FolderInUse
-from cerebro_elastic.runs.folder import run_folder
+from cerebro_elastic.runs.folder import etcd_folder, find_run, home_of, run_folder
 from cerebro_elastic.runs.start.join import own_folder
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from support.full_disk import room_in_files
@@ -105,3 +105,16 @@ def test_a_run_is_deleted_only_when_another_has_begun_in_its_place(tmp_path: Pat
     begin(fails=False)
     assert folder.spec.read_text() == "the new run's"
     assert sorted(path.name for path in folder.path.iterdir()) == ["etcd", "lock", "spec.json"]
+
+
+def test_the_folder_of_runs_is_found_alike_wherever_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CEREBRO_HOME", "~/usual")
+    assert home_of() == tmp_path / "usual"
+    assert home_of("~/given") == home_of(Path("~/given")) == tmp_path / "given"
+    assert etcd_folder("r", "~/given") == tmp_path / "given" / "r.etcd"
+    with own_folder(SPEC, "one", "~/given") as folder:
+        write_spec(folder, SPEC)
+    assert find_run("r", "~/given").path == folder.path == tmp_path / "given" / "r"

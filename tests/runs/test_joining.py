@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0
@@ -69,13 +69,6 @@ class Net(nn.Sequential):
 def model():
     return Net(nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 10))
 """
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
 from cerebro_elastic.store.client.base import KeyValue
 from support.memory_store import MemoryStore
+from support.waiting import wait_for
 
 
 class Kept:
@@ -193,10 +194,7 @@ def test_a_store_that_is_away_costs_no_rows(record: Record, tmp_path: Path) -> N
         record.commit("c0000", place)
     kept = Kept()
     with record.scribe(kept, note):
-        deadline = time.monotonic() + 30
-        while len(kept.steps) < 6:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: len(kept.steps) >= 6, "all rows")
     assert kept.steps == steps("c0000", [0, 1, 2])
 
 

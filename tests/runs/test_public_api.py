@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +25,7 @@ from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher
+from support.waiting import wait_for
 
 METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]
 LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
@@ -87,9 +87,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def wait_until_running(run: Run) -> None:
     """Its configs join one by one."""
-    deadline = time.monotonic() + 60
-    while len(run.status().configs) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: len(run.status().configs) > 1, "two configs")
     assert run.status().phase == "running", run.status()
 
 

@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
 from support.etcd_cluster import etcd_version
 from support.store_contract import SOON, put
+from support.waiting import wait_for
 
 
 def program(path: Path, script: str) -> Path:
@@ -58,13 +57,6 @@ def ports_of(pid: int) -> set[str]:
 
 def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {SOON} s for {what}"
-        time.sleep(0.01)
 
 
 def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -139,10 +131,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         pid = int(parent.stdout.readline())
         assert is_alive(pid)
         parent.kill()
-    deadline = time.monotonic() + SOON
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(pid)
+    wait_for(lambda: not is_alive(pid), "the process to end")
 
 
 def test_a_killed_one_is_started_again_on_its_data(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -16,6 +16,9 @@ from cerebro_elastic.core.model.events import (
     Ordered,
     RunEnded,
     UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.nodes import Node
@@ -102,6 +105,22 @@ class Ledger(Record, NodeLedger, OperatorLedger, WorkerLedger):
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    def attempt_events(self) -> list[tuple[type, str]]:
+        """What the history says of units, with their configs."""
+        found, configs = [], {}
+        for event in self.history():
+            match event:
+                case UnitAssigned(revision=token, attempt=attempt):
+                    configs[token] = attempt.unit.config
+                case UnitTrained(token=token) | UnitCommitted(visit=Visit(attempt=token)):
+                    pass
+                case UnitFailed(failure=Failure(attempt=token)):
+                    pass
+                case _:
+                    continue
+            found.append((type(event), configs[token]))
+        return found
 
     @property
     def record(self) -> Record:  # type: ignore[override]

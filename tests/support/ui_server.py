@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.front_end.live_page.access import Access
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.front_end.live_page.serve import PageServer
 from support.ledger import Leader, Ledger
 

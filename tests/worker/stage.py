@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -30,8 +27,10 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.run_key import RunKey
+from support.agents import Agents
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.waiting import wait_for
 
 DEADLINE = 90.0
 
@@ -44,15 +43,7 @@ RECIPE = {
 }  # fmt: skip
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + DEADLINE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.02)
-    return found
-
-
-class Stage:
+class Stage(Agents):
     """A run of the functions in ``module`` on ``etcd``, and its nodes."""
 
     def __init__(
@@ -67,9 +58,8 @@ class Stage:
         batch_size: int,
         storage: str | None = None,
     ) -> None:
-        self.folder = folder
+        super().__init__(folder, stack)
         self._etcd = etcd
-        self._stack = stack
         self.run = f"r{uuid.uuid4().hex[:8]}"
         (folder / "a_task.py").write_text(module)
         data = str(folder / "data")
@@ -90,29 +80,7 @@ class Stage:
 
     def start(self, name: str, ranks: int, **env: str) -> forkserver.Process:
         (endpoint,) = self._etcd.settings.endpoints
-        ours = {
-            "CEREBRO_PARENT": str(os.getpid()),
-            "CEREBRO_CACHE": str(self.folder / "cache"),
-            "TMPDIR": str(self.folder),  # for what those leave who are killed
-        }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            agent = forkserver.start(
-                agent_command(self.run, endpoint, name, ranks),
-                {**os.environ, **ours, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-            )
-        self._stack.callback(agent.wait, 20)
-        self._stack.callback(agent.kill)
-        return agent
-
-    def log(self, name: str) -> list[dict[str, Any]]:
-        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith('{"time"')]
-
-    def said(self, name: str, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.log(name) if line["event"] == event]
+        return self.launch(name, agent_command(self.run, endpoint, name, ranks), **env)
 
     def node(self, name: str) -> Node:
         """The node, once it is registered."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -23,6 +22,7 @@ from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.leaving import Leaving
 from support.ledger import Ledger
 from support.memory_store import MemoryStore, MemoryWatch
+from support.waiting import wait_for
 
 BOOT = "boot"
 
@@ -106,7 +106,7 @@ def test_the_older_of_two_assignments_comes_first(run: Run, first_is_second: boo
     younger = run.assign(config_id="d", behind=older.token, second=not first_is_second)
     with inbox_of(run) as assignment_watcher:
         assert assignment_watcher.next() == older
-        wait_until(assignment_watcher.waits)
+        wait_for(assignment_watcher.waits)
         assert assignment_watcher.next() == younger
         assert not assignment_watcher.waits()
 
@@ -118,8 +118,8 @@ def test_a_leaving_node_gives_up_its_queued_unit(run: Run, leaving: Leaving) -> 
         assignment_watcher.on_queued = seen.append
         assert assignment_watcher.next() == begun
         queued = run.assign(config_id="d", behind=begun.token, second=True)
-        wait_until(assignment_watcher.waits)
-        wait_until(lambda: seen == [queued])
+        wait_for(assignment_watcher.waits)
+        wait_for(lambda: seen == [queued])
         leaving.ask(7.0)
         assert assignment_watcher.next() is None
         assignment_watcher.give_up()
@@ -127,13 +127,6 @@ def test_a_leaving_node_gives_up_its_queued_unit(run: Run, leaving: Leaving) -> 
         node = run.ledger.node("n")
         assert node is not None
         assert node.drain is not None, "the history says why"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_node_whose_name_begins_alike_is_another(run: Run, assignment_watcher: AssignmentWatcher) -> None:
@@ -200,10 +193,7 @@ def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
         run.store.txn([], [Put(keys.node("n"), b"half")])
         assert run.leader.end_run("finished")
         assert assignment_watcher.next() is None
-        deadline = time.monotonic() + 10
-        while len(reported) < 3:
-            assert time.monotonic() < deadline, reported
-            time.sleep(0.01)
+        wait_for(lambda: len(reported) >= 3, "three reports")
     assert {
         name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in reported if name in str(e)
     }
@@ -300,10 +290,3 @@ def test_an_unsigned_assignment_is_removed_and_done_by_nobody(leaving: Leaving) 
             store.txn([], [Put(keys.node("n"), node.value, node.lease)])
             store.txn([], [Put(keys.assign("n"), forged)])
     assert not leaving.asked
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

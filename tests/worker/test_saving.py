@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,16 +14,16 @@ from fsspec.implementations.memory import MemoryFileSystem
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import (
     NodeDraining,
     UnitAssigned,
     UnitCommitted,
-    UnitFailed,
     UnitTrained,
 )
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.worker.saving import BackgroundWriter
+from support.waiting import wait_for
 
 SOON = 30.0
 Make = Callable[..., Scene]
@@ -75,35 +74,9 @@ def in_thread(work: Callable[[], None]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {SOON} s for {what}"
-        time.sleep(0.01)
-
-
-def attempt_events(scene: Scene) -> list[tuple[type, str]]:
-    """What the history says of units, with their configs."""
-    found, configs = [], {}
-    for event in scene.ledger.history():
-        match event:
-            case UnitAssigned(revision=token, attempt=attempt):
-                configs[token] = attempt.unit.config
-            case UnitTrained(token=token):
-                pass
-            case UnitCommitted(visit=Visit(attempt=token)):
-                pass
-            case UnitFailed(failure=failure):
-                token = failure.attempt
-            case _:
-                continue
-        found.append((type(event), configs[token]))
-    return found
-
-
 def test_a_quick_save_reports_nothing_but_the_commit(scene: Scene) -> None:
     scene.perform()
-    assert attempt_events(scene) == [(UnitAssigned, "c"), (UnitCommitted, "c")]
+    assert scene.ledger.attempt_events() == [(UnitAssigned, "c"), (UnitCommitted, "c")]
     assert scene.ledger.visits()[0].save_seconds == 0.0
 
 
@@ -116,10 +89,10 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
     with in_thread(lambda: slow.attempts.perform(second)):
         gate.opened.set()
     wait_for(lambda: slow.ledger.saving("n") is None, "the second commit")
-    assert attempt_events(slow)[:4] == [
+    assert slow.ledger.attempt_events()[:4] == [
         *((UnitAssigned, "c"), (UnitTrained, "c"), (UnitAssigned, "d"), (UnitCommitted, "c"))
     ]
-    assert attempt_events(slow)[-1] == (UnitCommitted, "d")
+    assert slow.ledger.attempt_events()[-1] == (UnitCommitted, "d")
     first = slow.ledger.visits()[0]
     assert first.save_seconds > 0
     assert slow.config.head == first.output
@@ -135,16 +108,16 @@ def test_a_queued_unit_waits_for_no_commit(
     scene.attempts.perform(scene.assign(config_id="e"))
     wait_for(scene.ledger.visits, "a first save")
     gate.opened.clear()
-    before = len(attempt_events(scene))
+    before = len(scene.ledger.attempt_events())
     first = scene.assign()
     second = scene.assign(config_id="d", behind=first.token)
     scene.next_waits = True
     scene.attempts.perform(first)
-    assert attempt_events(scene)[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]
+    assert scene.ledger.attempt_events()[before:] == [(UnitAssigned, "c"), (UnitAssigned, "d"), *announced]
     with in_thread(lambda: scene.attempts.perform(second)):
         gate.opened.set()
     wait_for(lambda: len(scene.ledger.visits()) == 3, "both commits")
-    committed = [config for kind, config in attempt_events(scene) if kind is UnitCommitted]
+    committed = [config for kind, config in scene.ledger.attempt_events() if kind is UnitCommitted]
     assert committed == ["e", "c", "d"]
     _, one, other = scene.ledger.visits()
     assert one.save_seconds > 0
@@ -172,7 +145,7 @@ def test_the_saved_state_is_the_trained_one(
     wait_for(lambda: len(behind.ledger.visits()) == 2 * rounds, "the last commit")
     digests = [[v.output.digest for v in scene.ledger.visits()] for scene in (plain, behind)]
     assert digests[0] == digests[1]
-    assert any(kind is UnitTrained for kind, _ in attempt_events(behind))
+    assert any(kind is UnitTrained for kind, _ in behind.ledger.attempt_events())
     for visit in behind.ledger.visits()[-2:]:
         checkpoint.verify(visit.output)
 
@@ -214,7 +187,7 @@ def test_a_leaving_node_saves_first(slow: Scene, gate: Gate) -> None:
     slow.leaving.ask(20.0)
     threading.Timer(0.05, gate.opened.set).start()
     slow.attempts.context.__exit__()
-    assert attempt_events(slow)[-1] == (UnitCommitted, "c")
+    assert slow.ledger.attempt_events()[-1] == (UnitCommitted, "c")
     assert not any(isinstance(event, NodeDraining) for event in slow.ledger.history())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stage import Stage, ranks_of, wait_for
+from stage import Stage, ranks_of
 
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
@@ -21,6 +21,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 from support.proxy import Bad, BadProxy, Request
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -66,24 +67,6 @@ def late(config: str) -> Callable[[Request], Bad | None]:
     return plan
 
 
-def attempt_events(stage: Stage) -> list[tuple[type, str]]:
-    found, configs = [], {}
-    for event in stage.ledger.history():
-        match event:
-            case UnitAssigned(revision=token, attempt=attempt):
-                configs[token] = attempt.unit.config
-            case UnitTrained(token=token):
-                pass
-            case UnitCommitted(visit=visit):
-                token = visit.attempt
-            case UnitFailed(failure=failure):
-                token = failure.attempt
-            case _:
-                continue
-        found.append((type(event), configs[token]))
-    return found
-
-
 def differ_from_their_replay(stage: Stage) -> list[str]:
     """The configs whose visits, done again, give another digest."""
     visits, state, different = stage.ledger.visits(), stage.ledger.state(), []
@@ -118,10 +101,10 @@ def save_behind_the_next(stage: Stage, s3: BadProxy) -> None:
     assert stage.ledger.visits() == []
     s3.reset()
     stage.done(second)
-    assert attempt_events(stage)[:4] == [
+    assert stage.ledger.attempt_events()[:4] == [
         *((UnitAssigned, "first"), (UnitTrained, "first"), (UnitAssigned, "second"), (UnitCommitted, "first"))
     ]
-    assert attempt_events(stage)[-1] == (UnitCommitted, "second")
+    assert stage.ledger.attempt_events()[-1] == (UnitCommitted, "second")
 
 
 def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
@@ -130,7 +113,7 @@ def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
     wait_for(lambda: stage.ledger.saving("n"), "the second unit to be trained")
     os.kill(ranks_of(node)[0], signal.SIGKILL)
     (failure,) = wait_for(lambda: stage.config("first").failures, "the failure")
-    assert (failure.kind, attempt_events(stage)[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
+    assert (failure.kind, stage.ledger.attempt_events()[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
     s3.reset()
     wait_for(lambda: len(stage.said("n", "ready")) == 2, "the rank to be there again")
     stage.done(stage.assign("first", ["n"], Strategy()))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stage import DEADLINE, Stage, ranks_of, wait_for
+from stage import DEADLINE, Stage, ranks_of
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Self
 
 from cerebro_elastic.core.history.derived import add_point
+from cerebro_elastic.core.history.keys import visits_of
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
@@ -292,10 +293,6 @@ class RunView:
         if self.state.plan is not None and self.state.plan is not before.plan:
             self.plans.append((self.state.extended, self.state.plan, self.state.extension))
         match event:
-            case UnitCommitted(visit=visit):
-                return self._add([visit])
-            case UnitsReused(visits=visits):
-                return self._add(visits)
             case StateRead(state=state, visits=visits):
                 known = {_place(visit) for visit in self.log}
                 self.log, self.visits = [], {}
@@ -303,7 +300,7 @@ class RunView:
                 return [added for added in self._add(visits) if _place(added[1]) not in known]
             case NodeJoined(node=node):
                 self.nodes[node.name] = node
-        return []
+        return self._add(visits_of(event))
 
     def _add(self, visits: Iterable[Visit]) -> list[tuple[int, Visit]]:
         added = []

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.units import Strategy
 
 if TYPE_CHECKING:
-    from cerebro_elastic.recipes import Recipe
+    from cerebro_elastic.recipes import Domain, Objective, Recipe
 
 
 class Progress(StrEnum):
@@ -162,6 +162,21 @@ class Spec:
         from cerebro_elastic.recipes import load_recipe  # its import takes longer than that of this module
 
         return load_recipe(self.recipe, root=self.root, **overrides)
+
+    @property
+    def objective(self) -> Objective:
+        """What the recipe compares configs by; the rest of it is not checked for that."""
+        from cerebro_elastic.recipes import Objective
+
+        return Objective.model_validate(self.recipe.get("objective", {}))
+
+    @property
+    def space(self) -> dict[str, Domain]:
+        """The search space of the recipe, likewise."""
+        from cerebro_elastic.recipes import Domain
+
+        space = self.recipe.get("search", {}).get("space", {})
+        return {name: Domain.model_validate(domain) for name, domain in space.items()}
 
     def epochs_of(self, config: str, epoch: int) -> int:
         """The number of epochs that the config had, or has, when it trains this ``epoch``."""

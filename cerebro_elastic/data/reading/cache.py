@@ -12,7 +12,6 @@ If its space is limited, or its disk is full, it drops partitions that nobody us
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import weakref
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns, size
@@ -28,6 +26,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
 from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, use
 from cerebro_elastic.system.files import as_its_folder, is_full, locate, make_folder, translated
+from cerebro_elastic.system.process import try_lock
 
 _LOOK_SECONDS = 0.05
 """How often a process looks whether another one's fetch has ended."""
@@ -168,7 +167,7 @@ def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
     make_folder(folder)
     bytes_before = -1
     with open(folder / "lock", "w", opener=as_its_folder) as lock:
-        while not _try_lock(lock):
+        while not try_lock(lock):
             if (by_now := sum(map(size, folder.iterdir()))) != bytes_before:
                 bytes_before = by_now
                 beat()
@@ -176,11 +175,3 @@ def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()
         yield
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -41,6 +41,7 @@ from cerebro_elastic.data.manifest import ROW, SPLITS, Split
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError, TaskError
 from cerebro_elastic.system.files import as_its_folder, make_folder
+from cerebro_elastic.system.process import try_lock
 
 _WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}
 """What a dataset's attribute says of its rows, by the key that names it."""
@@ -348,9 +349,7 @@ def _prepare_once(key: str, prepare: Callable[[], object]) -> None:
 
 def _prepared_alone(lock: IO[str], prepare: Callable[[], object]) -> bool:
     """Whether this process was the first, and has prepared."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock):
         return False
     lock.truncate(0)
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,9 +22,8 @@ from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
-from cerebro_elastic.runs.start.extend import extend, planned
+from cerebro_elastic.runs.start.going_on import Terms, extend, planned, planned_retry, retry
 from cerebro_elastic.runs.start.prepare_run import has_ended
-from cerebro_elastic.runs.start.retry import planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line, with_name
@@ -149,17 +148,7 @@ class Export(_Request):
 
 Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Retry | Export
 
-ACTIONS: Mapping[str, type[Request]] = {
-    "stop": Stop,
-    "resume": Resume,
-    "clone": Clone,
-    "add": Add,
-    "drain": Drain,
-    "end": End,
-    "extend": Extend,
-    "retry": Retry,
-    "export": Export,
-}
+ACTIONS: Mapping[str, type[Request]] = {kind.__name__.lower(): kind for kind in get_args(Request)}
 """The requests by name."""
 
 
@@ -188,7 +177,7 @@ def _extend(run: Run, wish: Wish) -> str:
     """
     result = run.result
     if run.store is not None or result.recipe.etcd is not None:
-        extend(result, wish)
+        extend(result, wish, Terms())
         return f"{run.id} is extended. It goes on once its hosts run their command of before again."
     going_on = len(planned(result, wish).extensions[-1].configs)
     return _started(run, "extend", _options(wish), going_on)
@@ -201,7 +190,7 @@ def _retry(run: Run, configs: Sequence[str], by: str) -> str:
     names = failed_configs(run.id, result.view.state, configs)
     shared = run.store is not None or result.recipe.etcd is not None
     if live or shared:
-        retry(run, names, by=by)
+        retry(run, names, by, Terms())
         hosts = "" if live else " The run goes on once its hosts run their command of before again."
         return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
     if not has_ended(result.view.state, result.spec):

@@ -23,8 +23,7 @@ from starlette.staticfiles import StaticFiles
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.front_end.live_page.access import Access, Guard
 from cerebro_elastic.front_end.live_page.actions import ACTIONS, perform
-from cerebro_elastic.front_end.live_page.feeds import Feeds
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Feeds, Places
 from cerebro_elastic.reporting.page.board import Board, json_text
 from cerebro_elastic.reporting.page.report import ASSETS, page_html, tables
 from cerebro_elastic.runs.folder import RunFolder

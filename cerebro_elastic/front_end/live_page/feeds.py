@@ -9,20 +9,20 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError
-from cerebro_elastic.front_end.live_page.places import PATIENCE, Places
+from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunError, StoreError, did_you_mean
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.runs.attach import events_of, known_spec
+from cerebro_elastic.runs.attach import events_of, known_spec, runs_in
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
@@ -304,3 +304,36 @@ class Feeds:
             view.publish(live=False)
             known = self._ended[folder.run] = (mark, view.summary(live=False))
         return known[1]
+
+
+PATIENCE = 5.0
+"""Seconds after which an etcd that is silent counts as out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where all runs are that are shown."""
+
+    home: Path
+    """The folder of runs on this machine."""
+    etcd: StoreSettings | None = None
+    """The etcd whose runs are shown, instead of those of ``home``."""
+
+    def runs(self) -> list[str]:
+        """The ids of the runs, sorted."""
+        if self.etcd is None:
+            return sorted(path.parent.name for path in self.home.glob("*/spec.json"))
+        with closing(EtcdStore(replace(self.etcd, patience=PATIENCE))) as store:
+            return runs_in(store)
+
+    def find(self, run: str) -> Run:
+        """The run with this id. Raises ``RunError`` with the known ids."""
+        ids = self.runs()
+        if run not in ids:
+            where = self.home.resolve() if self.etcd is None else ", ".join(self.etcd.endpoints)
+            raise RunError(f"there is no run {run!r} in {where}; {did_you_mean(run, ids)}")
+        return self.known(run)
+
+    def known(self, run: str) -> Run:
+        """A run that is known to be there."""
+        return Run(RunFolder(self.home / run), self.etcd)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from cerebro_elastic.front_end.live_page.access import Access
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
 PORT = 8470
 """The first port that is tried if none is given."""
@@ -139,7 +139,7 @@ def notebook_server(home: Path) -> PageServer:
     kernel has ended.
     """
     from cerebro_elastic.front_end.live_page.access import Access
-    from cerebro_elastic.front_end.live_page.places import Places
+    from cerebro_elastic.front_end.live_page.feeds import Places
 
     server = PageServer(Places(home), Access(secrets.token_urlsafe(24), frames=FRAMES), 0)
     atexit.register(server.close)

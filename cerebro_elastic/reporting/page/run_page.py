@@ -30,7 +30,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Measurement, Strategy
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.gap import gap
@@ -62,7 +62,7 @@ class RunPage(RunView):
         super().__init__()
         self.spec = spec
         self.plan = spec.plan
-        self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        self.objective = spec.objective
         self._budget = budget_of(spec.recipe)
         several = spec.recipe.get("search", {}).get("objectives") or ()
         self._objectives = [Objective.model_validate(each) for each in several]
@@ -344,7 +344,8 @@ class RunPage(RunView):
 
 def _logarithmic(spec: Spec) -> dict[str, bool]:
     """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
-    ranges = {n: d for n, d in _space(spec).items() if d.uniform is not None or d.loguniform is not None}
+    domains = flattened(spec.space)
+    ranges = {n: d for n, d in domains.items() if d.uniform is not None or d.loguniform is not None}
     return {name: domain.loguniform is not None for name, domain in ranges.items()}
 
 
@@ -352,15 +353,9 @@ def _choices(spec: Spec) -> dict[str, list[Any]]:
     """The hyper-parameters that are chosen from a list, with their choices."""
     return {
         name: list(domain.choice if domain.choice is not None else domain.branches or ())
-        for name, domain in _space(spec).items()
+        for name, domain in flattened(spec.space).items()
         if domain.choice is not None or domain.branches is not None
     }
-
-
-def _space(spec: Spec) -> dict[str, Domain]:
-    """All hyper-parameters of the space."""
-    space = spec.recipe.get("search", {}).get("space", {})
-    return flattened({name: Domain.model_validate(domain) for name, domain in space.items()})
 
 
 def _config_row(

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import le
@@ -38,6 +37,7 @@ from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import (
     MetricRow,
     Observe,
+    Observed,
     OrdinaryFit,
     SupportsCheck,
     Task,
@@ -277,12 +277,11 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
         return {"error": explain_error(error, root)}
 
 
-class UnitsInARow:
+class UnitsInARow(Observed):
     """Shows the state after each whole unit, and stands for ``SupportsCheck`` of any ``task``."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._observe: Observe | None = None
 
     @property
     def splits(self) -> bool:
@@ -293,14 +292,6 @@ class UnitsInARow:
         if self._observe is not None and result.whole:
             self._observe("after", {"state": result.state})
         return result
-
-    @contextmanager
-    def observed(self, observe: Observe) -> Iterator[None]:
-        self._observe = observe
-        try:
-            yield
-        finally:
-            self._observe = None
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         log: list[MetricRow] = []

@@ -24,7 +24,7 @@ from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import CommunicationCost, communication_costs
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.folder import home_of
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement, measure
 from cerebro_elastic.runs.forecast.plan_candidates import (
     Option,
@@ -118,7 +118,7 @@ def plan(
         >>> forecast.best.candidate.partitions
         2
     """
-    resolved = resolve_warm_start(load_recipe(recipe), Path(home) if home is not None else default_home())
+    resolved = resolve_warm_start(load_recipe(recipe), home_of(home))
     node_counts = sorted({*nodes} or {*NODES, resolved.nodes.min, resolved.nodes.max})
     own = partitions_of(resolved)[0]
     if partitions and resolved.data.url is not None:

@@ -18,7 +18,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.folder import home_of
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run, validations
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
@@ -100,7 +100,7 @@ def simulate(
         True
     """
     given = load_recipe(recipe)
-    resolved = resolve_warm_start(given, Path(home) if home is not None else default_home())
+    resolved = resolve_warm_start(given, home_of(home))
     recorded = like if like is None or isinstance(like, RunResult) else Run.open(like, home=home).result
     plan = _plan(resolved, recorded)
     simulated = simulate_plan(

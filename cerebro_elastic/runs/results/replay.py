@@ -3,7 +3,6 @@ record."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,11 @@ from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
+from cerebro_elastic.runs.logging.rows import read_rows
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.versions import other_code, other_versions
-from cerebro_elastic.system.files import locate, read
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.words import counted
 
@@ -236,8 +235,7 @@ def _differences(
 def _rows(visit: Visit, replayed: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
     """The rows that were logged."""
     try:
-        text = read(locate(visit.log)) if visit.log is not None else b""
-        recorded = [json.loads(line) for line in text.splitlines()]
+        recorded = read_rows(visit.log) if visit.log is not None else []
     except (CerebroError, OSError, ValueError) as error:
         yield Difference("rows", f"unreadable ({error})", len(replayed))
         return

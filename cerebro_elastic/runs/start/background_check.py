@@ -21,7 +21,7 @@ from cerebro_elastic.runs.exactness.outcome import (
     why_unlogged,
     why_untrainable,
 )
-from cerebro_elastic.runs.folder import RunFolder, default_home
+from cerebro_elastic.runs.folder import RunFolder, home_of
 from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import (
@@ -146,7 +146,7 @@ def check(
     Raises:
         CerebroError: The recipe, the task or the data are wrong.
     """
-    recipe = resolve_warm_start(recipe, home or default_home())
+    recipe = resolve_warm_start(recipe, home_of(home))
     points = first_hparams(recipe)
     url = recipe.data.url
     with TemporaryDirectory(prefix="cerebro-check-") as folder:

@@ -10,7 +10,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.results.test_set import check_test_set, measure, note, winners
-from cerebro_elastic.runs.start.extend import shared_store
+from cerebro_elastic.runs.start.going_on import shared_store
 from cerebro_elastic.runs.start.prepare_run import has_ended
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore

@@ -226,9 +226,10 @@ def check_units(recipe: Recipe, plan: Plan) -> None:
         if given is not None and given < least:
             what = f"{least} {name}: {counted(plan.trained, 'partition')}"
             many = f", and each config is trained {trainings} times" if trainings > 1 else ""
+            where = recipe.source.where(("search", "budget", name))
             raise RecipeError(
-                f"{recipe.source.where(('search', 'budget', name))}: search.budget.{name} is {given}, and "
-                f"one config's first epoch takes {what}{many}. Give at least {least}, or no config has a result"
+                f"{where}: search.budget.{name} is {given}, and one config's first epoch takes {what}{many}. "
+                f"Give at least {least}, or no config has a result"
             )
 
 

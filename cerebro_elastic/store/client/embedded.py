@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from cerebro_elastic.store.client.etcd_program import check_version, find_etcd, 
 from cerebro_elastic.store.client.gateway import UnixSocketPool
 from cerebro_elastic.store.client.listen import Listen, folder_for_sockets
 from cerebro_elastic.system.files import as_its_folder, private_folder
+from cerebro_elastic.system.process import is_locked
 from cerebro_elastic.system.run_key import RunKey
 
 # A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
@@ -260,27 +260,15 @@ def _answer(etcd: HTTPConnectionPool, path: str) -> dict[str, Any]:
 
 def _check_unlocked(data_dir: Path) -> None:
     """Raise ``StoreError`` if a live etcd uses ``data_dir``; one that is just ending is given a moment."""
-    database = data_dir / "member" / "snap" / "db"
+    database = data_dir / "member" / "snap" / "db"  # etcd holds a flock while it is open
     deadline = time.monotonic() + _LOCK_SECONDS
-    while _is_locked(database):
+    while is_locked(database):
         if time.monotonic() > deadline:
             raise StoreError(
                 f"another etcd that is running uses {data_dir}: stop the run that it belongs to, "
                 f"or take another folder"
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _is_locked(database: Path) -> bool:
-    # etcd's database holds a flock while it is open.
-    try:
-        with database.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 @contextmanager

@@ -7,8 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from cerebro_elastic.data.preparing.from_rows import RowProgress
 from cerebro_elastic.data.preparing.shared_jobs import MachineShare
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError, TaskError
+from support.waiting import wait_for
 
 ROWS = 60
-DEADLINE = 60.0
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 FUNCTIONS = """
@@ -343,10 +342,3 @@ def test_progress_in_words() -> None:
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.02)

@@ -7,7 +7,6 @@ import fcntl
 import random
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from cerebro_elastic.data.reading import datasets
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.datasets import NumberedDatasets, stacked
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
+from support.waiting import wait_for
 
 SOURCE = """
     import random
@@ -279,9 +279,6 @@ def test_a_process_that_waits_for_a_killed_one_prepares_itself(cache: Path) -> N
         killed.truncate(0)
         waiter = threading.Thread(target=datasets._prepare_once, args=("photos", lambda: calls.append(1)))
         waiter.start()
-        deadline = time.monotonic() + 20
-        while not is_waited_for(file):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: is_waited_for(file))
     waiter.join(20)
     assert calls == [1]

@@ -15,7 +15,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore

@@ -14,8 +14,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.front_end.live_page import feeds as module
-from cerebro_elastic.front_end.live_page.feeds import Feed
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Feed, Places
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.store.ledger.journal import Journal
 

@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, RunOpe
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.front_end.live_page.access import kept_token
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.store.ledger.journal import Journal
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.front_end.live_page.access import Access
-from cerebro_elastic.front_end.live_page.places import Places
+from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.front_end.live_page.serve import FRAMES, PageServer
 from support.ui_server import LiveRun
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from cerebro_elastic.system.forkserver import SOCKET, ForkedProcess, ForkServer,
 from cerebro_elastic.system.forkserver.client import Refused
 from cerebro_elastic.system.forkserver.messages import Request
 from cerebro_elastic.system.process import PYTHON, is_alive
+from support.waiting import wait_for
 
 Run = Callable[..., ForkedProcess]
 DEADLINE = 20.0
@@ -57,13 +57,6 @@ def run(server: ForkServer, folder: Path, request: pytest.FixtureRequest) -> Ite
 
 def output(folder: Path) -> str:
     return (folder / "output").read_text()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_it_is_a_program_of_its_own(run: Run, folder: Path) -> None:

@@ -15,6 +15,7 @@ from cerebro_elastic.errors import GroupBroken, RankUnreachable
 from cerebro_elastic.training.parallel import group
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from support.ranks import end_in_a_collective, left_alone, open_resources, see_forever, seen, split_up
+from support.waiting import wait_for
 
 UNKNOWN = "no-such-host.invalid"
 CPU = torch.device("cpu")
@@ -56,9 +57,7 @@ def test_a_process_that_does_not_answer_is_ended() -> None:
 def test_a_killed_peer_breaks_the_group_and_not_the_survivor(tmp_path: Path) -> None:
     with Ranks(2) as ranks:
         ranks.start(see_forever, str(tmp_path / "begun"), members=[0, 1])
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "begun").exists():
-            assert time.monotonic() < deadline
+        wait_for((tmp_path / "begun").exists)
         os.kill(ranks.pid(1), signal.SIGKILL)
         with pytest.raises(
             RankFailed, match=r"GroupBroken: rank 0 of 2: a peer is gone: .*can be tried again"

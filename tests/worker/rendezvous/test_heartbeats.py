@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +25,7 @@ from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
+from support.waiting import wait_for
 
 SOON = 20.0
 LIMIT = 60.0
@@ -43,13 +43,6 @@ if silent >= 0:
 sys.stdin.read()
 heartbeat.stop()
 """
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Scene:

@@ -3,16 +3,13 @@ for an etcd that is away."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +28,10 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.run_key import RunKey
+from support.agents import Agents
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0
@@ -71,19 +70,11 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.02)
-
-
-class Stage:
+class Stage(Agents):
     """A run on an etcd, led by the test, and its nodes."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
-        self._stack = stack
+        super().__init__(folder, stack)
         (folder / "paused.py").write_text(FUNCTIONS)
         data = str(folder / "data")
         manifest = prepare(rows, data, partitions=2, seed=1, valid=0.0)
@@ -116,33 +107,10 @@ class Stage:
             f"{part},lease={TTL}" if part.startswith("--rdzv-conf") else part
             for part in agent_command("r", endpoint, name, ranks)
         ]
-        ours = {
-            "CEREBRO_PARENT": str(os.getpid()),
-            "CEREBRO_CACHE": str(self.folder / "cache"),
-            "CEREBRO_ETCD_PATIENCE": "1",
-            "TMPDIR": str(self.folder),  # for what those leave who are killed
-        }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            agent = forkserver.start(
-                command,
-                {**os.environ, **ours, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-            )
-        self._stack.callback(agent.wait, 20)
-        self._stack.callback(agent.kill)
-        return agent
+        return self.launch(name, command, **{"CEREBRO_ETCD_PATIENCE": "1", **env})
 
     def ready(self, name: str) -> None:
         wait_for(lambda: self.said(name, "ready"), f"{name} to be ready")
-
-    def log(self, name: str) -> list[dict[str, Any]]:
-        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith('{"time"')]
-
-    def said(self, name: str, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.log(name) if line["event"] == event]
 
     def config(self, name: str, pause: float) -> None:
         assert self.leader.create_config(Config(name, {"pause": pause, "lr": 0.1}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,16 +22,10 @@ from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore
+from support.waiting import wait_for
 
 SOON = 10.0
 GONE = RankFailure(FailureKind.CRASH, "gone")
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Away(MemoryStore):

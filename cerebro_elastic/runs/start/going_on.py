@@ -1,5 +1,7 @@
-"""``cerebro retry``: trains failed configs again, from their last checkpoints or from the start, with the
-code as it is now.
+"""Lets a run go on that has ended, or whose configs have failed.
+
+``extend`` gives a run that has ended more epochs or more configs. ``retry`` trains failed configs again, from
+their last checkpoints or from the start, with the code as it is now:
 
 - In a live run each is resumed by a transaction of its own.
 - A run that has ended is extended by nothing but them (``RunExtended``), and goes on.
@@ -10,21 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.history.lineage import may_go_on, tried_again
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.runs.attach import live_run
+from cerebro_elastic.runs.attach import live_run, with_key
 from cerebro_elastic.runs.callbacks import RunCallback
-from cerebro_elastic.runs.extension import failed_configs, retried
+from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.extend import HOSTS_GO_ON, shared_store
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.runs.start.lengths import check_lengths
@@ -39,26 +40,99 @@ from cerebro_elastic.runs.start.prepare_run import (
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.system.words import counted, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
 
-def retry(
-    run: Run,
-    configs: Sequence[str] = (),
-    *,
-    by: str = "",
-    grace: float = GRACE,
-    callbacks: Sequence[RunCallback] = (),
-    watcher: Watcher | None = None,
-    imports: SharedImports | None = None,
-    agrees: Callable[[str], bool] = refuse_other_code,
-) -> RunResult:
-    """``Run.retry``, of a ``run``. ``imports`` have begun; by default new ones are begun here."""
-    watcher, by, status = watcher or Watcher(), one_line(by), run.status()
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a run goes on."""
+
+    grace: float = GRACE
+    """Seconds that nodes have to leave."""
+    callbacks: Sequence[RunCallback] = ()
+    """They are called when a unit, an epoch and the run have ended."""
+    watcher: Watcher = field(default_factory=Watcher)
+    """It gets lines of text and the run's state."""
+    imports: SharedImports | None = None
+    """They have begun; ``None``: new ones are begun."""
+    agrees: Callable[[str], bool] = refuse_other_code
+    """It is asked whether configs go on though the code has changed since they were trained."""
+
+    def go_on(
+        self, result: RunResult, extended: Spec | None, retried: Sequence[str] = (), by: str = ""
+    ) -> RunResult:
+        """Have a run of this machine go on in this process, to its end. What has changed was agreed to."""
+        launch = Launch(
+            result.spec.load_recipe(),
+            result.folder,
+            grace=self.grace,
+            callbacks=self.callbacks,
+            extended=extended,
+            agrees=agreement(changed_code=True),
+            retried=retried,
+            by=by,
+        )
+        return launch(self.watcher, self.imports)
+
+    def leave_to_hosts(self, result: RunResult) -> RunResult:
+        """Say that a run of a shared etcd, in which all is written, waits for its hosts."""
+        self.watcher.say(
+            f"run {result.run!r} goes on once its hosts are started again, each with the command of before"
+        )
+        return result.now()
+
+
+def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
+    """``Run.extend``, of a ``result``."""
+    shared = shared_store(result)
+    after = planned(result, wish)
+    if shared is None:
+        check_code(after, result.view.state, terms.agrees)
+    terms.watcher.say(_text(after.extensions[-1]))
+    if shared is None:
+        return terms.go_on(result, after)
+    with closing(EtcdStore(shared)) as etcd:
+        extend_in_store(Record(etcd, result.run, shared.run_key), after)
+    return terms.leave_to_hosts(result)
+
+
+def shared_store(result: RunResult) -> StoreSettings | None:
+    """The etcd that hosts of the run share; ``None`` if it has one of its own."""
+    recipe = result.recipe
+    if result.store is not None or recipe.etcd is None:
+        return result.store
+    return with_key(StoreSettings.at(recipe.etcd), result.run, result.folder.path.parent)
+
+
+def planned(result: RunResult, wish: Wish) -> Spec:
+    """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
+    process of its own, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
+    if not has_ended(result.view.state, result.spec):
+        raise RunError(
+            f"run {result.run!r} has not ended: only then can it be extended; if nobody runs it, the command "
+            "that started it goes on with it"
+        )
+    after = extended(result, wish)
+    configs = result.view.state.configs
+    going_on = {name: configs[name] for name in after.extensions[-1].configs}
+    check_lengths(result.spec, going_on, after.plan.epochs)
+    return after
+
+
+def _text(extension: Extension) -> str:
+    configs = list(extension.configs)
+    more = ", ".join(f"{key}: {value} before" for key, value in extension.recipe_before.items())
+    shown = f" ({some_of(configs, 8)})" if configs else ""
+    return f"extending the run; {more or 'same recipe'}; {counted(len(configs), 'config')} to go on{shown}"
+
+
+def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
+    """``Run.retry``, of a ``run``."""
+    watcher, status = terms.watcher, run.status()
     if status.live and (run.store is None or status.nodes):
         names = resume_failed(run, configs, by)
         watcher.say(f"{_listed(names)} will be tried again: run {run.id!r} goes on with them")
@@ -72,23 +146,12 @@ def retry(
     extension = after.extensions[-1] if after.extensions else None
     resumed = [name for name in names if not may_go_on(state.configs[name], extension)]
     if shared is None:
-        check_code(after, state, agrees, resumed)
+        check_code(after, state, terms.agrees, resumed)
     watcher.say(f"{_listed(names)} will be tried again")
-    if shared is not None:
-        _write_for_hosts(result, after, shared, resumed, by, watcher)
-        watcher.say(HOSTS_GO_ON.format(run=run.id))
-        return result.now()
-    launch = Launch(
-        spec.load_recipe(),
-        result.folder,
-        grace=grace,
-        callbacks=callbacks,
-        extended=after if ended else None,
-        agrees=agreement(changed_code=True),  # by now
-        retried=resumed,
-        by=by,
-    )
-    return launch(watcher, imports)
+    if shared is None:
+        return terms.go_on(result, after if ended else None, resumed, by)
+    _write_for_hosts(result, after, shared, resumed, by, watcher)
+    return terms.leave_to_hosts(result)
 
 
 def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:
@@ -141,5 +204,4 @@ def _write_for_hosts(
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f"{counted(len(names), 'failed config')} ({shown})"
+    return f"{counted(len(names), 'failed config')} ({some_of(names, 8)})"
