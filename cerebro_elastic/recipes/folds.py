@@ -20,8 +20,8 @@ class Folds(Section):
     folds: Annotated[int, Field(ge=2)]
     """The number of folds; it divides the number of partitions."""
     when: Literal["epoch", "evaluate"] | None = None
-    """As `validation` without folds. Without it, `evaluate` where the task can: a fold is then validated
-    where its partitions lie."""
+    """As `validation` without folds. `evaluate`: a fold is validated where its partitions lie. Default:
+    `evaluate`, but `epoch` for `lightning`, where schedulers and callbacks may watch validation."""
     early_stop: bool = True
     """Whether a config's other folds are left untrained once its mean is worse than the worst fold of the
     best config."""

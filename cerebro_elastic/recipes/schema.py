@@ -313,8 +313,11 @@ class Recipe(Section):
     @property
     def validates_apart(self) -> bool:
         """Whether validation is in units of its own, where the task can."""
-        when = self.validation.when or "evaluate" if isinstance(self.validation, Folds) else self.validation
-        return when == "evaluate"
+        if not isinstance(self.validation, Folds):
+            return self.validation == "evaluate"
+        return self.validation.when == "evaluate" or (
+            self.validation.when is None and not self.task.VALIDATES_IN_FIT
+        )
 
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""

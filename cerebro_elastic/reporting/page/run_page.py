@@ -84,8 +84,9 @@ class RunPage(RunView):
         """Note what was decided about configs: by whom, and about when (the last visit's end)."""
         by_hand, noted = False, {}
         match event:
-            case ConfigCreated(config=config):
-                by_hand, noted = config.by_hand, {config.id: ("created", config.reason)}
+            case ConfigCreated():
+                by_hand = event.by_hand
+                noted = {config.id: ("created", config.reason) for config in event.configs}
             case ConfigEnded(config=name, status=status, reason=reason):
                 why = "" if status is Status.FAILED else reason  # the page has it in full
                 by_hand, noted = event.by_hand, {name: (status.value, why)}

@@ -38,7 +38,7 @@ from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
-    from cerebro_elastic.training.task import SupportsPrecheck
+    from cerebro_elastic.training.task import SupportsPrecheck, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +163,8 @@ def check(
         _check_strategy(task, allowed[0], of_task)
     _check_race(recipe, task, allowed)
     folds = recipe.validation if isinstance(recipe.validation, Folds) else None
-    if "evaluate" in (recipe.validation, folds and folds.when) and not task.evaluates:
-        raise RecipeError(
-            f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
-            "epoch's last unit: use validation: epoch"
-        )
+    if recipe.validates_apart:
+        _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     if isinstance(recipe.search, RaceSearch) and not manifest.valid:
         raise RecipeError(
@@ -200,6 +197,27 @@ def check(
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=_code(recipe.root) | _digests(recipe.root, files),
     )
+
+
+def _check_apart(
+    recipe: Recipe, task: Task, hparams: Sequence[Mapping[str, Any]], allowed: Sequence[Strategy]
+) -> None:
+    """Raise ``RecipeError`` if the task cannot be validated by units of their own."""
+    from cerebro_elastic.training.task import WatchesValidation
+
+    why = None
+    if not task.evaluates and not (isinstance(recipe.validation, Folds) and recipe.validation.when is None):
+        why = "it has nothing to evaluate with"
+    elif recipe.data.datamodule is not None:
+        why = "a data module validates by loaders of its own"
+    elif isinstance(task, WatchesValidation):
+        why = next(filter(None, (task.why_not_apart(point, allowed) for point in hparams)), None)
+    if why is not None:
+        raise RecipeError(
+            f"validation is 'evaluate', and this task of kind {recipe.task.kind!r} cannot be validated so: "
+            f"{why}; or validate at the end of each epoch's last unit: `validation: epoch`, with folds "
+            "`when: epoch`"
+        )
 
 
 def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
