@@ -22,10 +22,10 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.tables import (
-    INTERVALS,
     failure_texts,
     front_table,
     leaderboard_table,
+    measured_note,
     measured_table,
     spread_text,
     unit_text,
@@ -152,7 +152,7 @@ def show_outcome(result: RunResult) -> None:
         )
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
-        console.print(INTERVALS, soft_wrap=True)
+        console.print(measured_note(tested), soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

@@ -41,6 +41,7 @@ from cerebro_elastic.recipes.folds import (
     Folds,
     Repeats,
     check_members,
+    check_trainings,
     check_valid,
     deals,
     validation_section,
@@ -209,6 +210,8 @@ class Recipe(Section):
     def _repeats_fit(cls, value: Repeats | None, info: ValidationInfo) -> Repeats | None:
         if value is not None:
             check_members("repeats", info.data.get("search"))
+            validation = info.data.get("validation")
+            check_trainings(value, validation.folds if isinstance(validation, Folds) else 0)
         return value
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ _VALUES = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, Ten
 def watches_validation(callback: pl.Callback) -> str | None:
     """The name of a callback that acts by what validation finds, if it does."""
     hooks = [name for name in dir(pl.Callback) if name.startswith("on_validation")]
-    acts = is_users(type(callback).__module__) and any(is_overridden(name, callback) for name in hooks)
+    acts = is_users(type(callback)) and any(is_overridden(name, callback) for name in hooks)
     monitors = str(getattr(callback, "monitor", None)).startswith("val")
     return type(callback).__name__ if acts or monitors else None
 

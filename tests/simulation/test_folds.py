@@ -223,6 +223,35 @@ def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
     assert not stopped(4.0, 1.5)
 
 
+def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_differs_from_its_mean() -> None:
+    constrained = {"objective": {"metric": "score"}, "constraint": {"metric": "latency", "below": 20}}
+    search = make_search(recipe_of(validation={"folds": 3}, **constrained))
+    best = measured_too("c0000", 15.0, 19.0, 17.0)  # its worst fold is 2 above its mean
+
+    def stopped(*latencies: float) -> bool:
+        decided = search.decide(SearchContext([best, measured_too("c0001", *latencies)]))
+        return [decision.config for decision in decided] == ["c0001"]
+
+    assert not stopped(21.5)
+    assert not stopped(23.0, 17.0)
+    assert stopped(22.5)
+    assert stopped(math.nan)
+
+
+def measured_too(name: str, *latencies: float) -> ConfigView:
+    """As ``trained``, with a score of 1 and these values of another metric."""
+    view = trained(name, *(1.0 for _ in latencies))
+    members = [
+        replace(
+            each,
+            curve=[replace(point, metrics={**point.metrics, "latency": latency}) for point in each.curve],
+        )
+        for each, latency in zip(view.members, [*latencies, 0.0, 0.0], strict=False)
+    ]
+    ended = [member.status is Status.FINISHED for member in members]
+    return replace(view, members=members, curve=mean_curve([each.curve for each in members], ended))
+
+
 def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
     search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
     for values in ((1.0, math.nan, 1.0), (math.inf,) * 3):
@@ -287,6 +316,13 @@ def test_a_search_expects_the_seconds_that_a_configs_own_trainings_took() -> Non
         ({"validation": "folds"}, "epoch"),
         ({"validation": {"folds": 3}, "data": {"valid": 0.2}}, "data.valid is 0.2"),
         ({"repeats": 0}, "repeats"),
+        ({"validation": {"folds": 61}}, "folds"),
+        ({"repeats": 61}, "61 seeds a config has 61 trainings, and the most is 60"),
+        ({"validation": {"folds": 6}, "repeats": 11}, "11 seeds and 6 folds a config has 66 trainings"),
+        (
+            {"validation": {"folds": 3}, "data": {"source": None, "datamodule": "m:D"}},
+            "its own val_dataloader",
+        ),
         ({"repeats": {"min": 3, "max": 2}}, "min is 3 and max 2"),
         ({"repeats": {"min": 2}}, "max"),
         ({"repeats": 2, "search": {"method": "asha", "num": 9, "resource": "units"}}, "resource: epochs"),

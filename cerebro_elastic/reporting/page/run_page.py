@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from cerebro_elastic.reporting.results import ConfigResult, config_result, front
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     measured_by,
-    measured_text,
+    measured_rows,
     resources_text,
     spread_text,
     unit_text,
@@ -126,7 +126,7 @@ class RunPage(RunView):
         self._board.put("run", "homes", homes)
         self._board.put("run", "summary", self.summary(live=live))
         self._board.put("run", "front", self._front())
-        self._board.put("run", "tests", [_measured_row(found) for found in state.measured])
+        self._board.put("run", "tests", list(starmap(_measured_row, measured_rows(state.measured))))
 
     def publish_spans(self) -> None:
         """Write the units that were done since the last time."""
@@ -389,14 +389,14 @@ def _config_row(
     }
 
 
-def _measured_row(found: Measurement) -> dict[str, Any]:
+def _measured_row(name: str, metrics: dict[str, str], found: Measurement | None) -> dict[str, Any]:
     """A row of the table of the test set."""
     return {
-        "config": found.config,
-        "epoch": found.epoch,
-        "rows": found.rows,
-        "metrics": {name: measured_text(found, name) for name in found.metrics},
-        "measured": measured_by(found),
+        "config": name,
+        "epoch": found.epoch if found else "",
+        "rows": found.rows if found else 0,
+        "metrics": metrics,
+        "measured": measured_by(found) if found else "",
     }
 
 

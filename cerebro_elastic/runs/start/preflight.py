@@ -28,6 +28,7 @@ from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
+from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
@@ -196,7 +197,20 @@ def check(
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=_code(recipe.root) | _digests(recipe.root, files),
+        notes=_moved_by_folds(recipe, manifest),
     )
+
+
+def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
+    """What folds fetch beside training, if they are validated within it."""
+    if not recipe.folds or recipe.validates_apart:
+        return ()
+    size = bytes_text(sum(file.bytes for partition in manifest.train for file in partition.files))
+    return [
+        "a fold is validated at the end of each epoch's last unit, on that unit's node, which fetches the "
+        f"fold's partitions: each host comes to hold all {size} of the training data. `validation: {{folds: "
+        f"{recipe.folds}, when: evaluate}}` validates them where they lie, if nothing watches validation"
+    ]
 
 
 def _check_apart(
@@ -380,7 +394,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
                 raise
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
-        result = replace(result, notes=_check_first_batch(request))
+        result = replace(result, notes=[*result.notes, *_check_first_batch(request)])
     return asdict(result)
 
 
