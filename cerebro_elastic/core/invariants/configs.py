@@ -38,6 +38,8 @@ class _Epoch:
     visits: int = 0
     partial_unit: PartialUnit | None = None
     """The partition that it has trained in part."""
+    last: bool = False
+    """The task ends its training with this epoch."""
 
 
 def completeness(read: StateRead, events: Trace) -> Iterator[str]:
@@ -86,7 +88,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                         epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
                     yield from _violations_of_visit(epoch, visit)
                     yield from _wrong_size(sizes, visit)
-                    if visit.done and set(epoch.done) == whole:
+                    if epoch.last and set(epoch.done) == whole:
                         ended.add(visit.unit.config)
             case RunExtended(extension=extension):
                 epochs = extension.epochs
@@ -263,7 +265,7 @@ def _misplaced(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> 
     if set(epoch.done) == whole:
         epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
-    if _Epoch(config.epoch, done, len(done) + config.parts, config.partial_unit) != epoch:
+    if _Epoch(config.epoch, done, len(done) + config.parts, config.partial_unit, config.done) != epoch:
         yield f"config {config.id} is not where its visits have brought it: {config}, {epoch}"
 
 
@@ -285,6 +287,8 @@ def _violations_of_visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         yield f"{in_words(unit)} went on after {visit.skip} batches, {done} were done"
     epoch.visits += 1
     epoch.partial_unit = None if visit.whole else PartialUnit(unit.partition, visit.skip + visit.batches)
+    if unit.phase is Phase.TRAIN:
+        epoch.last = visit.done
     if visit.whole:
         epoch.done.append(what)
     elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:
