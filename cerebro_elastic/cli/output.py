@@ -21,6 +21,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
+from cerebro_elastic.reporting.results import not_compared
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     front_table,
@@ -143,6 +144,8 @@ def show_outcome(result: RunResult) -> None:
         )
     if objectives := result.recipe.search.objectives:
         console.print(front_table(result.front, objectives, len(result.leaderboard)))
+        if lacking := not_compared(result.leaderboard, objectives):
+            console.print(f"not compared, without finite values of all: {', '.join(lacking)}", soft_wrap=True)
     if constraints := result.recipe.objective.constraints:
         outside = [row.config for row in result.leaderboard if row.curve and row.best is None]
         console.print(

@@ -165,8 +165,9 @@ class Recipe(Section):
     """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
     not only the last two states and the best epoch's."""
     validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
-    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
-    Lightning). `folds: 5`: [cross-validation](../how-to/folds.md)."""
+    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (with Lightning
+    [outside of the fit](../how-to/folds.md#folds-of-a-lightningmodule)). `folds: 5`:
+    [cross-validation](../how-to/folds.md)."""
     repeats: Repeats | None = None
     """Train each config with several seeds: `3`, or `{min: 1, max: 5}` for more of them for the best
     configs; see [repeats](../how-to/folds.md#repeats-over-seeds)."""

@@ -258,7 +258,9 @@ class LightningTask:
         assert job.state is not None
         device = torch.device(job.device)
         with self._in_unit(device):
-            stage = "test" if is_overridden("test_step", self._class, pl.LightningModule) else "validate"
+            stage: Stage = (
+                "test" if is_overridden("test_step", self._class, pl.LightningModule) else "validate"
+            )
             if stage == "validate" and not self.evaluates:
                 raise TaskError(
                     f"{self._class.__name__} has no test_step, nor a validation_step, to measure a test set "
