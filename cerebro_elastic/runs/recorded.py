@@ -294,7 +294,7 @@ class RecordedRun:
         """The run's id and its store. Raises ``RunError`` if the run is not live."""
         settings = self.live_store()
         if settings is None:
-            if self.folder.spec.exists() and self.view.state.outcome is not None:
+            if self.folder.history.exists() and self.view.state.outcome is not None:
                 raise has_ended(self.id)
             raise RunError(
                 f"run {self.folder.run!r} is not live on this machine; if it is elsewhere, name its etcd "
