@@ -22,11 +22,12 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import BudgetOutlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
+from cerebro_elastic.reporting.results import not_compared
 from cerebro_elastic.reporting.tables import (
-    INTERVALS,
     failure_texts,
     front_table,
     leaderboard_table,
+    measured_note,
     measured_table,
     spread_text,
     unit_text,
@@ -150,6 +151,8 @@ def show_outcome(result: RunResult) -> None:
         )
     if objectives := result.recipe.search.objectives:
         console.print(front_table(result.front, objectives, len(result.leaderboard)))
+        if lacking := not_compared(result.leaderboard, objectives):
+            console.print(f"not compared, without finite values of all: {', '.join(lacking)}", soft_wrap=True)
     if constraints := result.recipe.objective.constraints:
         outside = [row.config for row in result.leaderboard if row.curve and row.best is None]
         console.print(
@@ -159,7 +162,7 @@ def show_outcome(result: RunResult) -> None:
         )
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
-        console.print(INTERVALS, soft_wrap=True)
+        console.print(measured_note(tested), soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

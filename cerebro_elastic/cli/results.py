@@ -158,7 +158,7 @@ def test(
     """
     from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import TestJson
-    from cerebro_elastic.reporting.tables import INTERVALS, measured_by, measured_table
+    from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
     from cerebro_elastic.reporting.terminal import terminal
 
     before = run.result.view.state.measured
@@ -167,7 +167,7 @@ def test(
         echo(json_text(TestJson(run=run.id, measured=found, before=len(before))))
         return
     terminal().print(measured_table(found))
-    echo(INTERVALS)
+    echo(measured_note(found))
     if before:
         names = ", ".join(dict.fromkeys(each.config for each in before))
         echo(

@@ -48,6 +48,7 @@ from cerebro_elastic.training.task import UnitResult as UnitResult
 from cerebro_elastic.training.test_metrics import measured_alone as measured_alone
 from cerebro_elastic.training.test_metrics import named_as_test as named_as_test
 from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
+from cerebro_elastic.training.test_metrics import values_for_race as values_for_race
 
 select_arguments = arguments.select
 object_digest = user_objects.digest

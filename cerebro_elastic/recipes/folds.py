@@ -12,16 +12,20 @@ from cerebro_elastic.recipes.fields import Positive, Section
 from cerebro_elastic.recipes.search import SearchSection
 from cerebro_elastic.system.words import counted
 
+MOST_TRAININGS = 60
+"""The most trainings of a config. They begin by one transaction, in which etcd takes 128 operations by
+default: a clone's training writes two keys."""
+
 
 class Folds(Section):
     """Cross-validation: each config is trained once for each fold, without the fold's partitions, and
     validated on them."""
 
-    folds: Annotated[int, Field(ge=2)]
+    folds: Annotated[int, Field(ge=2, le=MOST_TRAININGS)]
     """The number of folds; it divides the number of partitions."""
     when: Literal["epoch", "evaluate"] | None = None
-    """As `validation` without folds. Without it, `evaluate` where the task can: a fold is then validated
-    where its partitions lie."""
+    """As `validation` without folds. `evaluate`: a fold is validated where its partitions lie. Default:
+    `evaluate`, but `epoch` for `lightning`, where schedulers and callbacks may watch validation."""
     early_stop: bool = True
     """Whether a config's other folds are left untrained once its mean is worse than the worst fold of the
     best config."""
@@ -67,9 +71,14 @@ def check_valid(folds: int, data: Data | None) -> None:
     """Raise ``ValueError`` if the dataset that ``data`` describes cannot have this number of folds."""
     if data is None or data.url is not None:
         return
+    if data.datamodule is not None:
+        raise ValueError(
+            "data.datamodule is validated by its own val_dataloader, on the same rows in each fold: name its "
+            "training data by `data: {dataset: ...}`, or leave the folds out"
+        )
     if problem := why_no_folds(folds, data.partitions):
         raise ValueError(f"{problem} (data.partitions)")
-    if data.valid and data.datamodule is None:
+    if data.valid:
         raise ValueError(
             f"data.valid is {data.valid}, and each fold is validation data of its own: remove data.valid, or "
             "the folds"
@@ -87,6 +96,16 @@ def why_no_folds(folds: int, partitions: int) -> str | None:
         f"{counted(partitions, 'partition')} cannot be divided into {folds} folds: a fold leaves out whole "
         f"partitions, and each as many; take {fitting}{more} partitions"
     )
+
+
+def check_trainings(repeats: Repeats, folds: int) -> None:
+    """Raise ``ValueError`` if a config would have too many trainings."""
+    if repeats.max * max(1, folds) > MOST_TRAININGS:
+        each = f"{counted(repeats.max, 'seed')}{f' and {folds} folds' if folds else ''}"
+        raise ValueError(
+            f"with {each} a config has {repeats.max * max(1, folds)} trainings, and the most is "
+            f"{MOST_TRAININGS}: take fewer of one of them"
+        )
 
 
 def check_members(key: str, search: SearchSection | None) -> None:

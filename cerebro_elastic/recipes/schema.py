@@ -41,6 +41,7 @@ from cerebro_elastic.recipes.folds import (
     Folds,
     Repeats,
     check_members,
+    check_trainings,
     check_valid,
     deals,
     validation_section,
@@ -164,8 +165,9 @@ class Recipe(Section):
     """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
     not only the last two states and the best epoch's."""
     validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
-    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
-    Lightning). `folds: 5`: [cross-validation](../how-to/folds.md)."""
+    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (with Lightning
+    [outside of the fit](../how-to/folds.md#folds-of-a-lightningmodule)). `folds: 5`:
+    [cross-validation](../how-to/folds.md)."""
     repeats: Repeats | None = None
     """Train each config with several seeds: `3`, or `{min: 1, max: 5}` for more of them for the best
     configs; see [repeats](../how-to/folds.md#repeats-over-seeds)."""
@@ -209,6 +211,8 @@ class Recipe(Section):
     def _repeats_fit(cls, value: Repeats | None, info: ValidationInfo) -> Repeats | None:
         if value is not None:
             check_members("repeats", info.data.get("search"))
+            validation = info.data.get("validation")
+            check_trainings(value, validation.folds if isinstance(validation, Folds) else 0)
         return value
 
     @model_validator(mode="after")
@@ -313,8 +317,11 @@ class Recipe(Section):
     @property
     def validates_apart(self) -> bool:
         """Whether validation is in units of its own, where the task can."""
-        when = self.validation.when or "evaluate" if isinstance(self.validation, Folds) else self.validation
-        return when == "evaluate"
+        if not isinstance(self.validation, Folds):
+            return self.validation == "evaluate"
+        return self.validation.when == "evaluate" or (
+            self.validation.when is None and not self.task.VALIDATES_IN_FIT
+        )
 
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""

@@ -196,6 +196,13 @@ class Constraint(Section):
         assert self.above is not None
         return self.above - value if value != self.above else sys.float_info.min
 
+    def widened(self, by: float) -> Constraint:
+        """The constraint with a bound that lets pass what breaks it ``by`` less than this."""
+        if self.below is not None:
+            return Constraint(metric=self.metric, below=self.below + by)
+        assert self.above is not None
+        return Constraint(metric=self.metric, above=self.above - by)
+
     def __str__(self) -> str:
         """``latency_ms below 20``."""
         side, bound = ("below", self.below) if self.below is not None else ("above", self.above)

@@ -29,6 +29,10 @@ class TaskSection(Section):
     """What the columns of its batches are: tensors of torch, or arrays of numpy. With numpy's, its ranks do
     not import torch, and a unit is trained on one rank."""
 
+    VALIDATES_IN_FIT: ClassVar[bool] = False
+    """Whether its library validates in the middle of a fit, where schedulers and callbacks may watch it: then
+    folds are so by default, too."""
+
     kind: str
     """The task's name in the entry-point group ``cerebro.tasks``."""
 

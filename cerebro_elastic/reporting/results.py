@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,15 +133,25 @@ def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
     return [*ranked(rows, objective.mode), *(row for row in rows if row.best is None)]
 
 
+def not_compared(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[str]:
+    """The ids of the configs that have a best epoch, and there no finite value of one of the
+    ``objectives``."""
+    return [name for name, values in _losses(rows, objectives) if not all(map(math.isfinite, values))]
+
+
+def _losses(
+    rows: Sequence[ConfigResult], objectives: Sequence[Objective]
+) -> Iterator[tuple[str, list[float]]]:
+    for row in rows:
+        if row.best_place is not None:
+            end = row.curve[row.best_place]
+            yield row.config, [loss(end.get(each.metric), each.mode) for each in objectives]
+
+
 def front(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[ConfigResult]:
     """The configs that no other one surpasses: none is as good in all ``objectives`` and better in one. The
     values are those of each config's best epoch; a config that lacks one is not compared."""
-    losses = {
-        row.config: [loss(row.curve[row.best_place].get(each.metric), each.mode) for each in objectives]
-        for row in rows
-        if row.best_place is not None
-    }
-    known = {name: values for name, values in losses.items() if all(map(math.isfinite, values))}
+    known = {name: values for name, values in _losses(rows, objectives) if all(map(math.isfinite, values))}
 
     def surpassed(values: Sequence[float]) -> bool:
         return any(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from statistics import fmean
 from textwrap import shorten
 from typing import Any
 
@@ -129,21 +130,39 @@ def measured_by(found: Measurement) -> str:
     return day_text(found.at) + (f" by {found.by}" if found.by else "")
 
 
+def measured_rows(found: Sequence[Measurement]) -> list[tuple[str, dict[str, str], Measurement | None]]:
+    """The rows of a table of the test set: name, metrics, and what was measured. Before the models of a
+    config with several trainings are their means."""
+    rows: list[tuple[str, dict[str, str], Measurement | None]] = []
+    for (name, _), together in groupby(found, key=lambda each: (each.config.partition(".")[0], each.at)):
+        models = list(together)
+        if models[1:]:
+            known = [metric for metric in models[0].metrics if all(metric in m.metrics for m in models)]
+            means = {metric: number(fmean(each.metrics[metric] for each in models)) for metric in known}
+            rows.append((f"{name}, mean of {len(models)}", means, None))
+        rows += [(each.config, {m: measured_text(each, m) for m in each.metrics}, each) for each in models]
+    return rows
+
+
 def measured_table(found: Sequence[Measurement]) -> Table:
     """What models have reached on the test set."""
     rows = max(each.rows for each in found)
     title = f"\nTest set of {counted(rows, 'row')}" if rows else "\nTest set"
     names = sorted({name for each in found for name in each.metrics})
-    fixed = ("config", "epoch", *names)
-    table = plain_table(*fixed, "measured", fixed=fixed, title=title, title_justify="left")
-    for each in found:
-        values = [measured_text(each, name) if name in each.metrics else "-" for name in names]
-        table.add_row(each.config, str(each.epoch), *values, measured_by(each))
+    columns = ("config", "epoch", *names)
+    table = plain_table(*columns, fixed=columns, title=title, title_justify="left")
+    for name, values, each in measured_rows(found):
+        table.add_row(name, str(each.epoch) if each else "", *(values.get(metric, "-") for metric in names))
     return table
 
 
-INTERVALS = "In brackets: the 95 % interval by bootstrap over rows, where a metric is a mean over rows."
-"""Explains ``measured_text``."""
+def measured_note(found: Sequence[Measurement]) -> str:
+    """When the models of a table were measured and by whom, and what its brackets are."""
+    times = dict.fromkeys(map(measured_by, found))
+    return (
+        f"Measured {'; '.join(times)}. In brackets: the 95 % interval by bootstrap over rows, where a metric "
+        "is a mean over rows."
+    )
 
 
 def unit_text(unit: Unit) -> str:

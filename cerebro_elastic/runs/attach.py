@@ -44,7 +44,7 @@ def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Record, Spec]]
         spec = known_spec(record, settings)
         record.check_signed(settings.trusted)
         if record.ended():
-            raise RunError(f"run {run!r} has ended: nothing can be asked of it; see {_status(run)}")
+            raise has_ended(run)
         yield record, spec
 
 
@@ -83,5 +83,10 @@ def runs_in(store: Store) -> list[str]:
     return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))
 
 
-def _status(run: str) -> str:
-    return for_reader(f"`cerebro status {run}`", f"Run.open({run!r}).result")
+def has_ended(run: str) -> RunError:
+    """The error of a request to a run that has ended."""
+    extend = for_reader(f"`cerebro extend {run}`", f"Run.open({run!r}).extend()")
+    return RunError(
+        f"run {run!r} has ended, and only a live run can be changed: {extend} lets it go on, with more "
+        "epochs, configs or budget; while it does, stop, resume, clone and add work again"
+    )

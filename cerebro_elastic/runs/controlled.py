@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active, flattened
-from cerebro_elastic.runs.attach import live_run
+from cerebro_elastic.runs.attach import has_ended, live_run
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.sampling import contains, misfit, written_alike
@@ -138,19 +138,9 @@ class ControlledRun(RecordedRun):
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
-            clones: list[Config] = []
-            for parent in parents:
-                new = OperatorLedger(record).clone(
-                    parent.id,
-                    changed,
-                    begins[start],
-                    reason,
-                    allowance,
-                    without=left,
-                    member_of=clones[0].member_of if clones else "",
-                )
-                clones.append(_known(record, config, new))
-            return clones[0]
+            ledger = OperatorLedger(record)
+            new = ledger.clone(config, changed, begins[start], reason, allowance, without=left)
+            return _known(record, config, new)
 
     def add(
         self,
@@ -325,6 +315,8 @@ def _members(record: Record, name: str) -> list[Config]:
 
 def _known(record: Record, name: str, config: Config | None) -> Config:
     if config is None:
+        if record.ended():
+            raise has_ended(record.keys.run)
         configs = record.state().configs
         raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
     return config

@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.run import Extension, Spec, changed
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
@@ -214,7 +215,8 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
     """Whether the config goes on without being named: it has used up its epochs, or the budget has stopped
     it."""
     if config.status is Status.FINISHED:
-        return wish.epochs is not None and not (visits and visits[-1].done)
+        trained = [visit for visit in visits if visit.unit.phase is Phase.TRAIN]
+        return wish.epochs is not None and not (trained and trained[-1].done)
     out_of_budget = config.status is Status.STOPPED and config.reason.startswith(USED_UP)
     return bool(wish.budget) and out_of_budget and not config.by_hand
 

@@ -225,7 +225,8 @@ def _line(event: Event) -> str | None:
         case ConfigResumed(config=name, reason=reason):
             return f"{name} goes on: {reason}"
         case ConfigCreated(config=config) if config.parent and config.parent.config:
-            return f"{config.id} goes on from {config.parent.config} with {hparams_text(config.hparams)}"
+            parent = config.parent.config.partition(".")[0]
+            return f"{config.seen_as} goes on from {parent} with {hparams_text(config.hparams)}"
     return None
 
 

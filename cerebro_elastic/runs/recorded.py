@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError, StoreUnavailable
-from cerebro_elastic.runs.attach import events_of, known_spec, store_of, with_key
+from cerebro_elastic.runs.attach import events_of, has_ended, known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -294,6 +294,8 @@ class RecordedRun:
         """The run's id and its store. Raises ``RunError`` if the run is not live."""
         settings = self.live_store()
         if settings is None:
+            if self.folder.history.exists() and self.view.state.outcome is not None:
+                raise has_ended(self.id)
             raise RunError(
                 f"run {self.folder.run!r} is not live on this machine; if it is elsewhere, name its etcd "
                 f"with {option('etcd', 'store')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.model.best import epoch_ends, loss, ranking
 from cerebro_elastic.core.model.interfaces import ConfigView
@@ -48,6 +48,16 @@ class Criterion:
     def excess(self, point: Point) -> float:
         """By how much the constraint is broken that is broken most; below 0 if all hold."""
         return max((each.excess(point.metrics) for each in self.constraints), default=-1.0)
+
+    def forgiving(self, folds: Sequence[Point], mean: Point) -> Criterion:
+        """With constraints as much wider as one of the ``folds`` is worse than their ``mean``."""
+        return replace(
+            self,
+            constraints=tuple(
+                each.widened(max(each.excess(fold.metrics) for fold in folds) - each.excess(mean.metrics))
+                for each in self.constraints
+            ),
+        )
 
     def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""

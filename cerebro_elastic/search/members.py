@@ -7,21 +7,26 @@ and what it decides holds for all of them. What is special is decided here:
   their trainings advance together. Under any other search only some are begun at a time: each config's first
   fold, then further ones of the configs that are best so far.
 - *Forgiving early stop* (Bergman, Purucker and Hutter 2024, section 3): when the mean of the folds that are
-  trained is worse than the worst fold of the best config, the other folds are not trained. (Not under a
-  search that judges configs itself: it may resume what it has stopped, and folds advance together there.)
-- More seeds for the best. When the search wants nothing more, the better half of the configs that have been
-  trained with as many seeds as any get one more, and at least two of them, until they have ``repeats.max``.
+  trained is worse than the worst fold of the best config, the other folds are not trained. A measured
+  constraint is forgiven as much: it counts as broken once the mean breaks it by more than a fold of the best
+  config exceeds its mean. (Not under a search that judges configs itself: it may resume what it has stopped,
+  and folds advance together there.)
+- More seeds for the best. When the search wants nothing more, the better half of the configs get another
+  seed, or as many as keep all nodes busy; then the better half of these, until at least two have
+  ``repeats.max``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from cerebro_elastic.core.history.members import came_to, mean_curve
+from cerebro_elastic.core.history.members import came_to, mean_curve, status_of
 from cerebro_elastic.core.model.best import best, loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Folds
 from cerebro_elastic.search.budgets import exhausted
@@ -50,12 +55,11 @@ class MemberSearch(Search):
     def held(self, context: SearchContext) -> Sequence[str]:
         if self._together:
             return [each.config for view in context.configs for each in _ahead(view)]
-        if not self._forgives:
-            return ()
         live = [each for view in context.configs for each in _live(view)]
-        begun = sum(map(_has_begun, live))
-        room = BEGUN_PER_NODE * context.nodes - begun
-        return [each.config for each in self._waiting(context)[max(0, room) :]]
+        if self._forgives:
+            room = BEGUN_PER_NODE * context.nodes - sum(map(_has_begun, live))
+            return [each.config for each in self._waiting(context)[max(0, room) :]]
+        return ()
 
     def _waiting(self, context: SearchContext) -> list[ConfigView]:
         """The trainings that have not begun, in the order in which they shall: first one of each config that
@@ -78,9 +82,12 @@ class MemberSearch(Search):
         leaders = ranked((self._criterion.best(view), view) for view in complete)
         if not leaders:
             return
-        worst = self._worst(leaders[0])
+        folds, mean_of_best = self._best_end(leaders[0])
+        # Constraints hold for means: a fold of the best config that breaks one counts with its value.
+        worst = max(loss(self._criterion.value(point), self._criterion.mode) for point in folds)
+        forgiving = self._criterion.forgiving(folds, mean_of_best)
         for view in context.configs:
-            mean = self._criterion.best(_ended(view))
+            mean = forgiving.best(_ended(view))
             ended = len(_ended(view).members)
             if ended and mean > worst and not view.by_hand and any(each.idle for each in _live(view)):
                 yield Stop(
@@ -89,34 +96,39 @@ class MemberSearch(Search):
                     f"the worst fold of {leaders[0].config}, {self._criterion.text(worst)}",
                 )
 
-    def _worst(self, view: ConfigView) -> float:
-        """The loss of a config's worst member at the config's best epoch."""
+    def _best_end(self, view: ConfigView) -> tuple[Sequence[Point], Point]:
+        """What the members of a complete config had logged at its best epoch, and their mean."""
         place = best(map(self._criterion.loss, view.curve))
         assert place is not None
         at = came_to([each.curve for each in view.members], [True] * len(view.members))
-        # Constraints hold for means: a fold that breaks one counts with its value.
-        values = map(self._criterion.value, at[view.curve[place].epochs])
-        return max(loss(value, self._criterion.mode) for value in values)
+        return at[view.curve[place].epochs], view.curve[place]
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
         proposals = self.search.propose(context)
         if proposals or any(view.status is Status.LIVE for view in context.configs):
             return proposals
-        return list(self._contenders(context))
+        return self._contenders(context)
 
-    def _contenders(self, context: SearchContext) -> Iterator[Proposal]:
-        repeats = self._recipe.repeats
-        over = exhausted(self._recipe.search.budget, context, self._criterion)
-        ended = [view for view in context.configs if view.status is Status.FINISHED and _from_scratch(view)]
-        if repeats is None or over is not None or not ended:
-            return
-        most = max(map(_repeats, ended))
-        rivals = [view for view in ended if _repeats(view) == most and not _draws_nothing(view)]
-        if most < repeats.max:
-            order = ranked((self._criterion.best(view), view) for view in rivals)
-            chosen = order[: max(2, -(-len(rivals) // 2))]
-            for view in chosen:
-                yield Proposal(view.hparams, view.config, repeats=most + 1 if chosen[2:] else repeats.max)
+    def _contenders(self, context: SearchContext) -> Sequence[Proposal]:
+        """Further seeds for the best configs. The configs are ranked anew for each number of seeds, by the
+        values of these seeds alone: so it does not matter which of them have begun further ones already."""
+        repeats, budget = self._recipe.repeats, self._recipe.search.budget
+        if repeats is None or exhausted(budget, context, self._criterion) is not None:
+            return ()
+        rivals, most = [view for view in context.configs if _from_scratch(view)], repeats.min
+        while most < repeats.max and rivals:
+            views = ((view, _of_first_seeds(view, most)) for view in rivals)
+            ended = [(view, of) for view, of in views if of.status is Status.FINISHED]
+            order = ranked((self._criterion.best(of), view) for view, of in ended)
+            rivals = order[: max(2, -(-len(order) // 2))]
+            step = (
+                -(-context.nodes // (len(rivals) * max(1, self._recipe.folds))) if rivals[2:] else repeats.max
+            )
+            most = min(most + step, repeats.max)
+            lacking = [view for view in rivals if _repeats(view) < most and not _draws_nothing(view)]
+            if lacking:
+                return [Proposal(view.hparams, view.config, repeats=most) for view in lacking]
+        return ()
 
 
 def _live(view: ConfigView) -> list[ConfigView]:
@@ -135,11 +147,19 @@ def _has_begun(view: ConfigView) -> bool:
 
 def _ended(view: ConfigView) -> ConfigView:
     """The config as if it had only the members that are trained to their end."""
-    members = [each for each in view.members if each.status is Status.FINISHED]
-    curves = [each.curve for each in members]
-    return ConfigView(
-        view.config, view.hparams, members=members, curve=mean_curve(curves, [True] * len(members))
-    )
+    return _with(view, [each for each in view.members if each.status is Status.FINISHED])
+
+
+def _of_first_seeds(view: ConfigView, count: int) -> ConfigView:
+    """The config as if it had only this number of seeds."""
+    return view if _repeats(view) <= count else _with(view, [m for m in view.members if m.repeat < count])
+
+
+def _with(view: ConfigView, members: Sequence[ConfigView]) -> ConfigView:
+    ended = [each.status is Status.FINISHED for each in members]
+    curve = mean_curve([each.curve for each in members], ended)
+    status = status_of(each.status for each in members) if members else view.status
+    return replace(view, status=status, members=members, curve=curve)
 
 
 def _from_scratch(view: ConfigView) -> bool:
@@ -149,7 +169,8 @@ def _from_scratch(view: ConfigView) -> bool:
 
 def _draws_nothing(view: ConfigView) -> bool:
     """Whether another seed has changed nothing of what the config logs: then no further one will."""
-    first = [each for each in view.members if each.fold == view.members[0].fold]
+    ended = [each for each in view.members if each.status is Status.FINISHED]
+    first = [each for each in ended if each.fold == ended[0].fold]
     return len(first) > 1 and all(
         [point.metrics for point in each.curve] == [point.metrics for point in first[0].curve]
         for each in first

@@ -122,7 +122,7 @@ def _unfit(recipe: Recipe, section: RaceSearch) -> Iterator[tuple[tuple[str, ...
         yield (
             ("search", "method"),
             f"a race needs `bounds`, the range of {metric} for a row, since its guarantee is about bounded "
-            "losses; give one, such as [0, 5]: a value outside counts as the bound",
+            "losses; give one, such as [0, 1] for an accuracy: a value outside counts as the bound",
         )
     if recipe.data.valid == 0:
         yield (

@@ -231,7 +231,8 @@ def _written(event: Event) -> Event:
     if isinstance(event, UnitAssigned):
         return replace(event, revision=0, attempt=replace(event.attempt, token=0, record=None))
     if isinstance(event, ConfigCreated):
-        return replace(event, revision=0, config=replace(event.config, revision=0))
+        first, *others = (replace(config, revision=0) for config in event.configs)
+        return replace(event, revision=0, config=first, others=tuple(others))
     return replace(event, revision=0)
 
 

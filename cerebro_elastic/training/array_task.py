@@ -24,7 +24,7 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
-from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone, row_by_row, values_for_race
 from cerebro_elastic.training.user_objects import UserGlobals
 
 
@@ -171,22 +171,31 @@ class ArrayTask(ABC):
             raise TaskError(f"{job.unit}: an evaluation needs a trained state, and a task that measures")
         with self._borrowed():
             Moved(self.settings).put(job.state)
-            metrics = self._measured(self._begun(job), job, [job.partition])
-        return UnitResult(job.state, job.partition.rows, job_batches.unit_batches(job), metrics)
+            learner = self._begun(job)
+            metrics = self._measured(learner, job, [job.partition])
+            alone = self._alone(learner, job) if job.row_metric else {}
+        return UnitResult(
+            state=job.state,
+            samples=job.partition.rows,
+            batches=job_batches.unit_batches(job),
+            metrics=metrics,
+            row_values=values_for_race(job, metrics, alone),
+            not_finite=not_finite(metrics),
+        )
+
+    def why_no_rows(self, metric: str) -> str | None:
+        del metric  # only a unit knows which metrics there are
+        return None if self.evaluates else "it does not validate: give it an `eval_fn`"
 
     def measure_test(self, job: UnitJob) -> ModelValues:
         if not self.evaluates or job.state is None:
             raise TaskError("a test set needs a task that measures: give it an `eval_fn`")
 
-        def measured(batches: Iterator[Any]) -> dict[str, float]:
-            return {f"test_{name}": float(value) for name, value in learner.measure(batches).items()}
-
         with self._borrowed():
             Moved(self.settings).put(job.state)
             learner = self._begun(job)
-            metrics = measured(job_batches.natural_batches(job, [job.partition]))
-            alone = job_batches.natural_batches(row_by_row(job), [job.partition])
-            return ModelValues(metrics, measured_alone(measured, alone))
+            metrics = self._measured(learner, job, [job.partition], "test")
+            return ModelValues(metrics, self._alone(learner, job, "test"))
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
@@ -216,6 +225,14 @@ class ArrayTask(ABC):
             self.generators.restore(job.state["generators"])
         return self.learner(job)
 
-    def _measured(self, learner: Learner, job: UnitJob, partitions: Any) -> dict[str, float]:
+    def _measured(
+        self, learner: Learner, job: UnitJob, partitions: Any, prefix: str = "val"
+    ) -> dict[str, float]:
         measured = learner.measure(job_batches.natural_batches(job, partitions))
-        return {f"val_{name}": float(value) for name, value in measured.items()}
+        return {f"{prefix}_{name}": float(value) for name, value in measured.items()}
+
+    def _alone(self, learner: Learner, job: UnitJob, prefix: str = "val") -> dict[str, list[float]]:
+        """The metrics of each row of the job's partition alone, by name."""
+        batches = job_batches.natural_batches(row_by_row(job), [job.partition])
+        values = measured_alone(learner.measure, batches)
+        return {f"{prefix}_{name}": each for name, each in values.items()}

@@ -47,7 +47,6 @@ from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
     Mean,
-    check_mean_over_rows,
     check_per_row,
     refused_by,
     unweighted,
@@ -57,7 +56,7 @@ from cerebro_elastic.training.passes import (
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
-from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import check_mean_over_rows, measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")

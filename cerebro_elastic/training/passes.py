@@ -12,8 +12,7 @@ of ``sum(w)``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,17 +117,6 @@ def values_of_rows(measure: BatchMean, output: Any, target: Any, rows: int) -> l
         return taken[0], taken[1]
 
     return [float(measure(*row(number))) for number in range(rows)]
-
-
-def check_mean_over_rows(metric: str, values: Sequence[float], batch: float) -> None:
-    """Raise ``TaskError`` unless the ``batch``'s value of the metric is the mean of its rows' ``values``."""
-    mean = math.fsum(values) / len(values)
-    if math.isfinite(batch) and not math.isclose(mean, batch, rel_tol=1e-3, abs_tol=1e-5):
-        raise TaskError(
-            f"{metric} is no mean over rows: of a batch of {len(values)} rows it is {batch:.6g}, and the "
-            f"mean of its values for each row is {mean:.6g}. A race compares configs row by row: take a "
-            "metric that is a mean over rows, such as accuracy, or another search"
-        )
 
 
 def check_per_row(loss: Callable[..., Any] | None) -> None:

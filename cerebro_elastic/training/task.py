@@ -282,6 +282,14 @@ class MeasuresRows(Protocol):
 
 
 @runtime_checkable
+class WatchesValidation(Protocol):
+    """A task whose library validates within a fit, where code may watch it."""
+
+    def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
+        """Why a config cannot be validated by units of their own; ``None`` if it can."""
+
+
+@runtime_checkable
 class ReadsLength(Protocol):
     """A task that can say whether a config's training depends on its number of epochs. Runs of another are
     not extended."""

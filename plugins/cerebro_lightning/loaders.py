@@ -199,6 +199,16 @@ def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
     return _loaders[module]
 
 
+def loader_of_rows(job: UnitJob) -> EpochLoader:
+    """The rows of the job's partition in their natural order."""
+    return EpochLoader(
+        job_batches.validation_batches(job, [job.partition]),
+        partial(job_batches.natural_batches, job, [job.partition]),
+        rows=job.partition.rows,
+        batch_size=job_batches.validation_settings(job).batch_size,
+    )
+
+
 def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
     """The loader of the test set, or those that the data module's ``test_dataloader`` returns. If ``single``,
     its batches have one row each; ``None`` if that cannot be had.
@@ -207,13 +217,7 @@ def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
     """
     module = data_module(job)
     if module is None:
-        job = row_by_row(job) if single else job
-        return EpochLoader(
-            job_batches.validation_batches(job, [job.partition]),
-            partial(job_batches.natural_batches, job, [job.partition]),
-            rows=job.partition.rows,
-            batch_size=job_batches.validation_settings(job).batch_size,
-        )
+        return loader_of_rows(row_by_row(job) if single else job)
     if not is_overridden("test_dataloader", module):
         raise NoTestSet(
             f"{type(module).__name__} has no test_dataloader, so that there is no test set: define one, and "

@@ -13,6 +13,7 @@ class LightningSection(TaskSection):
     """A ``LightningModule``."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("lightning",)
+    VALIDATES_IN_FIT: ClassVar[bool] = True
 
     kind: Literal["lightning"] = "lightning"
     """A `LightningModule`."""

@@ -12,7 +12,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torchmetrics import Metric
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
@@ -32,18 +31,21 @@ from cerebro_elastic.extending.tasks import (
     UnitResult,
     job_batches,
     named_as_test,
+    not_finite,
+    row_by_row,
     select_arguments,
+    values_for_race,
 )
 from cerebro_lightning import refusals
-from cerebro_lightning._lightning_internals import value_of_batch
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
-from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loaders_of_test_set
+from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import load_state, with_own_attributes
 from cerebro_lightning.subepoch import SubEpoch
+from cerebro_lightning.tested import RowNotes, Stage, Unchanged, watches_validation
 from cerebro_lightning.trainer_settings import (
     RowLogger,
     check_trainer_settings,
@@ -88,21 +90,19 @@ class LightningTask:
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
-        self._check_own_callbacks(hparams)
+        refuse_callbacks(self._own_callbacks(hparams))
         self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
 
-    def _check_own_callbacks(self, hparams: HParams) -> None:
-        """Check the callbacks of ``configure_callbacks``, on a module without values; if none can be built,
-        there is nothing to check."""
+    def _own_callbacks(self, hparams: HParams) -> Sequence[pl.Callback]:
+        """The callbacks of ``configure_callbacks``, on a module without values; none if none can be built."""
         with self._in_unit(), torch.device("meta"):
             try:
-                own = _own_callbacks(self._build(hparams, seed=0)) if self._has_own_callbacks else ()
+                return _own_callbacks(self._build(hparams, seed=0)) if self._has_own_callbacks else ()
             except Exception:  # whatever the user's code needs
-                return
-        refuse_callbacks(own)
+                return ()
 
     def _check_prefix(self, hparams: HParams) -> None:
         """Check that there is such a module, on one without values, if it can be built."""
@@ -214,14 +214,40 @@ class LightningTask:
             return [*noted, *acts_at_end(module, callbacks, before)]
 
     def evaluate(self, job: UnitJob) -> UnitResult:
-        raise TaskError(
-            f"{job.unit}: a LightningModule is validated at the end of an epoch, where Lightning does it, so "
-            "that schedulers and callbacks that watch a metric stay exact: remove `evaluate` from the recipe"
+        """Validate the partition outside of the fit, by ``validation_step``, without callbacks."""
+        assert job.state is not None
+        device = torch.device(job.device)
+        with self._in_unit(device):
+            metrics = self._measured(job, loader_of_rows(job), device, "validate", Unchanged())
+            single = loader_of_rows(row_by_row(job)) if job.row_metric else None
+            alone = self._alone(job, single, device, "validate")
+        return UnitResult(
+            state=job.state,
+            samples=job.partition.rows,
+            batches=job_batches.unit_batches(job),
+            metrics=metrics,
+            row_values=values_for_race(job, metrics, alone),
+            not_finite=not_finite(metrics),
         )
 
     @property
     def evaluates(self) -> bool:
-        return False
+        return is_overridden("validation_step", self._class, pl.LightningModule)
+
+    def why_no_rows(self, metric: str) -> str | None:
+        del metric  # only a unit knows what the module logs
+        return None if self.evaluates else f"{self._class.__name__} has no validation_step"
+
+    def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
+        if any(strategy.ranks > 1 for strategy in strategies):
+            return "a module is validated apart on one rank: use `parallelism: single`"
+        callbacks = [*self._callbacks(), *self._own_callbacks(hparams)]
+        if watching := [name for each in callbacks if (name := watches_validation(each))]:
+            return (
+                f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
+                "fit: remove the callback"
+            )
+        return None
 
     @property
     def splits(self) -> bool:
@@ -232,43 +258,45 @@ class LightningTask:
         assert job.state is not None
         device = torch.device(job.device)
         with self._in_unit(device):
-            whole = self._tested(job, loaders_of_test_set(job), device)
-            alone = self._tested_alone(job, device)
+            stage: Stage = (
+                "test" if is_overridden("test_step", self._class, pl.LightningModule) else "validate"
+            )
+            if stage == "validate" and not self.evaluates:
+                raise TaskError(
+                    f"{self._class.__name__} has no test_step, nor a validation_step, to measure a test set "
+                    "with: define one of them"
+                )
+            whole = self._measured(job, loaders_of_test_set(job), device, stage)
+            alone = self._alone(job, loaders_of_test_set(job, single=True), device, stage)
         rows = {name: alone.get(name, alone.get(name.removesuffix("_epoch"), ())) for name in whole}
         return ModelValues(
             {named_as_test(name): value for name, value in whole.items()},
             {named_as_test(name): values for name, values in rows.items() if values},
         )
 
-    def _tested_alone(self, job: UnitJob, device: torch.device) -> dict[str, list[float]]:
-        """What the module logs for each row alone, by name; empty if it fails for one: some metrics have no
-        value for a single row."""
-        loaders, notes = loaders_of_test_set(job, single=True), RowNotes()
+    def _alone(
+        self, job: UnitJob, loaders: Any, device: torch.device, stage: Stage
+    ) -> dict[str, list[float]]:
+        """What the module logs for each row alone, by name, over ``loaders`` with batches of one row; empty
+        if there are none, or it fails for a row: some metrics have no value for a single row."""
+        notes = RowNotes()
         if loaders is None:
             return {}
         try:
-            self._tested(job, loaders, device, notes)
+            self._measured(job, loaders, device, stage, notes)
         except Exception:  # whatever the user's code does with a single row
             return {}
         return notes.rows
 
-    def _tested(
-        self, job: UnitJob, loaders: Any, device: torch.device, *callbacks: pl.Callback
+    def _measured(
+        self, job: UnitJob, loaders: Any, device: torch.device, stage: Stage, *callbacks: pl.Callback
     ) -> dict[str, float]:
         """The metrics that the module logs over the batches of ``loaders``."""
         assert job.state is not None
         module = load_state(self._build(job.hparams, job.seed), job.state)
         strategy = NamedStateStrategy(device)
         trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), 1, device, strategy)
-        if is_overridden("test_step", module):
-            run = trainer.test
-        elif is_overridden("validation_step", module):
-            run = trainer.validate
-        else:
-            raise TaskError(
-                f"{type(module).__name__} has no test_step, nor a validation_step, to measure a test set "
-                "with: define one of them"
-            )
+        run = trainer.test if stage == "test" else trainer.validate
         with attached(data_module(job), None, loaders) as given:
             data = given if "datamodule" in given else {"dataloaders": loaders}
             found = run(module, **data, verbose=False)
@@ -351,36 +379,3 @@ def _strategy(job: UnitJob) -> NamedStateStrategy:
         strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
     strategy.stays = job.stays
     return strategy
-
-
-class RowNotes(pl.Callback):
-    """Notes what the module logs in each batch. What it logs at other times is no value of a row."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[float]] = {}
-        """The values by name, in the order of the batches."""
-        self._in_batch = False
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        del trainer, stage
-        log = pl_module.log
-
-        def noting(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-            log(name, value, *args, **kwargs)
-            found = value_of_batch(value) if isinstance(value, Metric) else value
-            if self._in_batch and found is not None:
-                self.rows.setdefault(name, []).append(float(found))
-
-        pl_module.log = noting  # type: ignore[method-assign]
-
-    def on_test_batch_start(self, *_: Any) -> None:
-        self._in_batch = True
-
-    def on_test_batch_end(self, *_: Any) -> None:
-        self._in_batch = False
-
-    def on_validation_batch_start(self, *_: Any) -> None:
-        self._in_batch = True
-
-    def on_validation_batch_end(self, *_: Any) -> None:
-        self._in_batch = False

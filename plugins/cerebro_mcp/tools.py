@@ -205,7 +205,8 @@ def _added(desk: Desk, create: Any, verb: str) -> str:
         new = create(desk.run, desk.allowance)
     except SameConfig as error:
         result = desk.run.result
-        if (same := result.configs.get(error.config)) is None:
+        same = next((row for row in result.leaderboard if row.config == error.config), None)
+        if same is None:
             raise
         text = f"{error}. Its result: {_best(same, result.recipe.objective.metric)}"
         raise RunError(f"{text}. {why}" if (why := _why(result, same)) else text) from error
@@ -214,7 +215,7 @@ def _added(desk: Desk, create: Any, verb: str) -> str:
         if new.parent is None
         else f"in epoch {new.epoch + 1} with the state of {new.parent.config}"
     )
-    return f"{new.id} is added and begins {begins}: {json.dumps(dict(new.hparams))}. {_left(desk)}"
+    return f"{new.seen_as} is added and begins {begins}: {json.dumps(dict(new.hparams))}. {_left(desk)}"
 
 
 def _check_hparams(values: Mapping[str, Any]) -> None:

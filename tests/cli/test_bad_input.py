@@ -205,7 +205,7 @@ def test_a_run_that_has_ended_is_neither_joined_nor_left(
     leader.end_run("finished")
     said = cerebro(*(word.format(ledger.keys.run) for word in words), *at_etcd)
     assert said.code == 1
-    assert f"run {ledger.keys.run!r} has ended: nothing can be asked of it" in said.err
+    assert f"run {ledger.keys.run!r} has ended, and only a live run can be changed" in said.err
     assert not list(project.glob("runs/*"))
 
 

@@ -374,10 +374,15 @@ def test_an_epoch_ends_with_its_last_unit_and_the_run_with_its_last_epoch() -> N
     )
 
 
-def test_the_task_may_end_a_config_at_an_epochs_end() -> None:
-    config = advance(Config("c0", {}), visit(Unit("c0", 0, 1)), PLAN)
-    config = advance(config, replace(visit(Unit("c0", 0, 0)), done=True), PLAN)
-    assert (config.status, config.epoch) == (Status.FINISHED, 1)
+@pytest.mark.parametrize("evaluations", [0, 2])
+def test_the_task_may_end_a_config_at_an_epochs_end(evaluations: int) -> None:
+    plan = replace(PLAN, evaluations=evaluations)
+    config = advance(Config("c0", {}), visit(Unit("c0", 0, 1)), plan)
+    config = advance(config, replace(visit(Unit("c0", 0, 0)), done=True), plan)
+    for partition in range(evaluations):
+        assert config.status is Status.LIVE
+        config = advance(config, visit(Unit("c0", 0, partition, Phase.EVALUATE)), plan)
+    assert (config.status, config.epoch, config.done) == (Status.FINISHED, 1, False)
 
 
 def measured(number: int = 0, epoch: int = 1, url: str = "u0") -> Measurement:

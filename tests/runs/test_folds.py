@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +13,22 @@ import torch
 from recorded_run import record
 
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.reading.batches import batches
-from cerebro_elastic.data.reading.partition import sample_order
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.replay import compare_results, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.training.generators import rng
-from cerebro_elastic.training.unit_runner import UnitRunner
 
 FOLDS = {"folds": 3, "early_stop": False}
+MODEL = """
+import torch
+from torch import nn
+
+
+def model(lr):
+    net = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    return net, torch.optim.AdamW(net.parameters(), lr=lr)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +37,8 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
         tmp_path_factory.mktemp("folds"),
         partitions=3,
         valid=0.0,
+        model=MODEL,
+        task={"kind": "torch", "model_fn": "a_recorded_model:model", "loss": "cross_entropy"},
         validation=FOLDS,
         repeats=2,
         search={"space": {"lr": [0.1]}},
@@ -37,34 +46,28 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 
 @pytest.mark.parametrize(("name", "repeat"), [("c0000.f1.r0", 0), ("c0000.f2.r1", 1)])
-def test_a_fold_is_bit_for_bit_a_plain_fit_over_the_other_partitions(
-    folded: RunResult, name: str, repeat: int
-) -> None:
-    row, runner = folded.configs[name], UnitRunner(folded.spec, folded.folder.cache)
-    seed = folded.spec.plan.seed_of(repeat)
-    rng.seed_all(seed)
-    net = import_object("a_recorded_model:model", folded.recipe.root)(lr=0.1)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
-    job = runner.job(folded.view.state.configs[name], row.visits[0].unit, None)
-    for visit in (visit for visit in row.visits if visit.unit.phase is Phase.TRAIN):
-        part = runner.fetch(Phase.TRAIN, visit.unit.partition, lambda: None)
-        order = sample_order(seed, visit.unit.epoch, visit.unit.partition, part.rows)
-        for x, y in batches(part, order, job.loader):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
-    trained = folded.state(name, best=False)["model"]
-    assert trained.keys() == net.state_dict().keys()
-    assert all(torch.equal(trained[key], value) for key, value in net.state_dict().items())
+def test_a_fold_is_bit_for_bit_the_plain_loop_of_the_page(folded: RunResult, name: str, repeat: int) -> None:
+    row, page = folded.configs[name], (Path(__file__).parents[2] / "docs/how-to/folds.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for theirs, ours in {
+        'Run.open("folds").result, "c0000.f1", 0': f"folded, {name!r}, {repeat}",
+        "my_torch": "a_recorded_model",
+        '"label"': '"y"',
+        "split(32)": "split(3)",
+    }.items():
+        assert theirs in code
+        code = code.replace(theirs, ours)
+    known: dict[str, Any] = {"folded": folded}
+    import_object("a_recorded_model:model", folded.recipe.root)
+    exec(code, known)
 
-    net.eval()
+    net = known["net"].eval()
     held_out = {visit.unit.partition for visit in row.visits if visit.unit.phase is Phase.EVALUATE}
-    assert held_out == {int(name[7])}
-    parts = [runner.fetch(Phase.EVALUATE, j, lambda: None) for j in sorted(held_out)]
+    assert held_out == set(folded.spec.plan.held_out(int(name[7])))
+    folders = [Path(folded.spec.data) / f"train/{j:05d}" for j in sorted(held_out)]
+    x, y = (torch.from_numpy(np.concatenate([np.load(f / f"{c}.npy") for f in folders])) for c in "xy")
     with torch.no_grad():
-        pairs = [b for part in parts for b in batches(part, np.arange(part.rows), job.loader)]
-        losses = [torch.nn.functional.cross_entropy(net(x), y, reduction="sum") for x, y in pairs]
-    mean = float(sum(losses)) / sum(len(y) for _, y in pairs)
+        mean = float(torch.nn.functional.cross_entropy(net(x), y))
     assert row.curve[-1]["val_loss"] == pytest.approx(mean, rel=1e-5)
 
 

@@ -15,7 +15,7 @@ from cerebro_elastic import ConfigResult, MissingExtra, RunError, RunResult
 from cerebro_elastic.cli.output import outcome_json
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.results import front
+from cerebro_elastic.reporting.results import front, not_compared
 from cerebro_elastic.runs.results.verify import verify
 
 RATES = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5]
@@ -99,6 +99,8 @@ def row(name: str, *values: float) -> ConfigResult:
 def test_no_config_of_the_front_is_surpassed(rows: Sequence[ConfigResult], expected: list[str]) -> None:
     objectives = [Objective(metric="a"), Objective(metric="b", mode="max")]
     assert [each.config for each in front(rows, objectives)] == expected
+    lacking = [each.config for each in rows if len(each.curve[0]) < 2 or math.isnan(each.curve[0]["b"])]
+    assert not_compared(rows, objectives) == lacking
 
 
 def test_a_constraint_that_no_config_meets_names_the_nearest(several: RunResult) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide, memberships, observe
-from cerebro_elastic.core.decisions.moment import Moment
+from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, member, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.configs import BY_HAND, Config, Status
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.run import Plan
@@ -110,7 +109,7 @@ def test_a_search_decides_on_all_trainings_of_a_config(search: dict[str, Any]) -
 
 
 def test_more_seeds_for_the_best() -> None:
-    done = simulated(configs=8, partitions=2, repeats={"min": 1, "max": 4})
+    done = simulated(configs=8, partitions=3, repeats={"min": 1, "max": 4})
     seeds = {name: len(members) for name, members in by_config(done.state.configs.values()).items()}
     board = leaderboard(RunView(done.events), Objective(metric="val_loss", mode="min"))
     assert sorted(seeds.values()) == [1, 1, 1, 1, 2, 2, 4, 4]
@@ -118,41 +117,67 @@ def test_more_seeds_for_the_best() -> None:
     assert [done.state.plan.seed_of(r) for r in range(2)] != [0, 0] if done.state.plan else False
 
 
-def test_members_that_a_leader_did_not_create_are_created_by_the_next() -> None:
-    done = simulated(configs=2, validation={"folds": 3})
+def test_a_config_begins_with_all_of_its_trainings_in_one_event() -> None:
+    shape: dict[str, Any] = {"validation": {"folds": 3, "early_stop": False}, "repeats": {"min": 2, "max": 3}}
+    done = simulated(configs=3, **shape)
     created = [event for event in done.events if isinstance(event, ConfigCreated)]
-    cut = done.events.index(created[1])
-    state = RunView(done.events[:cut]).state
-    decided = decide(state, LongestRemaining(), make_search(recipe_of(2, validation={"folds": 3})))
-    assert [event.config.id for event in decided if isinstance(event, ConfigCreated)] == [
-        "c0000.f1",
-        "c0000.f2",
+    assert [len(event.configs) for event in created] == [6, 6, 6, 3, 3]
+    names = [f"c0000.f{fold}.r{repeat}" for repeat in (0, 1) for fold in range(3)]
+    assert [config.id for config in created[0].configs] == names
+    partly = [
+        replace(created[0], others=created[0].others[:-1]) if e == created[0] else e for e in done.events
     ]
+    assert any("c0000 has 2 of 3 folds of seed 1" in str(found) for found in check(partly))
 
 
-def test_a_further_seed_that_a_leader_began_on_one_fold_is_begun_on_the_others_by_the_next() -> None:
-    shape: dict[str, Any] = {"validation": {"folds": 3}, "repeats": {"min": 1, "max": 2}}
-    done = simulated(configs=2, **shape)
-    further = [event for event in done.events if isinstance(event, ConfigCreated) and event.config.repeat]
-    state = RunView(done.events[: done.events.index(further[1])]).state
-    decided = decide(state, LongestRemaining(), make_search(recipe_of(2, **shape)))
-    name = further[0].config.member_of
-    created = [event.config.id for event in decided if isinstance(event, ConfigCreated)]
-    assert created == [f"{name}.f1.r1", f"{name}.f2.r1"]
+def seeds(name: str, *values: float) -> ConfigView:
+    """A config whose seeds have these values of the objective."""
+    points = [[Point(1, 1, {"score": value}, ends=True)] for value in values]
+    members = [
+        ConfigView(f"{name}.r{number}", {}, Status.FINISHED, curve=curve, repeat=number)
+        for number, curve in enumerate(points)
+    ]
+    curve = mean_curve(points, [True] * len(points))
+    return ConfigView(name, {"lr": 0.01}, Status.FINISHED, curve=curve, members=members)
 
 
-@pytest.mark.parametrize("origin", [BY_HAND, {**BY_HAND, "agent": "robot"}], ids=["a person", "an agent"])
-def test_the_leader_creates_no_members_of_a_config_that_others_are_just_adding(
-    origin: dict[str, str],
-) -> None:
-    done = simulated(configs=1, validation={"folds": 3})
-    cut = next(k for k, event in enumerate(done.events) if isinstance(event, UnitAssigned))
-    state = RunView(done.events[:cut]).state
-    new = Config("c0001.f0", {"lr": 0.5}, member_of="c0001", fold=0, origin=origin, by_hand=True)
-    state = fold(state, ConfigCreated(10**6, new))
-    decided = decide(state, LongestRemaining(), make_search(recipe_of(1, validation={"folds": 3})))
-    assert decided
-    assert not any(isinstance(event, ConfigCreated) for event in decided)
+@pytest.mark.parametrize(
+    ("views", "further"),
+    [
+        pytest.param(
+            [seeds("a", 1), seeds("b", 2), seeds("c", 3), seeds("d", 4), seeds("e", 5)],
+            {"a": 2, "b": 2, "c": 2},
+            id="the better half, and one more seed",
+        ),
+        pytest.param(
+            [seeds("a", 1, 9), seeds("b", 2), seeds("c", 3), seeds("d", 4), seeds("e", 5)],
+            {"b": 2, "c": 2},
+            id="a leader that was lost between two of them leaves the others to the next",
+        ),
+        pytest.param(
+            [seeds("a", 1, 9), seeds("b", 2, 2.5), seeds("c", 3, 2), seeds("d", 4), seeds("e", 5)],
+            {"b": 4, "c": 4},
+            id="the last two get all, ranked by the mean of their seeds",
+        ),
+        pytest.param(
+            [seeds("a", 1, 1), seeds("b", 2, 2), seeds("c", 3)], {}, id="seeds of a task that draws nothing"
+        ),
+        pytest.param([seeds("a", math.nan), seeds("b", 1)], {"b": 4}, id="one that diverged"),
+    ],
+)
+def test_the_contenders_get_further_seeds(views: Sequence[ConfigView], further: dict[str, int]) -> None:
+    objective = {"metric": "score"}
+    search = make_search(recipe_of(configs=1, repeats={"min": 1, "max": 4}, objective=objective))
+    assert {p.parent: p.repeats for p in search.propose(SearchContext(views))} == further
+
+
+def test_as_many_seeds_begin_as_keep_the_nodes_busy() -> None:
+    search = make_search(recipe_of(configs=1, repeats={"min": 1, "max": 9}, objective={"metric": "score"}))
+    views = [seeds(name, value) for value, name in enumerate("abcdef")]
+    proposed = {nodes: search.propose(SearchContext(views, nodes=nodes)) for nodes in (3, 4, 7, 60)}
+    assert {nodes: {each.repeats for each in of} for nodes, of in proposed.items()} == {
+        3: {2}, 4: {3}, 7: {4}, 60: {9},
+    }  # fmt: skip
 
 
 def trained(name: str, *values: float, folds: int = 3) -> ConfigView:
@@ -198,6 +223,35 @@ def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
     assert not stopped(4.0, 1.5)
 
 
+def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_differs_from_its_mean() -> None:
+    constrained = {"objective": {"metric": "score"}, "constraint": {"metric": "latency", "below": 20}}
+    search = make_search(recipe_of(validation={"folds": 3}, **constrained))
+    best = measured_too("c0000", 15.0, 19.0, 17.0)  # its worst fold is 2 above its mean
+
+    def stopped(*latencies: float) -> bool:
+        decided = search.decide(SearchContext([best, measured_too("c0001", *latencies)]))
+        return [decision.config for decision in decided] == ["c0001"]
+
+    assert not stopped(21.5)
+    assert not stopped(23.0, 17.0)
+    assert stopped(22.5)
+    assert stopped(math.nan)
+
+
+def measured_too(name: str, *latencies: float) -> ConfigView:
+    """As ``trained``, with a score of 1 and these values of another metric."""
+    view = trained(name, *(1.0 for _ in latencies))
+    members = [
+        replace(
+            each,
+            curve=[replace(point, metrics={**point.metrics, "latency": latency}) for point in each.curve],
+        )
+        for each, latency in zip(view.members, [*latencies, 0.0, 0.0], strict=False)
+    ]
+    ended = [member.status is Status.FINISHED for member in members]
+    return replace(view, members=members, curve=mean_curve([each.curve for each in members], ended))
+
+
 def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
     search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
     for values in ((1.0, math.nan, 1.0), (math.inf,) * 3):
@@ -207,16 +261,18 @@ def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (Config("c0009", {"lr": 1.0}), "its id"),
-        (Config("c0009.f3", {"lr": 1.0}, member_of="c0009", fold=3), "folds"),
-        (Config("c0000.f2.r1", {"lr": 1.0}, member_of="c0000", fold=2, repeat=1), "its id"),
+        (Config("c0009", {"lr": 1.0}), "all 2 folds begin together"),
+        (Config("c0009.f2", {"lr": 1.0}, member_of="c0009", fold=2), "all 2 folds begin together"),
+        (Config("c0009.f0.r1", {"lr": 1.0}, member_of="c0009", fold=0), "the id of .* would be c0009.f0"),
+        (Config("c0009.f0", {"lr": 2.0}, member_of="c0009", fold=0), "the same hyper-parameters"),
+        (Config("c0008.f0", {"lr": 1.0}, member_of="c0008", fold=0), "the id of c0009.f1 would be c0008.f1"),
     ],
 )
 def test_what_is_no_member_cannot_be_created(config: Config, why: str) -> None:
-    done = simulated(configs=1, validation={"folds": 3})
-    first = next(k for k, event in enumerate(done.events) if isinstance(event, ConfigCreated))
+    plan = Plan("folded", 4, 1, folds=2)
+    second = member("c0009", {"lr": 1.0}, 1, 0, plan)
     with pytest.raises(IllegalEvent, match=why):
-        fold(RunView(done.events[:first]).state, ConfigCreated(10**6, config))
+        fold(State(plan=plan), ConfigCreated(1, config, (second,)))
 
 
 def test_the_mean_is_of_the_trainings_that_have_come_so_far() -> None:
@@ -262,6 +318,13 @@ def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
         ({"validation": "folds"}, "epoch"),
         ({"validation": {"folds": 3}, "data": {"valid": 0.2}}, "data.valid is 0.2"),
         ({"repeats": 0}, "repeats"),
+        ({"validation": {"folds": 61}}, "folds"),
+        ({"repeats": 61}, "61 seeds a config has 61 trainings, and the most is 60"),
+        ({"validation": {"folds": 6}, "repeats": 11}, "11 seeds and 6 folds a config has 66 trainings"),
+        (
+            {"validation": {"folds": 3}, "data": {"source": None, "datamodule": "m:D"}},
+            "its own val_dataloader",
+        ),
         ({"repeats": {"min": 3, "max": 2}}, "min is 3 and max 2"),
         ({"repeats": {"min": 2}}, "max"),
         ({"repeats": 2, "search": {"method": "asha", "num": 9, "resource": "units"}}, "resource: epochs"),
@@ -272,17 +335,3 @@ def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
 def test_what_cannot_be_is_refused_with_the_reason(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         recipe_of(**changed)
-
-
-@pytest.mark.parametrize(
-    ("origin", "created"),
-    [({}, ["c0000.r1"]), (BY_HAND, []), ({**BY_HAND, "agent": "robot"}, [])],
-    ids=["search", "person", "agent"],
-)
-def test_the_leader_adds_missing_trainings_only_to_configs_of_the_search(
-    origin: Mapping[str, Any], created: list[str]
-) -> None:
-    plan = Plan("folded", 1, 2, repeats=2)
-    first = replace(member("c0000", {"lr": 0.1}, None, 0, plan), origin=origin)
-    moment = Moment(State(plan=plan, configs={first.id: first}), plan)
-    assert [e.config.id for e in memberships(moment) if isinstance(e, ConfigCreated)] == created

@@ -256,17 +256,14 @@ def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
     assert ledger.open_run(Spec(plan, {"epochs": 1}, "", "", "", "", {}, "", ""))
     leader = ledger.lead("controller", store.grant(30))
     assert leader is not None
-    for number in range(3):
-        first = member("c0000", {"lr": 0.1}, number, 0, plan)
-        assert leader.write(ledger.state(), ConfigCreated(0, first)) is not None
+    first, *others = (member("c0000", {"lr": 0.1}, number, 0, plan) for number in range(3))
+    assert leader.write(ledger.state(), ConfigCreated(0, first, tuple(others))) is not None
 
     def add(lr: float, **allowed: int) -> tuple[int, int]:
-        agent, of = Allowance("robot", **allowed), ""
-        for number in range(3):
-            parent = f"c0000.f{number}"
-            new = ledger.clone(parent, {"lr": lr}, lambda _: None, allowance=agent, member_of=of)
-            assert new is not None
-            of = new.member_of
+        agent = Allowance("robot", **allowed)
+        new = ledger.clone("c0000", {"lr": lr}, lambda _: None, allowance=agent)
+        assert new is not None
+        assert new.id == f"{new.member_of}.f0"
         return agent.used(ledger.state().configs.values(), plan)
 
     assert add(0.2, configs=1, units=6) == (1, 6)

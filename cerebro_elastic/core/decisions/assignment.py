@@ -235,7 +235,7 @@ def _context(
 
     def unit_elsewhere(name: str, config: str, partition: int) -> Unit | None:
         unit = Unit(config, state.configs[config].epoch, partition)
-        is_free = name in eligible and config not in busy
+        is_free = name in eligible and config in free  # and does not wait for others to begin
         return unit if is_free and _elsewhere(moment, name, unit) is not None else None
 
     return SchedulingContext(

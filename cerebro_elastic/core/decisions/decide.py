@@ -41,7 +41,7 @@ from cerebro_elastic.core.history.members import (
 )
 from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
-from cerebro_elastic.core.model.configs import Config, Status, created_by_hand
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -183,17 +183,10 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
                 yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
 
 
-def memberships(moment: Moment) -> Iterator[ConfigCreated | ConfigEnded]:
-    """Members that a config of the search still lacks, since the leader that created the others was
-    interrupted; and live ones whose config was stopped while they were in a unit."""
-    state, plan = moment.state, moment.plan
-    for members in by_config(state.configs.values()).values() if plan.has_members else ():
-        known = {(each.fold, each.repeat) for each in members}
-        repeats = max(plan.repeats or 1, 1 + max(each.repeat for each in members))
-        all_of_them = members_of_repeats(plan, range(repeats))
-        for fold, repeat in () if created_by_hand(members[0].origin) else all_of_them:
-            if (fold, repeat) not in known:
-                yield ConfigCreated(0, _sibling(state, plan, members[0], fold, repeat))
+def memberships(moment: Moment) -> Iterator[ConfigEnded]:
+    """Live members whose config was stopped while they were in a unit."""
+    configs = moment.state.configs.values()
+    for members in by_config(configs).values() if moment.plan.has_members else ():
         stopped = next((each for each in members if each.status is Status.STOPPED), None)
         if stopped is not None:
             for each in members:
@@ -373,7 +366,7 @@ def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> Confi
 
 def _before_the_search(
     moment: Moment, reusable: Mapping[str, Sequence[Visit]]
-) -> list[ConfigResumed | UnitsReused | ConfigCreated | ConfigEnded]:
+) -> list[ConfigResumed | UnitsReused | ConfigEnded]:
     """What happens to configs before the search is asked: those of an extension first, members last."""
     return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
 
@@ -425,8 +418,8 @@ def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigE
     if proposals:
         names = fresh_names(configs)
         for proposal in proposals:
-            for config in _new(moment.state, moment.plan, names, proposal):
-                yield ConfigCreated(0, config)
+            first, *others = _new(moment.state, moment.plan, names, proposal)
+            yield ConfigCreated(0, first, tuple(others))
 
 
 def _stopped(members: Sequence[Config]) -> list[Config]:

@@ -186,13 +186,17 @@ def _configs_of(state: State, event: Any) -> Sequence[str]:
         return (attempt.unit.config,)
     if not isinstance(event, ConfigCreated):
         return (event.config,)
-    parent = event.config.parent
-    return (event.config.id, parent.config) if parent is not None and parent.config else (event.config.id,)
+    return [name for config in event.configs for name in (config.id, *_parents_of(config))]
+
+
+def _parents_of(config: Config) -> Sequence[str]:
+    """The config of the run from which it goes on, if it does."""
+    return (config.parent.config,) if config.parent is not None and config.parent.config else ()
 
 
 def _edges_of(_state: State, event: ConfigCreated) -> Sequence[str]:
-    edge = event.config.parent
-    return (f"{edge.owner}/{event.config.id}",) if edge is not None and edge.config else ()
+    edges = ((config.parent, config.id) for config in event.configs)
+    return [f"{edge.owner}/{name}" for edge, name in edges if edge is not None and edge.config]
 
 
 def _edge(state: State, name: str) -> Parent | None:

@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point
+from cerebro_elastic.system.words import counted
 
 
 def member_id(config: str, fold: int | None, repeat: int, plan: Plan) -> str:
@@ -141,15 +142,20 @@ def _t95(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def is_member_of(new: Config, others: Iterable[Config], plan: Plan) -> str | None:
-    """Why ``new`` cannot be a config of a run with this ``plan`` and these ``others``; ``None`` if it can."""
+def why_no_members(new: Sequence[Config], others: Iterable[Config], plan: Plan) -> str | None:
+    """Why configs cannot be added together to a run with this ``plan`` and these ``others``; ``None`` if they
+    can."""
+    first = new[0]
     if not plan.has_members:
-        alone = (new.member_of, new.fold, new.repeat) == ("", None, 0)
+        alone = (first.member_of, first.fold, first.repeat) == ("", None, 0) and len(new) == 1
         return None if alone else "configs have no members"
-    if new.id != member_id(new.member_of, new.fold, new.repeat, plan):
-        return f"its id would be {member_id(new.member_of, new.fold, new.repeat, plan)}"
-    if (new.fold is not None) != bool(plan.folds) or (new.fold or 0) not in range(max(1, plan.folds)):
-        return f"the plan has {plan.folds} folds"
-    if any(other.member_of == new.member_of and other.hparams != new.hparams for other in others):
+    expected = members_of_repeats(plan, dict.fromkeys(each.repeat for each in new))
+    if [(each.fold, each.repeat) for each in new] != expected:
+        return f"of each seed all {counted(plan.folds or 1, 'fold')} begin together"
+    for each in new:
+        if each.id != (name := member_id(first.member_of, each.fold, each.repeat, plan)):
+            return f"the id of {each.id} would be {name}"
+    known = [*new, *(other for other in others if other.member_of == first.member_of)]
+    if any(other.hparams != first.hparams or other.seen_as != first.member_of for other in known):
         return "members of a config have the same hyper-parameters"
     return None

@@ -67,7 +67,7 @@ def advance(config: Config, visit: Visit, plan: Plan) -> Config:
     """The config after a committed visit (the store sets its ``revision``)."""
     moved = _train(config, visit) if visit.unit.phase is Phase.TRAIN else _evaluate(config, visit)
     epoch_done = len(moved.visited) == plan.trained and len(moved.evaluated) == plan.evaluations
-    return _next_epoch(moved, visit.done, plan) if epoch_done else moved
+    return _next_epoch(moved, plan) if epoch_done else moved
 
 
 def _train(config: Config, visit: Visit) -> Config:
@@ -79,6 +79,7 @@ def _train(config: Config, visit: Visit) -> Config:
         config,
         visited=(*config.visited, visit.unit.partition),
         head=visit.output,
+        done=visit.done,
         partial_unit=None,
         pending=dict(visit.metrics),
     )
@@ -98,14 +99,14 @@ def _evaluate(config: Config, visit: Visit) -> Config:
     )
 
 
-def _next_epoch(config: Config, done: bool, plan: Plan) -> Config:
+def _next_epoch(config: Config, plan: Plan) -> Config:
     epoch = config.epoch + 1
-    finished = done or epoch == plan.epochs
+    finished = config.done or epoch == plan.epochs
     end = Point(epoch * plan.trained, epoch, config.pending, ends=True, checkpoint=config.head)
     ended = replace(
         config,
         status=Status.FINISHED if finished else config.status,
-        reason="the task ended its training" if done and epoch < plan.epochs else config.reason,
+        reason="the task ended its training" if config.done and epoch < plan.epochs else config.reason,
     )
     return at_end(ended, end)
 
@@ -117,6 +118,7 @@ def at_end(config: Config, end: Point) -> Config:
         epoch=end.epochs,
         visited=(),
         evaluated=(),
+        done=False,
         head=end.checkpoint,
         metrics=end.metrics,
         pending={},

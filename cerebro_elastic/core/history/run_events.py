@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from cerebro_elastic.core.history.costs import is_there
 from cerebro_elastic.core.history.estimates import without_refusals
 from cerebro_elastic.core.history.lineage import born, edge_from, may_go_on, with_status
-from cerebro_elastic.core.history.members import is_member_of
+from cerebro_elastic.core.history.members import why_no_members
 from cerebro_elastic.core.history.rows import (
     LEADER,
     NODE,
@@ -155,13 +156,18 @@ def ordered(state: State, event: Ordered) -> State:
 def config_created(state: State, event: ConfigCreated) -> State:
     """Possible if its id is new, and it begins at the beginning, where its parent stands, or at the plan's
     checkpoint from outside the run; a person's may begin at the end of an earlier epoch of its parent. Then
-    it is live. In a run whose configs have members, it is one of them."""
-    require(event.config.id not in state.configs, event, "a config of this id exists")
-    config = replace(event.config, revision=event.revision)
+    it is live. In a run whose configs have members, it comes with the others of its seed."""
     assert state.plan is not None
-    why_not = is_member_of(event.config, state.configs.values(), state.plan)
+    why_not = why_no_members(event.configs, state.configs.values(), state.plan)
     require(why_not is None, event, why_not or "")
-    new = replace(born(config), by_hand=config.by_hand, reason=config.reason, revision=event.revision)
+    return reduce(lambda before, config: _with_new(before, config, event), event.configs, state)
+
+
+def _with_new(state: State, config: Config, event: ConfigCreated) -> State:
+    assert state.plan is not None
+    require(config.id not in state.configs, event, "a config of this id exists")
+    config = replace(config, revision=event.revision)
+    new = replace(born(config), by_hand=event.by_hand, reason=config.reason, revision=event.revision)
     require(config == new, event, f"it begins as {new} (isolation)")
     require(config.epoch < state.plan.epochs, event, "there is nothing left for it to do (completeness)")
     edge = config.parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class _Epoch:
     visits: int = 0
     partial_unit: PartialUnit | None = None
     """The partition that it has trained in part."""
+    last: bool = False
+    """The task ends its training with this epoch."""
 
 
 def completeness(read: StateRead, events: Trace) -> Iterator[str]:
@@ -49,7 +52,8 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
     - A config with a parent continues from where the parent was.
     - A config with a fold visits all partitions but the fold's, and evaluates none but these.
-    - Members of a config have its hyper-parameters, and each is on another fold or has another seed.
+    - Members of a config have its hyper-parameters, and each is on another fold or has another seed. With
+      each seed it has all folds.
     """
     plan = plan_of(read.state, events)
     if plan is None:
@@ -64,10 +68,12 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
             case StateRead(state=state):
                 for config in state.configs.values():
                     yield from _misplaced(progress[config.id], config, wholes[config.id])
-            case ConfigCreated(config=config):
-                yield from _misfit(config, known)
-                known.append(config)
-                progress[config.id], wholes[config.id] = _began(config), _units(plan, config)
+            case ConfigCreated():
+                for config in event.configs:
+                    yield from _misfit(config, known)
+                    known.append(config)
+                    progress[config.id], wholes[config.id] = _began(config), _units(plan, config)
+                yield from _lacking(plan, event.config.seen_as, known)
             case ConfigEnded(config=name):
                 ended.add(name)
             case ConfigResumed(config=name):
@@ -82,7 +88,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                         epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
                     yield from _violations_of_visit(epoch, visit)
                     yield from _wrong_size(sizes, visit)
-                    if visit.done and set(epoch.done) == whole:
+                    if epoch.last and set(epoch.done) == whole:
                         ended.add(visit.unit.config)
             case RunExtended(extension=extension):
                 epochs = extension.epochs
@@ -108,12 +114,15 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 for config in state.configs.values():
                     if config.head != head.get(config.id):
                         yield f"config {config.id} is at {config.head}, its last visit led elsewhere"
-            case ConfigCreated(config=config) if (edge := config.parent) is not None:
-                chosen = config.by_hand and (edge.config, edge.checkpoint) in written
-                if edge.config and edge.checkpoint != head.get(edge.config) and not chosen:
-                    stood = head.get(edge.config)
-                    yield f"config {config.id} began with {edge.checkpoint}, its parent was at {stood}"
-                head[config.id] = edge.checkpoint
+            case ConfigCreated():
+                for config in event.configs:
+                    if (edge := config.parent) is None:
+                        continue
+                    chosen = config.by_hand and (edge.config, edge.checkpoint) in written
+                    if edge.config and edge.checkpoint != head.get(edge.config) and not chosen:
+                        stood = head.get(edge.config)
+                        yield f"config {config.id} began with {edge.checkpoint}, its parent was at {stood}"
+                    head[config.id] = edge.checkpoint
             case UnitAssigned(attempt=attempt):
                 for other in attempts.values():
                     if other.unit.config == attempt.unit.config:
@@ -150,7 +159,7 @@ def durability(
     heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
     for read, events in parts:
-        created = [event.config for event in events if isinstance(event, ConfigCreated)]
+        created = [each for event in events if isinstance(event, ConfigCreated) for each in event.configs]
         configs = [*read.state.configs.values(), *created]
         heads = {config.id: ref for config in configs if (ref := _inherited(config))}
         known = [visit for e in [*_led_to(read), *events] for visit in visits_in(e)]
@@ -173,7 +182,7 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
         hparams |= {name: config.hparams for name, config in read.state.configs.items()}
         for event in [*_led_to(read), *events]:
             if isinstance(event, ConfigCreated):
-                hparams[event.config.id] = event.config.hparams
+                hparams |= {config.id: config.hparams for config in event.configs}
             for visit in visits_in(event):
                 yield from _impure(visit, seen)
                 if retrain is not None:
@@ -201,6 +210,14 @@ def _misfit(config: Config, others: Iterable[Config]) -> Iterator[str]:
                 yield f"{config.id} and {other.id} are one config, and differ in hyper-parameters"
             if (other.fold, other.repeat) == (config.fold, config.repeat):
                 yield f"{config.id} and {other.id} have the same fold and seed"
+
+
+def _lacking(plan: Plan, name: str, known: Iterable[Config]) -> Iterator[str]:
+    """A violation if the config lacks a fold of one of its seeds."""
+    folds = Counter(config.repeat for config in known if config.member_of == name)
+    for repeat, number in folds.items():
+        if number != (plan.folds or 1):
+            yield f"config {name} has {number} of {plan.folds} folds of seed {repeat}"
 
 
 def unseen(read: StateRead, events: Trace) -> Iterator[str]:
@@ -248,7 +265,7 @@ def _misplaced(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> 
     if set(epoch.done) == whole:
         epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
-    if _Epoch(config.epoch, done, len(done) + config.parts, config.partial_unit) != epoch:
+    if _Epoch(config.epoch, done, len(done) + config.parts, config.partial_unit, config.done) != epoch:
         yield f"config {config.id} is not where its visits have brought it: {config}, {epoch}"
 
 
@@ -270,6 +287,8 @@ def _violations_of_visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         yield f"{in_words(unit)} went on after {visit.skip} batches, {done} were done"
     epoch.visits += 1
     epoch.partial_unit = None if visit.whole else PartialUnit(unit.partition, visit.skip + visit.batches)
+    if unit.phase is Phase.TRAIN:
+        epoch.last = visit.done
     if visit.whole:
         epoch.done.append(what)
     elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:

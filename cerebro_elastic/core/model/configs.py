@@ -81,6 +81,8 @@ class Config:
     """The sums, over ``samples``, of the metrics of the present epoch's evaluate units."""
     samples: int = 0
     """Samples in the present epoch's evaluate units."""
+    done: bool = False
+    """The task ends its training with the present epoch, which is still to be evaluated."""
     partial_unit: PartialUnit | None = None
     """The partition that its last visit left before the end."""
     parts: int = 0

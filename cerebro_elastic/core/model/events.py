@@ -50,9 +50,17 @@ class LeaderChanged(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigCreated(_Event):
-    """The search or a person added a config to the run."""
+    """The search or a person added a config to the run, with all of its trainings; or the search added
+    trainings to one."""
 
     config: Config
+    others: tuple[Config, ...] = ()
+    """The other members of the same config (``core/history/members.py``) that begin with this one."""
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All that were added."""
+        return (self.config, *self.others)
 
     @property
     def by_hand(self) -> bool:

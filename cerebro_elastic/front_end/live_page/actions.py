@@ -77,7 +77,7 @@ class Clone(_Request):
         reason = self.reason("", f"cloned from {self.config}")
         new = run.clone(self.config, changes, start=self.start, reason=reason)
         begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {self.config}"
-        return f"{new.id} begins {begins}: {hparams_text(new.hparams)}"
+        return f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}"
 
 
 class Drain(_Request):
@@ -101,7 +101,7 @@ class Add(_Request):
         changes = {name: _value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", "added on the live page")
         new = run.clone(self.config, changes, start="scratch", reason=reason)
-        return f"{new.id} is added: {hparams_text(new.hparams)}"
+        return f"{new.seen_as} is added: {hparams_text(new.hparams)}"
 
 
 class End(_Request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from cerebro_elastic.reporting.results import ConfigResult, config_result, front
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     measured_by,
-    measured_text,
+    measured_rows,
     resources_text,
     spread_text,
     unit_text,
@@ -86,8 +86,9 @@ class RunPage(RunView):
         """Note what was decided about configs: by whom, and about when (the last visit's end)."""
         by_hand, noted = False, {}
         match event:
-            case ConfigCreated(config=config):
-                by_hand, noted = config.by_hand, {config.id: ("created", config.reason)}
+            case ConfigCreated():
+                by_hand = event.by_hand
+                noted = {config.id: ("created", config.reason) for config in event.configs}
             case ConfigEnded(config=name, status=status, reason=reason):
                 why = "" if status is Status.FAILED else reason  # the page has it in full
                 by_hand, noted = event.by_hand, {name: (status.value, why)}
@@ -127,7 +128,7 @@ class RunPage(RunView):
         self._board.put("run", "homes", homes)
         self._board.put("run", "summary", self.summary(live=live))
         self._board.put("run", "front", self._front())
-        self._board.put("run", "tests", [_measured_row(found) for found in state.measured])
+        self._board.put("run", "tests", list(starmap(_measured_row, measured_rows(state.measured))))
 
     def publish_spans(self) -> None:
         """Write the units that were done since the last time."""
@@ -386,14 +387,14 @@ def _config_row(
     }
 
 
-def _measured_row(found: Measurement) -> dict[str, Any]:
+def _measured_row(name: str, metrics: dict[str, str], found: Measurement | None) -> dict[str, Any]:
     """A row of the table of the test set."""
     return {
-        "config": found.config,
-        "epoch": found.epoch,
-        "rows": found.rows,
-        "metrics": {name: measured_text(found, name) for name in found.metrics},
-        "measured": measured_by(found),
+        "config": name,
+        "epoch": found.epoch if found else "",
+        "rows": found.rows if found else 0,
+        "metrics": metrics,
+        "measured": measured_by(found) if found else "",
     }
 
 

@@ -28,6 +28,7 @@ from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import users_file, users_name
+from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
@@ -38,7 +39,7 @@ from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
-    from cerebro_elastic.training.task import SupportsPrecheck
+    from cerebro_elastic.training.task import SupportsPrecheck, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +164,8 @@ def check(
         _check_strategy(task, allowed[0], of_task)
     _check_race(recipe, task, allowed)
     folds = recipe.validation if isinstance(recipe.validation, Folds) else None
-    if "evaluate" in (recipe.validation, folds and folds.when) and not task.evaluates:
-        raise RecipeError(
-            f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
-            "epoch's last unit: use validation: epoch"
-        )
+    if recipe.validates_apart:
+        _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     if isinstance(recipe.search, RaceSearch) and not manifest.valid:
         raise RecipeError(
@@ -199,7 +197,41 @@ def check(
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=_code(recipe.root) | _digests(recipe.root, files),
+        notes=_moved_by_folds(recipe, manifest),
     )
+
+
+def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
+    """What folds fetch beside training, if they are validated within it."""
+    if not recipe.folds or recipe.validates_apart:
+        return ()
+    size = bytes_text(sum(file.bytes for partition in manifest.train for file in partition.files))
+    return [
+        "a fold is validated at the end of each epoch's last unit, on that unit's node, which fetches the "
+        f"fold's partitions: each host comes to hold all {size} of the training data. `validation: {{folds: "
+        f"{recipe.folds}, when: evaluate}}` validates them where they lie, if nothing watches validation"
+    ]
+
+
+def _check_apart(
+    recipe: Recipe, task: Task, hparams: Sequence[Mapping[str, Any]], allowed: Sequence[Strategy]
+) -> None:
+    """Raise ``RecipeError`` if the task cannot be validated by units of their own."""
+    from cerebro_elastic.training.task import WatchesValidation
+
+    why = None
+    if not task.evaluates and not (isinstance(recipe.validation, Folds) and recipe.validation.when is None):
+        why = "it has nothing to evaluate with"
+    elif recipe.data.datamodule is not None:
+        why = "a data module validates by loaders of its own"
+    elif isinstance(task, WatchesValidation):
+        why = next(filter(None, (task.why_not_apart(point, allowed) for point in hparams)), None)
+    if why is not None:
+        raise RecipeError(
+            f"validation is 'evaluate', and this task of kind {recipe.task.kind!r} cannot be validated so: "
+            f"{why}; or validate at the end of each epoch's last unit: `validation: epoch`, with folds "
+            "`when: epoch`"
+        )
 
 
 def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
@@ -362,7 +394,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
                 raise
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
-        result = replace(result, notes=_check_first_batch(request))
+        result = replace(result, notes=[*result.notes, *_check_first_batch(request)])
     return asdict(result)
 
 

@@ -172,64 +172,62 @@ class OperatorLedger:
         start: Callable[[Config], Config | None] = lambda parent: parent,
         reason: str = "",
         allowance: Allowance | None = None,
-        member_of: str = "",
         without: Collection[str] = (),
     ) -> Config | None:
-        """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
+        """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``; with several
+        trainings, if that has several.
 
-        Guard: the run goes on, and the parent is at the revision that was read. Event: ``ConfigCreated``.
+        Guard: the run goes on, and each parent is at the revision that was read. Event: ``ConfigCreated``.
 
         Args:
-            name: The parent.
+            name: The config, as a person sees it. It is the parent, or each of its trainings is one.
             hparams: The hyper-parameters that differ.
-            start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
+            start: Where the clone goes on, given a parent as it stands: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
-            allowance: Of the agent that adds it, if one does. It covers all trainings of a config at the
-                first one.
-            member_of: The config that the clone of a member belongs to; "" for a new one.
+            allowance: Of the agent that adds it, if one does.
             without: The parent's hyper-parameters that it lacks: those of a branch that it does not take.
 
         Returns:
-            The new config; ``None`` if the run has no such parent or has ended.
+            The new config, or the first of its trainings; ``None`` if the run has no such parent or has
+            ended.
 
         Raises:
             RunError: No epoch is left where the clone would start, or the run has the same config already.
         """
-        sent: Config | None = None
+        sent: tuple[Config, ...] = ()
         origin = BY_HAND if allowance is None else {**BY_HAND, "agent": allowance.agent}
         while True:
             state = self.record.state()
-            if sent is not None and (known := state.configs.get(sent.id)) is not None and _is(known, sent):
-                return known
-            parent = state.configs.get(name)
-            if parent is None or state.plan is None or state.outcome is not None:
+            known = [state.configs[config.id] for config in sent if config.id in state.configs]
+            if known and all(map(_is, known, sent)):
+                return known[0]
+            parents, plan = named(state.configs, name), state.plan
+            if not parents or plan is None or state.outcome is not None:
                 return None
-            at = start(parent)
-            if at is not None and at.epoch >= state.plan.epochs:
-                raise RunError(
-                    f"config {name} has done {counted(at.epoch, 'epoch')} there, all it has: nothing is left "
-                    "for a clone: clone it from the beginning or an earlier epoch, or another config"
-                )
-            kept = {key: value for key, value in parent.hparams.items() if key not in without}
-            new, merged = next(fresh_names(state.configs)), {**kept, **hparams}
-            if parent.member_of:
-                like = member(member_of or new, merged, parent.fold, parent.repeat, state.plan)
-                new = like.id
-            else:
-                like = Config(new, merged)
-            like = replace(like, origin=origin)
-            config = replace(_begun(like, at), by_hand=True, reason=reason)
-            _check_new(config, at, state)
-            if allowance is not None and not member_of:
-                parents = named(state.configs, parent.seen_as)
-                trainings = (_begun(like, start(each)) for each in parents)
-                allowance.check(trainings, state.configs.values(), state.plan)
+            kept = {key: value for key, value in parents[0].hparams.items() if key not in without}
+            new = Config(next(fresh_names(state.configs)), {**kept, **hparams})
+            configs = []
+            for parent in parents:
+                at = start(parent)
+                if at is not None and at.epoch >= plan.epochs:
+                    raise RunError(
+                        f"config {parent.id} has done {counted(at.epoch, 'epoch')} there, all it has: "
+                        "nothing is left for a clone: clone it from the beginning or an earlier epoch, or "
+                        "another config"
+                    )
+                training = member(new.id, new.hparams, parent.fold, parent.repeat, plan)
+                config = replace(training if parent.member_of else new, origin=origin)
+                config = born(replace(config, parent=edge_from(at) if at else None))
+                _check_new(config, at, state)
+                configs.append(replace(config, by_hand=True, reason=reason))
+            if allowance is not None:
+                allowance.check(configs, state.configs.values(), plan)
             try:
-                if self._ask(state, ConfigCreated(0, config)):
-                    return self.record.config(new)
+                if self._ask(state, ConfigCreated(0, configs[0], tuple(configs[1:]))):
+                    return self.record.config(configs[0].id)
             except TxnUnknown:
-                sent = config
+                sent = tuple(configs)
 
     def _change(self, name: str, event: ConfigEnded | ConfigResumed) -> Config | None:
         while True:
@@ -252,11 +250,6 @@ class OperatorLedger:
         return write(record, Writer.OPERATOR, seen, event, [run_goes_on], values={keys.control: event})
 
 
-def _begun(like: Config, at: Config | None) -> Config:
-    """A config that begins where ``at`` stands, or at the beginning."""
-    return born(replace(like, parent=edge_from(at) if at else None))
-
-
 def _is(known: Config, sent: Config) -> bool:
     """Whether a config of the run is the one that was ``sent``."""
     return known.by_hand and born(known) == born(sent)
@@ -269,10 +262,11 @@ def _check_new(config: Config, at: Config | None, state: State) -> None:
         same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
         alike = (other.fold, other.repeat) == (config.fold, config.repeat)
         if alike and same_beginning and other.hparams == config.hparams:
-            others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
+            known = other.seen_as
+            others = {Status.STOPPED: f", or resume {known}", Status.FAILED: f", or try {known} again"}
             raise SameConfig(
-                f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "
+                f"{known} is this config already ({other.status.value}): it has the same hyper-parameters "
                 "and the same beginning, so another one would be trained to the same weights. Change a "
                 f"hyper-parameter{others.get(other.status, '')}",
-                other.id,
+                known,
             )

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import lightning as L
+import pytest
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.extending.tasks import Phase, Task, TaskState, Unit
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import Phase, Strategy, Task, TaskState, Unit
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
@@ -128,3 +130,46 @@ def test_a_module_that_cannot_measure_a_single_row_is_measured_whole() -> None:
     values = task.measure_test(contract.job(0, state, unit=unit, partition=contract.partition(9, 8)))
     assert set(values.metrics) == {"spread"}
     assert values.rows == {}
+
+
+class Counting(Net):
+    """Keeps what validation finds, as some modules do to train by it."""
+
+    def validation_step(self, batch: Any) -> None:
+        super().validation_step(batch)
+        self.validated = getattr(self, "validated", 0) + 1
+
+
+class Watch(L.Callback):
+    def on_validation_end(self, *_: Any) -> None: ...
+
+
+def apart(**section: Any) -> str | None:
+    task = LightningTask(LightningSection(module=f"{__name__}:Net", **section), Path(__file__).parent)
+    return task.why_not_apart({"lr": 0.1}, [Strategy()])
+
+
+def test_what_watches_validation_is_named_before_a_run_that_validates_apart() -> None:
+    assert apart() is None
+    assert "Watch would not be called" in str(apart(callbacks=[f"{__name__}:Watch"]))
+    stops = {"class": "EarlyStopping", "args": {"monitor": "val_loss"}}
+    assert "EarlyStopping would not be called" in str(apart(callbacks=[stops]))
+    assert apart(callbacks=["LearningRateMonitor"]) is None
+    task = LightningTask(LightningSection(module=f"{__name__}:Net"), Path(__file__).parent)
+    assert "parallelism: single" in str(task.why_not_apart({"lr": 0.1}, [Strategy("ddp", 2)]))
+
+
+def test_what_a_module_keeps_of_a_validation_apart_would_be_lost() -> None:
+    contract = TestLightningTask()
+    task = LightningTask(LightningSection(module=f"{__name__}:Counting"), Path(__file__).parent)
+    state = task.train(contract.job(0, None)).state
+    unit = Unit("c0", 0, 0, Phase.EVALUATE)
+    with pytest.raises(TaskError, match="Counting changes its validated in validation"):
+        task.evaluate(contract.job(1, state, unit=unit, partition=contract.partition(9, 7), validation=()))
+    known = LightningTask(LightningSection(module=f"{__name__}:Net"), Path(__file__).parent)
+    with pytest.raises(TaskError, match=r"a race needs val_acc .* measures val_loss of all rows"):
+        known.evaluate(
+            contract.job(
+                1, state, unit=unit, partition=contract.partition(9, 7), validation=(), row_metric="val_acc"
+            )
+        )

@@ -245,7 +245,7 @@ def test_a_run_that_has_ended_is_read_and_not_changed(run: Run, record: Ledger) 
     assert leader.end_run("finished", record.state().asked)
     board, *refused = agent(run, ("leaderboard", {}), add(0.02), ("stop", {"config": "c0000", "reason": "r"}))
     assert "is ended; objective val_acc (max)" in board
-    assert all("has ended: nothing can be asked of it" in said for said in refused)
+    assert all("has ended, and only a live run can be changed" in said for said in refused)
 
 
 def test_the_settings_that_the_page_shows_start_the_command() -> None:

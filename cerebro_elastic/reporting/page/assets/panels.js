@@ -92,7 +92,7 @@ function tests() {
   $("tests").replaceChildren(
     h("h3", {}, "Test set"),
     h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "config"), ["epoch", ...names].map((title) => h("th", { scope: "col", class: "n" }, title)), h("th", { scope: "col" }, "measured"))), h("tbody", {}, rows))),
-    h("p", { class: "soft" }, `${found[0].rows ? `Over ${plural(found[0].rows, "row")} that no unit, search or stopping rule has read. ` : ""}In brackets: the 95 % interval by bootstrap over rows, where a metric is a mean over rows.`));
+    h("p", { class: "soft" }, `${found.at(-1).rows ? `Over ${plural(found.at(-1).rows, "row")} that no unit, search or stopping rule has read. ` : ""}In brackets: the 95 % interval by bootstrap over rows, where a metric is a mean over rows.`));
 }
 
 const WORDS = { hopping: "hops", profiling: "profiles", quarantined: "quarantine" };
