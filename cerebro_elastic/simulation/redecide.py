@@ -25,6 +25,7 @@ from cerebro_elastic.core.model.events import (
     NodeQuarantined,
     RecordMended,
     RunEnded,
+    StayEnded,
     UnitAssigned,
     UnitsReused,
     UnitWithdrawn,
@@ -40,6 +41,7 @@ reported."""
 _STEPS: Mapping[type[Event], int] = {
     UnitWithdrawn: 0,
     NodeQuarantined: 2,
+    StayEnded: 2,
     ConfigCreated: 3,
     ConfigEnded: 3,
     ConfigResumed: 3,

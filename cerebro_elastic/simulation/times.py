@@ -218,8 +218,9 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     if not trained:
         raise RunError("the run has no whole training unit, so nothing is known of its seconds")
     last = _last_of_epochs(visits) if not plan.evaluations and plan.partitions > 1 else set()
-    validation = _validation(trained, last)
-    pairs = _pairs(trained, last, validation)
+    warm = _without_first(trained)
+    validation = _validation(warm, last)
+    pairs = _pairs(warm, last, validation)
     configs, nodes = _factors(pairs)
     waits, fetches = _waits(visits), reduce(add_fetch, visits, State().fetches)
     dispatch = fmean(waits.values()) if waits else 0.0
@@ -244,6 +245,15 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
             if v.whole and not v.skip
         },
     )
+
+
+def _without_first(trained: Sequence[Visit]) -> list[Visit]:
+    """The visits without the first one of each node, which is slow for reasons that pass (imports, a cold
+    cache), as far as others know of their configs."""
+    first = {v.node: v.attempt for v in sorted(trained, key=lambda v: -v.started)}
+    later = [v for v in trained if first[v.node] != v.attempt]
+    known = {v.unit.config for v in later}
+    return [v for v in trained if first[v.node] != v.attempt or v.unit.config not in known]
 
 
 def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:

@@ -116,6 +116,8 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     assert cost(stays_of(view.state), 3600, ended) == pytest.approx(paid)
     assert 240 < paid < 252
     assert check(events) == []
+    decided = redecide(events, Auto(), make_search(of))
+    assert (decided.explanation, decided.matched) == (None, decided.total)
     own = [replace(stay, price=1800.0) for stay in stays_of(view.state)]
     assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
 

@@ -93,10 +93,10 @@ def decide(
         return []
     moment = Moment(state, plan)
     repairs: list[Event] = [
-        *departures(state),
         *withdrawals(state),
         *failures(moment),
         *quarantines(state),
+        *departures(state),
         *(_before_the_search(moment, reusable) or searches(moment, search)),
         *home_changes(moment),
     ]

@@ -164,8 +164,8 @@ def paid_time(read: StateRead, events: Trace) -> Iterator[str]:
             case StayEnded(stay=name, left=left) if name not in begun:
                 yield f"the stay {name} ended at {left}, and there was none that had not ended"
             case StayEnded(stay=name, left=left):
-                joined, node = begun.pop(name), name.rpartition("/")[0]
-                if present.get(node) == joined:
+                joined = begun.pop(name)
+                if present.get(name.rpartition("/")[0]) == joined:
                     yield f"the stay {name} ended while its node was registered"
                 if not joined <= left <= max(joined, last):
                     yield f"the stay {name} ended at {left}, and the last visit at {last}"

@@ -66,8 +66,6 @@ class Attempt:
     trained: int = 0
     """The store's revision at which the node reported that only the save is left; from then on the node may
     take its next unit (``State.saving``). 0 before, and for most attempts, whose node waits for their end."""
-    freed: float = 0.0
-    """When it was trained: wall-clock seconds; 0: it is not yet, or nobody said."""
     last_visit_ended: float | None = None
     """When the run's last visit before the assignment ended: wall-clock seconds; ``None`` without one."""
     record: RecordHead | None = None
@@ -79,6 +77,8 @@ class Attempt:
     second_key: bool = False
     """The store has it under the node's second key for assignments: the first was in use by what it was
     queued behind."""
+    freed: float = 0.0
+    """When it was trained: wall-clock seconds; 0: it is not yet, or nobody said."""
 
     @property
     def may_queue(self) -> bool:

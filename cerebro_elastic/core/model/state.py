@@ -151,8 +151,6 @@ class State:
     timings: Mapping[str, float] = field(default_factory=dict)
     """By config: the expected seconds of a unit on a node of factor 1."""
     speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
-    epoch_seconds: Mapping[str, EpochSeconds] = field(default_factory=dict)
-    """By config: what its units take, with validation apart."""
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None
@@ -189,11 +187,13 @@ class State:
     """What was measured on the test set, in order."""
     row_losses: Mapping[str, Mapping[int, Mapping[int, str]]] = field(default_factory=dict)
     """By config, epoch and validation partition: the losses of the rows, in a race."""
-    stays: Mapping[str, Stay] = field(default_factory=dict)
-    """By their names: the times in which nodes were registered."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""
+    stays: Mapping[str, Stay] = field(default_factory=dict)
+    """By their names: the times in which nodes were registered."""
+    epoch_seconds: Mapping[str, EpochSeconds] = field(default_factory=dict)
+    """By config: what its units take, with validation apart."""
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, queued, or being saved."""

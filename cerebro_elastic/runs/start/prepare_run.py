@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import StoreSettings, price_from
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.members import first_members
@@ -179,6 +180,7 @@ def new_spec(
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     check_deadline(recipe, time.time())
+    price_from(os.environ)
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     hparams = first_hparams(recipe)
     data = str(folder.data) if url is None else recipe.rooted(url)
