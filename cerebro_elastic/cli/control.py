@@ -70,7 +70,7 @@ def clone(
     begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {config}"
     if new.parent is None and start == "here":
         begins = f"anew, as {config} has no state yet"
-    echo(f"{new.id} begins {begins}: {hparams_text(new.hparams)}")
+    echo(f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}")
 
 
 @on_run
@@ -101,7 +101,7 @@ def add(
     if as_json:
         _print_added(run, new)
     else:
-        echo(f"{new.id} is added: {hparams_text(new.hparams)}")
+        echo(f"{new.seen_as} is added: {hparams_text(new.hparams)}")
 
 
 @on_run
@@ -139,7 +139,7 @@ def _print_added(run: Run, new: AddedConfig) -> None:
     from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import AddedJson
 
-    echo(json_text(AddedJson(run=run.id, config=new.id, hparams=new.hparams, epoch=new.epoch)))
+    echo(json_text(AddedJson(run=run.id, config=new.seen_as, hparams=new.hparams, epoch=new.epoch)))
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_run
 from recorded_run import MODEL, opened, record
 
 from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic.core.model.reuse import Reusable
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.explanation import explain
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import read_reusable
-from cerebro_elastic.runs.start import lengths
+from cerebro_elastic.runs.start import lengths, reuse
 
 
 def content(result: RunResult) -> dict[str, Any]:
@@ -181,6 +184,41 @@ def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
     assert all(url.startswith(last.spec.storage + "/") for url in read)
 
 
+def test_a_config_that_stands_where_no_state_was_kept_is_trained_from_the_last_one_that_was(
+    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction takes over so many visits at most. Between two a leader may find that the list of what
+    there is has gone."""
+    monkeypatch.setattr(reuse, "_AT_ONCE", 1)
+
+    def without_the_ends(spec: Spec) -> Reusable:
+        steps = read_reusable(spec).steps
+        assert {len(visits) for visits in steps.values()} == {1}
+        return Reusable({at: visits for at, visits in steps.items() if visits[0].unit.epoch == 0})
+
+    monkeypatch.setattr(recorded_run, "read_reusable", without_the_ends)
+    states = [
+        v.output.url for row in first.leaderboard for v in row.visits if not Path(v.output.url).exists()
+    ]
+    again = record(home, "again", reuse=True)
+    assert states, "some were not kept"
+    assert len(again.view.trained) == 4
+    assert content(again) == content(first)
+    assert verify(again) == []
+
+
+def test_a_start_that_fails_leaves_nothing_at_the_checkpoints(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object) -> str:
+        raise StorageError("no space")
+
+    monkeypatch.setattr(reuse, "write_reusable", fails)
+    with pytest.raises(StorageError):
+        opened(home, "again", reuse=True)
+    assert not list((home / "runs" / "again").glob("*/reused-*"))
+
+
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
     spec, said = opened(home, "again", reuse=True), list[str]()
     file = home / "runs" / "again" / "reuse.json"
@@ -220,7 +258,7 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     short: dict[str, Any] = {"model": hidden, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
     record(home, **short)
     taken, why = found(home, **short)
-    assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
+    assert (taken, "a_recorded_model.py reads or runs what cannot be seen there" in why) == (0, True)
     assert found(home, **short, reuse="recorded") == (2, "")
     monkeypatch.setenv("SIZE", "5")
     with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
@@ -229,6 +267,8 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     (home / "size.txt").write_text("5")
     with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
         opened(home, "file", **short, reuse="recorded")
+    (home / "size.txt").unlink()
+    assert "a_recorded_model.py reads 'size.txt', which is no file here" in found(home, **short)[1]
 
 
 def test_a_search_that_decides_between_epochs_needs_their_states(home: Path) -> None:

@@ -46,7 +46,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.reuse import Reuse, find, looks
+from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -158,9 +158,9 @@ class Launch:
             settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
-            spec = spec or new_spec(
-                folder, self.recipe, watcher, check.preflight, self._with_reusable(watcher)
-            )
+            former = RunFolder(folder.former) if self.fresh else None
+            reusable = noting(folder, self.reuse, watcher.say, former)
+            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight, reusable)
             if delete_former is not None:
                 delete_former()
             caller = CallbackCaller(self.callbacks, folder.history)
@@ -168,18 +168,6 @@ class Launch:
         if self.study is not None:
             tell(self.study, RunResult(folder).study())
         return caller
-
-    def _with_reusable(self, watcher: Watcher) -> Callable[[Spec, Recipe], Spec]:
-        """What notes in a new spec what the run may take over from earlier ones."""
-
-        def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
-            former = RunFolder(self.folder.former) if self.fresh else None
-            after, text = find(spec, recipe, self.folder, self.reuse, former)
-            if text:
-                watcher.say(text)
-            return after
-
-        return with_reusable
 
     def _store_settings(self, stack: ExitStack, watcher: Watcher) -> StoreSettings:
         """The settings of the run's etcd, which is started unless one is given, and ends with ``stack``."""

@@ -3,9 +3,10 @@ configs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
 from cerebro_elastic.core.history.members import by_config, member, named
@@ -46,9 +47,15 @@ class Allowance:
 
     def used(self, configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
         """How many configs of a run the agent has added, and how many units these have trained or, while
-        they are live, will have. One that has several trainings is one config."""
-        own = [config for config in configs if config.origin.get("agent") == self.agent]
-        return len(by_config(own)), sum(_units(config, plan) for config in own)
+        they are live, will have. One that has several trainings is one config. Those of them that are not in
+        the record yet count, too: another process of the agent may be adding them."""
+        own = by_config(config for config in configs if config.origin.get("agent") == self.agent)
+        units = 0
+        for members in own.values():
+            to_come = max(0, members[0].origin.get(_TRAININGS, 1) - len(members))
+            units += sum(_units(config, plan) for config in members)
+            units += to_come * _units(born(members[0]), plan)
+        return len(own), units
 
     def check(self, trainings: Iterable[Config], configs: Iterable[Config], plan: Plan) -> None:
         """Raise ``RunError`` unless the agent may add a config with these ``trainings`` to the run's
@@ -66,6 +73,10 @@ class Allowance:
                 f"add {max(0, self.units - booked)} more of {self.units}; stop one that it has added, or "
                 "clone one that is nearer to its end"
             )
+
+
+_TRAININGS = "trainings"
+"""What names the number of its trainings in the origin of an agent's config that has several."""
 
 
 def _units(config: Config, plan: Plan) -> int:
@@ -197,7 +208,6 @@ class OperatorLedger:
             RunError: No epoch is left where the clone would start, or the run has the same config already.
         """
         sent: Config | None = None
-        origin = BY_HAND if allowance is None else {**BY_HAND, "agent": allowance.agent}
         while True:
             state = self.record.state()
             if sent is not None and (known := state.configs.get(sent.id)) is not None and _is(known, sent):
@@ -218,11 +228,14 @@ class OperatorLedger:
                 new = like.id
             else:
                 like = Config(new, merged)
-            like = replace(like, origin=origin)
+            parents = named(state.configs, parent.seen_as)
+            if member_of:
+                like = replace(like, origin=named(state.configs, member_of)[0].origin)
+            else:
+                like = replace(like, origin=_origin(allowance, len(parents)))
             config = replace(_begun(like, at), by_hand=True, reason=reason)
             _check_new(config, at, state)
             if allowance is not None and not member_of:
-                parents = named(state.configs, parent.seen_as)
                 trainings = (_begun(like, start(each)) for each in parents)
                 allowance.check(trainings, state.configs.values(), state.plan)
             try:
@@ -252,6 +265,14 @@ class OperatorLedger:
         return write(record, Writer.OPERATOR, seen, event, [run_goes_on], values={keys.control: event})
 
 
+def _origin(allowance: Allowance | None, trainings: int) -> Mapping[str, Any]:
+    """The origin of a config that a person adds, or an agent with this ``allowance``."""
+    if allowance is None:
+        return BY_HAND
+    several = {_TRAININGS: trainings} if trainings > 1 else {}
+    return {**BY_HAND, "agent": allowance.agent, **several}
+
+
 def _begun(like: Config, at: Config | None) -> Config:
     """A config that begins where ``at`` stands, or at the beginning."""
     return born(replace(like, parent=edge_from(at) if at else None))
@@ -269,10 +290,11 @@ def _check_new(config: Config, at: Config | None, state: State) -> None:
         same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
         alike = (other.fold, other.repeat) == (config.fold, config.repeat)
         if alike and same_beginning and other.hparams == config.hparams:
-            others = {Status.STOPPED: f", or resume {other.id}", Status.FAILED: f", or try {other.id} again"}
+            name = other.seen_as
+            others = {Status.STOPPED: f", or resume {name}", Status.FAILED: f", or try {name} again"}
             raise SameConfig(
-                f"{other.id} is this config already ({other.status.value}): it has the same hyper-parameters "
+                f"{name} is this config already ({other.status.value}): it has the same hyper-parameters "
                 "and the same beginning, so another one would be trained to the same weights. Change a "
                 f"hyper-parameter{others.get(other.status, '')}",
-                other.id,
+                name,
             )
