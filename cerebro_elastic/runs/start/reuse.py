@@ -22,14 +22,14 @@ from typing import Any, TypeAlias
 
 from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
-from cerebro_elastic.core.history.members import first_members
+from cerebro_elastic.core.history.members import members_of_repeats
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import LeaderChanged
-from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.origin import basis_of, values_digest
 from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
@@ -68,6 +68,8 @@ _FREE = {
 }
 """The keys of a recipe that no unit's result depends on, apart from what is compared for each visit: its
 strategy, and the number of epochs. A key that is not here counts."""
+_TO_THEIR_ENDS = {"grid", "random", "tpe", "cmaes", "gp", "qmc", "nsga2", "tune"}
+"""The searches that stop no config between epochs."""
 VARIABLE = "CEREBRO_REUSE"
 """The environment variable by which runs look for no earlier ones, unless one is named."""
 _AT_ONCE = 100
@@ -296,7 +298,7 @@ def find(
         why_not = {run: tuple(why) for run, why in search.why_not.items() if why}
         reusable = Reusable(steps, why_not, tuple(search.equal), search.lacking)
         after = replace(spec, reuse=write_reusable(spec.storage, reusable))
-    return after, _sentence(reusable, wanted)
+    return after, _sentence(reusable, first)
 
 
 @contextmanager
@@ -444,9 +446,8 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
     A search that decides between epochs sees each epoch's end, and may stop a config there: then each must be
     there. Else the last one, and the best epoch's, which results need.
     """
-    between = recipe.search.method not in ("grid", "random") or bool(
-        recipe.search.budget.model_dump(exclude_none=True)
-    )
+    may_stop = recipe.search.method not in _TO_THEIR_ENDS
+    between = may_stop or bool(recipe.search.budget.model_dump(exclude_none=True))
     objective = recipe.objective
     config = start
     curves: Curves = {start.id: ()}
@@ -485,10 +486,12 @@ def _readable(ref: CheckpointRef | None) -> bool:
 
 
 def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
-    """The configs of a search that says at its start which there will be; ``None`` for others."""
+    """The configs of a search that says at its start which there will be; ``None`` for others. Those with
+    seeds that only contenders get are among them."""
     if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
         return None
-    members = first_members(spec.plan) or [(None, 0)]
+    most = recipe.repeats.max if recipe.repeats is not None else 1
+    members = members_of_repeats(spec.plan, range(most)) if spec.plan.has_members else [(None, 0)]
     return [
         born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat))
         for hparams in first_hparams(recipe)
@@ -562,16 +565,18 @@ def _own(
     return tuple(visits), there
 
 
-def _sentence(reusable: Reusable, wanted: Sequence[str] | None) -> str:
-    """What is taken over, for people who start the run; else why nothing is, of the run of this project that
-    differs least."""
+def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
+    """What is taken over of the ``first`` configs, for people who start the run; else why nothing is, of the
+    run of this project that differs least."""
     off = f"({option('no-reuse', 'reuse=False')} trains all)"
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
-        if wanted is None:
+        if first is None:
             return f"configs that were trained before begin where {of} {off}"
-        begin = sum(place in reusable.steps for place in wanted)
-        return f"{begin} of {counted(len(wanted), 'config')} begin where {of} {off}"
+        known = {values_digest(config.hparams): False for config in first}
+        for config in first:
+            known[values_digest(config.hparams)] |= standing(config) in reusable.steps
+        return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of} {off}"
     if not reusable.why_not:
         return ""
     nearest, reasons = reusable.nearest()
