@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from cerebro_elastic import Run, StoreSettings, __version__
 from cerebro_elastic.core.history.members import by_config
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.errors import CerebroError, TxnUnknown
+from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Compare, Op, TxnResult
 from cerebro_elastic.store.ledger.operators import Allowance
@@ -48,7 +48,7 @@ class Storm:
         self.world = World(plan, 2, LongestRemaining(), search=RestlessSearch)
         self.world.ledger.replace_spec(Spec(plan, RECIPE, "", "", "", str(home), {}, "", __version__))
         run = Run.open("storm", home=home, store=StoreSettings.at("127.0.0.1:2379"))
-        self.allowance = Allowance("robot", 4, 4 * 2 * (self.repeats or 1))
+        self.allowance = Allowance("robot", 4, 6 * (self.repeats or 1))
         self.desk = Desk(run, self.allowance, may_stop=True)
         self.answers: list[str] = []
         self.killed = 0
@@ -118,22 +118,33 @@ class Storm:
         self.answers.append(f"{reason} (by robot): {answer}" if name != "leaderboard" else "")
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_in_a_storm_agents_break_nothing(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storm = Storm(seed, tmp_path)
-    for module in ("attach", "recorded"):
-        monkeypatch.setattr(f"cerebro_elastic.runs.{module}.EtcdStore", lambda _settings: storm)
-    monkeypatch.setattr(StoreSettings, "trusted", True)
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Storm]:
+    """A storm of this seed, whose run has begun."""
+
+    def begun(seed: int) -> Storm:
+        storm = Storm(seed, tmp_path)
+        for module in ("attach", "recorded"):
+            monkeypatch.setattr(f"cerebro_elastic.runs.{module}.EtcdStore", lambda _settings: storm)
+        monkeypatch.setattr(StoreSettings, "trusted", True)
+        storm.world.elect()
+        storm.world.join("a")
+        for _ in range(6):
+            storm.world.control()
+        return storm
+
+    return begun
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_storm_agents_break_nothing(seed: int, begin: Callable[[int], Storm]) -> None:
+    storm = begin(seed)
     world = storm.world
-    world.elect()
-    world.join("a")
-    for _ in range(3):
-        world.control()
     for _ in range(60):
         with suppress(Killed):
             storm.step()
         state = world.ledger.state()
-        added, units = storm.allowance.used(state.configs.values(), storm.world.plan)
+        added, units = storm.allowance.used(state.configs.values(), world.plan)
         assert added <= storm.allowance.configs
         assert units <= (storm.allowance.units or 0)
     assert world.finish(["a", "b"], 300)
@@ -150,3 +161,22 @@ def test_in_a_storm_agents_break_nothing(seed: int, tmp_path: Path, monkeypatch:
     told = sum(" is added " in answer for answer in storm.answers)
     mine = [c for c in configs if c.origin.get("agent")]
     assert told <= len(by_config(mine)) <= told + storm.killed
+
+
+def test_a_config_of_which_another_server_adds_the_trainings_counts_whole(
+    begin: Callable[[int], Storm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storm, sent = begin(1), list[Sequence[Op]]()
+    assert storm.allowance.units == 12, "a config with two seeds takes 8"
+
+    def txn(compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
+        if len(sent) == 1:
+            with pytest.raises(RunError, match=r"takes 8 units, and robot may add 4 more of 12"):
+                call(storm.desk, "add", {"hparams": {"lr": 0.05}, "reason": "another server"})
+        sent.append(ops)
+        return storm.world.store.txn(compares, ops)
+
+    monkeypatch.setattr(storm, "txn", txn)
+    said = call(storm.desk, "add", {"hparams": {"lr": 0.02}, "reason": "a hunch"})
+    assert said.startswith("c0002 is added")
+    assert len(sent) == 2
