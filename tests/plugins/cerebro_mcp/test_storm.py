@@ -21,6 +21,7 @@ from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Compare, Op, TxnResult
 from cerebro_elastic.store.ledger.operators import Allowance
+from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_mcp.text import MOST_TOKENS, tokens
 from cerebro_mcp.tools import Desk, call
 from support.world import RestlessSearch, World
@@ -65,7 +66,7 @@ class Storm:
         """As a store's, of an agent."""
         if not self.inside:
             self.inside = True
-            for _ in range(self.rng.randrange(4)):
+            for _ in range(self.rng.randrange(3)):
                 self.step()
             self.inside = False
         fault = self.rng.random()
@@ -88,7 +89,7 @@ class Storm:
             case "join" | "lose" | "start":
                 getattr(self.world, step)(self.rng.choice("ab"))
             case "commit" | "fail":
-                getattr(self.world, step)(self.rng.randrange(4))
+                getattr(self.world, step)(self.rng.randrange(3))
             case _:
                 self.propose()
         assert self.world.check() == []
@@ -123,6 +124,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], St
     """A storm of this seed, whose run has begun."""
 
     def begun(seed: int) -> Storm:
+        monkeypatch.delenv(VARIABLE, raising=False)
         storm = Storm(seed, tmp_path)
         for module in ("attach", "recorded"):
             monkeypatch.setattr(f"cerebro_elastic.runs.{module}.EtcdStore", lambda _settings: storm)
@@ -136,7 +138,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], St
     return begun
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_in_a_storm_agents_break_nothing(seed: int, begin: Callable[[int], Storm]) -> None:
     storm = begin(seed)
     world = storm.world
@@ -160,7 +162,7 @@ def test_in_a_storm_agents_break_nothing(seed: int, begin: Callable[[int], Storm
         assert (reason in reasons) != said.startswith("refused: ")
     told = sum(" is added " in answer for answer in storm.answers)
     mine = [c for c in configs if c.origin.get("agent")]
-    assert told <= len(by_config(mine)) <= told + storm.killed
+    assert 0 < told <= len(by_config(mine)) <= told + storm.killed
 
 
 def test_a_config_of_which_another_server_adds_the_trainings_counts_whole(
