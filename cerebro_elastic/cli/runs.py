@@ -293,7 +293,7 @@ def _show_comparison(comparison: Comparison) -> None:
     if (more := len(comparison.configs) - _SHOWN_CONFIGS) > 0:
         console.print(f"and {counted(more, 'config')} that several runs have (--json has all)")
     if any(config.same for config in comparison.configs):
-        console.print("=: bit for bit the same")
+        console.print("=: bit for bit the same, as far as all of these runs have come")
     if comparison.noise is not None:
         console.print(
             f"!: differs by more than seeds alone would in 19 of 20 cases (noise {comparison.noise:.2g})",

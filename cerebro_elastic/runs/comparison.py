@@ -42,7 +42,7 @@ class ComparedConfig:
     values: tuple[float | None, ...]
     """The best value of the objective in each run; ``None`` where there is none."""
     same: bool
-    """Whether their states are bit for bit the same, as far as both runs have come."""
+    """Whether their states are bit for bit the same, as far as all runs have come; each has one."""
     exceeds: bool | None
     """Whether two runs that differ in more than the seed differ by more than seeds alone would make them in
     19 of 20 cases; ``None`` if that is not known."""
@@ -161,7 +161,9 @@ def _compared(
             for one, other in combinations(by_group, 2)
         )
     digests = [[visit.output.digest for visit in row.visits] for row in rows]
-    same = all(one == other for each in digests for one, other in zip(digests[0], each, strict=False))
+    same = all(digests) and all(
+        one == other for each in digests for one, other in zip(digests[0], each, strict=False)
+    )
     return ComparedConfig(
         rows[0].hparams, tuple(None if row is None else row.best for row in of), same, exceeds
     )
