@@ -52,13 +52,13 @@ def explain(result: RunResult) -> Explanation:
     for config in in_order(view.state.configs.values()):
         visits = view.visits.get(config.id, ())
         reused = [visit for visit in visits if visit.reused]
-        why = "" if reused else _why_nothing(bool(spec.reuse), reusable, standing(born(config)))
+        why = "" if reused else why_nothing(bool(spec.reuse), reusable, standing(born(config)))
         runs = tuple(dict.fromkeys(visit.reused for visit in reused))
         configs.append(ExplainedConfig(config.id, len(reused), len(visits) - len(reused), runs, why))
     return Explanation(result.run, bool(spec.reuse), configs, reusable.why_not)
 
 
-def _why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
+def why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
     """Why a config has taken over nothing that begins at this ``place``."""
     if not looked:
         return "the run was not to look for earlier ones"

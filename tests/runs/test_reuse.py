@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
-from cerebro_elastic.runs.explanation import explain
+from cerebro_elastic.runs.explanation import explain, why_nothing
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import read_reusable
@@ -235,6 +235,23 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
         other = {**here, name: "another"}
         monkeypatch.setattr("cerebro_elastic.runs.start.reuse.of_units", lambda *_, other=other: other)
         assert found(home) == (0, f"{name} {here[name]}, now another")
+
+
+@pytest.mark.parametrize(
+    ("reusable", "why"),
+    [
+        (Reusable(), "there is no earlier run of this project"),
+        (
+            Reusable(why_not={"a": ("x", "y", "z"), "b": ("torch 1, now 2",)}),
+            "not from run b: torch 1, now 2",
+        ),
+        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same code"),
+        (Reusable(equal=("b",), lacking={"here": "run b, c0001: 8 units"}), "run b, c0001: 8 units"),
+        (Reusable({"here": ()}, equal=("b",)), "no node here is of the kind"),
+    ],
+)
+def test_a_config_that_takes_nothing_over_says_what_differs(reusable: Reusable, why: str) -> None:
+    assert why_nothing(True, reusable, "here").startswith(why)
 
 
 def test_a_run_that_is_not_there_is_refused_with_those_that_are(home: Path) -> None:
