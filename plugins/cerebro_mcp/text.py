@@ -45,7 +45,7 @@ def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str],
 
 
 def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
-    """The first lines that fit into so many tokens, and how many are left then."""
+    """The first lines that fit into this number of tokens, and how many tokens are left."""
     fitting: list[str] = []
     for line in map(_cut, lines):
         if (needed := tokens(line) + 1) > room:
