@@ -388,10 +388,11 @@ def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
     with dots if it is relative."""
     name = module.lstrip(".")
     level = len(module) - len(name)
-    places = [importer.parents[level - 1]] if level else [place for _, place in _places(folder)]
+    places = [*importer.parents[level - 1 : level]] if level else [place for _, place in _places(folder)]
+    parts = name.split(".") if all(map(str.isidentifier, name.split("."))) else []
     for place in places:
         below = place
-        for part in name.split("."):
+        for part in parts:
             below = below / part
             files = (below.with_name(f"{part}.py"), below / "__init__.py")
             yield from (file for file in files if file.is_file())

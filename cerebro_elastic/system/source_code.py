@@ -245,5 +245,5 @@ def _digest_of(place: Path) -> str:
 
 
 def _place(name: str, root: Path) -> Path | None:
-    places = (Path(folder, name) for folder in (root, Path.cwd()) if name)
+    places = (Path(folder, name) for folder in (root, Path.cwd()) if name and "\0" not in name)
     return next((place for place in places if os.access(place, os.R_OK) and place.exists()), None)

@@ -69,7 +69,8 @@ def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
     root, shared = tmp_path / "project", tmp_path / "shared"
     files = {
         root / "a_lazy_net.py": "import a_shared\ndef step():\n    from a_part import a_loss\n",
-        root / "a_part" / "__init__.py": "",
+        root / "a_part" / "__init__.py": "def never():\n    from .................... import a_base\n"
+        "    __import__('/tmp/x')\n    open('a\\0b')\n",
         root / "a_part" / "a_loss.py": "from . import a_base\n",
         root / "a_part" / "a_base.py": "import importlib\nimportlib.import_module('a_named')\n",
         root / "a_named.py": "",
