@@ -215,6 +215,19 @@ def test_a_start_that_fails_leaves_nothing_at_the_checkpoints(
     assert not list((home / "runs" / "again").glob("*/reused-*"))
 
 
+def test_of_a_former_run_at_the_same_checkpoints_stays_what_is_taken_over(
+    home: Path, first: RunResult
+) -> None:
+    spec = opened(home, "again", reuse=True)
+    for kind in ("checkpoints", "logs"):
+        (Path(spec.storage) / kind / "c0000" / "x").mkdir(parents=True)
+    reuse.delete_all_but_reused(spec.storage, spec)
+    left = sorted(str(path.relative_to(spec.storage)) for path in Path(spec.storage).glob("*/*"))
+    assert left == [f"{kind}/reused-recorded-c000{n}" for kind in ("checkpoints", "logs") for n in (0, 1)]
+    reuse.delete_all_but_reused(first.spec.storage, spec)
+    assert not list(Path(first.spec.storage).glob("checkpoints/*"))
+
+
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
     spec, said = opened(home, "again", reuse=True), list[str]()
     file = home / "runs" / "again" / "reuse.json"

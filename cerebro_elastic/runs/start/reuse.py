@@ -41,7 +41,7 @@ from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.reusable import write_reusable
+from cerebro_elastic.runs.reusable import read_reusable, write_reusable
 from cerebro_elastic.runs.start.lengths import length_readers
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
@@ -314,6 +314,18 @@ def _nothing_left_behind(storage: str, chains: Iterable[_Chain]) -> Iterator[Non
             with suppress(CerebroError):
                 files.remove(place)
         raise
+
+
+def delete_all_but_reused(storage: str, spec: Spec) -> None:
+    """Delete the checkpoints and logs in ``storage`` that the run of ``spec``, which has not begun, does not
+    take over."""
+    steps = read_reusable(spec).steps.values() if storage == spec.storage else ()
+    own = {PurePosixPath(visit.output.url).parent.name for visits in steps for visit in visits}
+    for kind in ("checkpoints", "logs"):
+        place = locate(f"{storage}/{kind}")
+        for name in files.folders(place) if files.exists(place) else ():
+            if name not in own:
+                files.remove(place / name)
 
 
 def _of_this_length(
