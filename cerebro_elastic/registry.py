@@ -383,6 +383,21 @@ def users_file(name: str, folder: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
+def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
+    """The files of the user's that run when the file ``importer`` imports a module of this name, which begins
+    with dots if it is relative."""
+    name = module.lstrip(".")
+    level = len(module) - len(name)
+    places = [*importer.parents[level - 1 : level]] if level else [place for _, place in _places(folder)]
+    parts = name.split(".") if all(map(str.isidentifier, name.split("."))) else []
+    for place in places:
+        below = place
+        for part in parts:
+            below = below / part
+            files = (below.with_name(f"{part}.py"), below / "__init__.py")
+            yield from (file for file in files if file.is_file())
+
+
 def _places(folder: Path) -> Iterator[tuple[str, Path]]:
     """Where modules of the user's are looked for, and what their names begin with."""
     yield "", folder.absolute()

@@ -212,15 +212,14 @@ def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
         "s3://b/c",
         "",
     )
-    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there").roles
+    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there", reuse="first").roles
     cli = typer.main.get_command(cerebro)
     known = {name: {param.name for param in cli.commands[name].params} for name in ("run", "host")}
     parsed = cli.commands["host"].make_context("host", hosts.args[3:])
     assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
+    assert parsed.params["reuse"] == "first"
     component = set(inspect.signature(torchx_component.mop).parameters)
-    assert known["run"] - component == {"fresh", "as_json", "ui", "yes", "reuse", "no_reuse"}, (
-        "what is no override"
-    )
+    assert known["run"] - component == {"fresh", "as_json", "ui", "yes"}, "what is no override"
     assert project.exists()
 
 

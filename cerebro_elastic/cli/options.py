@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
@@ -85,6 +86,15 @@ Etcd = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
 ]
+ReuseRun = Annotated[
+    str | None,
+    typer.Option(
+        "--reuse",
+        metavar="RUN",
+        help="Take over what this earlier run has trained, also where code reads unseen files.",
+    ),
+]
+NoReuse = Annotated[bool, typer.Option("--no-reuse", help="Train all, also what earlier runs have trained.")]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 NO_CACHE_LIMIT = (
     "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
@@ -160,6 +170,13 @@ def _last(home: Path | None, etcd: str | None) -> str:
 def overrides(**given: Any) -> dict[str, Any]:
     """The options that were given, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
+
+
+def reuse_of(run: str | None, nothing: bool) -> bool | str:
+    """Whether to look for earlier runs, or the one to take over from."""
+    if run is not None and nothing:
+        raise RunError("--reuse names a run to take over from, and --no-reuse says to take nothing: give one")
+    return not nothing if run is None else run
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:

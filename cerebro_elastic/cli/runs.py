@@ -96,7 +96,7 @@ def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
     """Compare runs side by side: recipes, data, code, versions, results, curves, and equal configs.
 
     Of recipes, data, code and versions only what differs is shown. If two of the runs differ in nothing but
-    their seed, the command says which configs differ between others by more than that noise.
+    their seed, or a run has `repeats`, the command says which configs differ by more than that noise.
 
     Example: cerebro compare digits digits-2
     """
@@ -293,7 +293,7 @@ def _show_comparison(comparison: Comparison) -> None:
     if (more := len(comparison.configs) - _SHOWN_CONFIGS) > 0:
         console.print(f"and {counted(more, 'config')} that several runs have (--json has all)")
     if any(config.same for config in comparison.configs):
-        console.print("=: bit for bit the same")
+        console.print("=: bit for bit the same, as far as all of these runs have come")
     if comparison.noise is not None:
         console.print(
             f"!: differs by more than seeds alone would in 19 of 20 cases (noise {comparison.noise:.2g})",
@@ -302,7 +302,7 @@ def _show_comparison(comparison: Comparison) -> None:
     elif any(not config.same for config in comparison.configs):
         console.print(
             "whether differences exceed the noise of seeds is not known: name a run, too, whose recipe "
-            "differs in nothing but `seed`",
+            "differs in nothing but `seed`, or train each config with several seeds (`repeats`)",
             soft_wrap=True,
         )
     if len(set(comparison.metrics)) > 1:

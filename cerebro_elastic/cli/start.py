@@ -19,6 +19,8 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     Json,
+    NoReuse,
+    ReuseRun,
     RunId,
     RunName,
     SubmittedBy,
@@ -30,6 +32,7 @@ from cerebro_elastic.cli.options import (
     ended_by_ctrl_c,
     overrides,
     parent,
+    reuse_of,
     store_of,
     watch,
 )
@@ -64,16 +67,8 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
-    reuse: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Take over what this earlier run has trained, also where code reads unseen files.",
-        ),
-    ] = None,
-    no_reuse: Annotated[
-        bool, typer.Option("--no-reuse", help="Train all, also what earlier runs have trained.")
-    ] = False,
+    reuse: ReuseRun = None,
+    no_reuse: NoReuse = False,
     yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -92,8 +87,7 @@ def run(
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
-    if reuse is not None and no_reuse:
-        raise RunError("--reuse names a run to take over from, and --no-reuse says to take nothing: give one")
+    taken = reuse_of(reuse, no_reuse)
     if recipe is None:
         raise RecipeError(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
@@ -117,7 +111,7 @@ def run(
             store=store_of(etcd),
             grace=grace,
             agrees=agreement(yes),
-            reuse=not no_reuse if reuse is None else reuse,
+            reuse=taken,
         )
         console, budget = terminal(stderr=as_json), launch.recipe.search.budget
         view = LiveView(launch.recipe.objective, console, verbose=verbose, budget=budget)
@@ -214,16 +208,20 @@ def host(
         ),
     ] = None,
     grace: Grace = GRACE,
+    reuse: ReuseRun = None,
+    no_reuse: NoReuse = False,
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Take part in a recipe's run with other machines that run the same command.
 
-    The first machine opens the run, the others join; each may lead it. The command ends with the run. On
-    SIGTERM the machine's nodes leave: they finish their units, or hand them on part-way.
+    The first machine opens the run, the others join; each may lead it. Configs that earlier runs of the first
+    machine's home have trained begin where these left them. The command ends with the run. On SIGTERM the
+    machine's nodes leave: they finish their units, or hand them on part-way.
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
+    taken = reuse_of(reuse, no_reuse)
     with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
         watch(submitted_by)
         from cerebro_elastic.cli.output import conclude
@@ -246,6 +244,7 @@ def host(
                 home=home,
                 store=store_of(host_resolved(etcd, os.environ)),
                 grace=grace,
+                reuse=taken,
                 watcher=view.watcher,
                 imports=imports,
             )
@@ -340,6 +339,8 @@ def ray(
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
+    reuse: ReuseRun = None,
+    no_reuse: NoReuse = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
@@ -353,6 +354,7 @@ def ray(
     from cerebro_elastic.registry import load
     from cerebro_elastic.runs.live import Watcher
 
+    taken = reuse_of(reuse, no_reuse)
     launch = load("cerebro.launchers", "ray")
     with ended_by_ctrl_c(_STOPPED):
         result = launch(
@@ -370,6 +372,7 @@ def ray(
             epochs=epochs,
             checkpoints=checkpoints,
             grace=grace,
+            reuse=taken,
             verbose=verbose,
             watcher=Watcher(say=echo),
         )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.reuse import standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
@@ -129,6 +131,12 @@ def summary(folder: RunFolder) -> RunSummary:
         )
 
 
+def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
+    """Where the run's configs began (``standing``)."""
+    values = _known(folder) or _read(folder, spec, keep=not folder.is_locked())
+    return list(values["beginnings"])
+
+
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     """The folders on this machine that are the run's: its own first, then those of its checkpoints, of its
     etcd, and of nodes that joined it here. Such a node's folder has nothing else."""
@@ -187,7 +195,7 @@ def _known(folder: RunFolder) -> dict[str, Any] | None:
     """What was read of the record as it is now, if it was kept: a long record takes seconds to read."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
-        if kept["of"] == _mark(folder):
+        if kept["of"] == _mark(folder) and "beginnings" in kept["values"]:
             return dict(kept["values"])
     return None
 
@@ -203,6 +211,7 @@ def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
         "metric": objective.metric,
         "best": first.best if first is not None else None,
         "best_config": first.config if first is not None and first.best is not None else None,
+        "beginnings": [standing(born(config)) for config in view.state.configs.values()],
     }
     if keep:
         with suppress(CerebroError, OSError):  # of another user's run nothing is kept

@@ -42,7 +42,7 @@ class ComparedConfig:
     values: tuple[float | None, ...]
     """The best value of the objective in each run; ``None`` where there is none."""
     same: bool
-    """Whether their states are bit for bit the same, as far as both runs have come."""
+    """Whether their states are bit for bit the same, as far as all runs have come; each has one."""
     exceeds: bool | None
     """Whether two runs that differ in more than the seed differ by more than seeds alone would make them in
     19 of 20 cases; ``None`` if that is not known."""
@@ -73,7 +73,8 @@ class Comparison:
     """The configs that two runs or more have, by their hyper-parameters; none if the objectives differ."""
     noise: float | None
     """The standard deviation of a config's best value over seeds, of all configs together; ``None``, and
-    so not known, unless two of the runs differ in nothing but their seed."""
+    so not known, unless two of the runs differ in nothing but their seed, or one trains each config with
+    several (`repeats`)."""
 
 
 def compare(results: Sequence[RunResult]) -> Comparison:
@@ -117,13 +118,13 @@ def _configs(results: Sequence[RunResult]) -> tuple[tuple[ComparedConfig, ...], 
     for place, result in enumerate(results):
         groups.setdefault(_but_for_the_seed(result), {}).setdefault(result.spec.plan.seed, place)
     seeds = [list(of_group.values()) for of_group in groups.values()]
-    squares, freedom = 0.0, 0
-    for of in shared:
-        for values in _by_group(of, seeds):
-            squares += sum((value - fmean(values)) ** 2 for value in values)
-            freedom += len(values) - 1
+    by_group = [_by_group([_draws(*each) for each in zip(of, results, strict=True)], seeds) for of in shared]
+    alike = [values for groups_of_one in by_group for values in groups_of_one]
+    freedom = sum(len(values) - 1 for values in alike)
+    squares = sum((value - fmean(values)) ** 2 for values in alike for value in values)
     noise = math.sqrt(squares / freedom) if freedom else None
-    return tuple(_compared(of, seeds, noise, freedom) for of in shared), noise
+    compared = (_compared(of, groups, noise, freedom) for of, groups in zip(shared, by_group, strict=True))
+    return tuple(compared), noise
 
 
 def _but_for_the_seed(result: RunResult) -> str:
@@ -132,19 +133,26 @@ def _but_for_the_seed(result: RunResult) -> str:
     return json.dumps([recipe, dict(result.spec.code), _versions(result)], sort_keys=True)
 
 
-def _by_group(of: Sequence[ConfigResult | None], groups: Sequence[Sequence[int]]) -> list[list[float]]:
-    """The best values of a config in the runs of each group that have it."""
-    rows = ([row for place in group if (row := of[place]) is not None] for group in groups)
-    found = [[row.best for row in each if row.best is not None] for each in rows]
+def _draws(row: ConfigResult | None, result: RunResult) -> Sequence[float]:
+    """A config's best value with each seed that the run has given it. (Those of folds are no seeds.)"""
+    if row is None or row.best is None:
+        return ()
+    plan = result.spec.plan
+    return row.scores if plan.repeats and not plan.folds else (row.best,)
+
+
+def _by_group(draws: Sequence[Sequence[float]], groups: Sequence[Sequence[int]]) -> list[list[float]]:
+    """The values of a config, by run, as those of each group of runs."""
+    found = [[value for place in group for value in draws[place]] for group in groups]
     return [values for values in found if values]
 
 
 def _compared(
-    of: Sequence[ConfigResult | None], groups: Sequence[Sequence[int]], noise: float | None, freedom: int
+    of: Sequence[ConfigResult | None], by_group: Sequence[Sequence[float]], noise: float | None, freedom: int
 ) -> ComparedConfig:
     rows = [row for row in of if row is not None]
     exceeds = None
-    if noise is not None and len(by_group := _by_group(of, groups)) > 1:
+    if noise is not None and len(by_group) > 1:
         from scipy.stats import t  # takes a second to import
 
         factor = float(t.ppf(0.975, freedom)) * noise
@@ -153,7 +161,9 @@ def _compared(
             for one, other in combinations(by_group, 2)
         )
     digests = [[visit.output.digest for visit in row.visits] for row in rows]
-    same = all(one == other for each in digests for one, other in zip(digests[0], each, strict=False))
+    same = all(digests) and all(
+        one == other for each in digests for one, other in zip(digests[0], each, strict=False)
+    )
     return ComparedConfig(
         rows[0].hparams, tuple(None if row is None else row.best for row in of), same, exceeds
     )

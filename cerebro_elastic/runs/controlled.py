@@ -42,7 +42,8 @@ class ControlledRun(RecordedRun):
             reason: Why, for the record.
 
         Returns:
-            The config as it is now; of several trainings, the first that was stopped.
+            The config as it is now; of several trainings, the first that was stopped for this reason. (Others
+            may have been stopped before.)
 
         Raises:
             RunError: The run is not live, or has no such config that could be stopped.
@@ -55,11 +56,11 @@ class ControlledRun(RecordedRun):
             members = _members(record, config)
             due = [each for each in members if not (members[1:] and each.status is Status.FINISHED)]
             ended = [_known(record, e.id, OperatorLedger(record).stop(e.id, reason)) for e in due or members]
-            stopped = next((each for each in ended if each.status is Status.STOPPED), None)
-            if stopped is None:
+            stopped = [each for each in ended if each.status is Status.STOPPED]
+            if not stopped:
                 status = status_of(each.status for each in ended).value
                 raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
-            return stopped
+            return next((each for each in stopped if each.reason == reason), stopped[0])
 
     def resume(self, config: str, *, reason: str = "resumed by hand") -> Config:
         """Let a config, stopped by a person or the search, continue to its end. It begins the unit again in
@@ -265,7 +266,7 @@ def _checked(
         expected = misfit(domain, value)
         if expected is not None and (key in here or other_type):
             has = f"; {name} has {own!r}" if key in parent.hparams else ""
-            raise RunError(f"{key}={value}: {key} has to be {expected}{has}")
+            raise RunError(f"{key}={value!r}: {key} has to be {expected}{has}")
     if missing := sorted(here.keys() - {*parent.hparams, *changed}):
         raise RunError(f"the branch that the clone takes needs {', '.join(missing)}: give a value of each")
     return changed, sorted(left)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.history.lineage import born, in_order
-from cerebro_elastic.core.model.reuse import standing
+from cerebro_elastic.core.model.reuse import Reusable, standing
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.reusable import read_reusable
 
@@ -52,14 +52,23 @@ def explain(result: RunResult) -> Explanation:
     for config in in_order(view.state.configs.values()):
         visits = view.visits.get(config.id, ())
         reused = [visit for visit in visits if visit.reused]
-        if reused:
-            why = ""
-        elif not spec.reuse:
-            why = "the run was not to look for earlier ones"
-        elif standing(born(config)) in reusable.steps:
-            why = "no node here is of the kind that trained it in an earlier run"
-        else:
-            why = "no earlier run has trained its hyper-parameters with the same code, data and versions"
+        why = "" if reused else why_nothing(bool(spec.reuse), reusable, standing(born(config)))
         runs = tuple(dict.fromkeys(visit.reused for visit in reused))
         configs.append(ExplainedConfig(config.id, len(reused), len(visits) - len(reused), runs, why))
     return Explanation(result.run, bool(spec.reuse), configs, reusable.why_not)
+
+
+def why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
+    """Why a config has taken over nothing that begins at this ``place``."""
+    if not looked:
+        return "the run was not to look for earlier ones"
+    if place in reusable.steps:
+        return "no node here is of the kind that trained it in an earlier run"
+    if place in reusable.lacking:
+        return reusable.lacking[place]
+    if reusable.equal:
+        return "no earlier run with the same code, data and versions has trained its hyper-parameters"
+    if reusable.why_not:
+        nearest, reasons = reusable.nearest()
+        return f"not from run {nearest}: {'; '.join(reasons[:2])}"
+    return "there is no earlier run of this project"

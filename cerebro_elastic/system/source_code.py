@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,17 +17,33 @@ OF_VARIABLE, OF_FILE = "$", "<"
 """How the names of environment variables and of files that code reads begin, among the names of code."""
 _READING = {
     *("open", "read_text", "read_bytes", "read_csv", "read_parquet", "read_json", "read_table", "read_excel"),
-    *("read_pickle", "read_feather", "loadtxt", "genfromtxt", "fromfile", "memmap", "imread", "safe_open"),
-    *("load_file", "from_pretrained", "hf_hub_download", "snapshot_download", "urlopen", "urlretrieve"),
+    *("read_pickle", "read_feather", "read_hdf", "read_sql", "scan_csv", "scan_parquet", "loadtxt"),
+    *("genfromtxt", "fromfile", "memmap", "open_memmap", "imread", "loadmat", "ZipFile", "safe_open"),
+    *("load_file", "load_weights", "LoadLibrary", "CDLL"),
+    *("from_pretrained", "hf_hub_download", "snapshot_download", "urlopen", "urlretrieve"),
     *("load_state_dict_from_url", "load_from_checkpoint", "load_dataset", "check_output", "Popen"),
 }
 """Functions and methods that read files, the network or other programs, by their names."""
-_LOADERS = frozenset({"np", "numpy", "torch", "joblib"})
-"""Whose ``load`` reads a file. (That of ``pickle`` and ``json`` takes an open one.)"""
+_READING_OF = {
+    "load": {"numpy", "torch", "joblib"},
+    "load_model": {"keras", "tensorflow", "mlflow"},
+    "load_library": {"torch"},
+    "get_data": {"pkgutil"},
+    "File": {"h5py"},
+    "connect": {"sqlite3"},
+    "get": {"requests", "httpx"},
+    "run": {"subprocess"},
+    "call": {"subprocess"},
+    "system": {"os"},
+    "popen": {"os"},
+}
+"""The same of which the package decides: ``load`` of ``pickle`` and ``json`` takes an open file."""
+_HIDING = {"exec", "eval", "import_module", "__import__", "run_path", "run_module"}
+"""Functions that run code which the file may not show."""
 
 _LARGE = 1 << 28
-"""A file of more bytes than this that code names counts by its size and last change: a run shall not begin by
-reading all of its source data."""
+"""A file of more bytes than this that code names counts by its size and last change, as all files of a folder
+do: a run shall not begin by reading all of its source data."""
 
 
 def code_digest(file: Path) -> str:
@@ -43,14 +59,20 @@ def code_digest(file: Path) -> str:
 class Outside:
     """What a file of Python reads that is not in it, as far as it can be seen."""
 
-    imports: frozenset[str] = frozenset()
-    """The packages that it imports, by their first names."""
+    modules: frozenset[str] = frozenset()
+    """The modules that it imports, also within functions, and what may be modules: of ``from . import net``
+    it is ``.net``."""
     variables: frozenset[str] = frozenset()
     """Environment variables whose names it says."""
     files: frozenset[str] = frozenset()
-    """Files whose names it says."""
+    """Files and folders whose names it says."""
     unknown: tuple[str, ...] = ()
-    """What it reads without saying the name: line and function of each."""
+    """What it reads or runs without saying the name: line and function of each."""
+
+    @property
+    def imports(self) -> set[str]:
+        """The packages that it imports, by their first names."""
+        return {name.partition(".")[0] for name in self.modules if not name.startswith(".")}
 
 
 def outside(file: Path, without: str = "") -> Outside:
@@ -83,30 +105,35 @@ def _drop_docstrings(tree: ast.AST) -> None:
 
 
 def _outside(tree: ast.AST) -> Outside:
-    imports: set[str] = set()
+    modules: set[str] = set()
     variables: set[str] = set()
     files: set[str] = set()
     unknown: list[str] = []
     seen: set[int] = set()
+    imported = _imported(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                imports |= {alias.name.partition(".")[0] for alias in names}
-            case ast.ImportFrom(module=str(module), level=0, names=names):
-                imports.add(module.partition(".")[0])
+                modules |= {alias.name for alias in names}
+            case ast.ImportFrom(level=level, names=names):
+                module = "." * level + (node.module or "")
+                dot = "." if node.module else ""
+                modules |= {f"{module}{dot}{alias.name}" for alias in names}
             case ast.Subscript(value=place, slice=key) if _is_environ(place):
                 _note(_text(key), variables, unknown, place, "environ", seen)
             case ast.Compare(left=key, comparators=[place]) if _is_environ(place):
                 _note(_text(key), variables, unknown, place, "environ", seen)
             case ast.Call(func=ast.Attribute(value=place), args=[key, *_]) if _is_environ(place):
                 _note(_text(key), variables, unknown, place, "environ", seen)
-            case ast.Call(args=[key, *_]) if _called(node) == "getenv":
+            case ast.Call(args=[key, *_]) if _called(node, imported)[1] == "getenv":
                 _note(_text(key), variables, unknown, node, "getenv", seen)
-            case ast.Call() if _reads(node):
-                _note(_file_of(node), files, unknown, node, _called(node), seen)
+            case ast.Call() if _hides(node, *_called(node, imported)):
+                _note(_module_of(node), modules, unknown, node, _called(node, imported)[1], seen)
+            case ast.Call() if _reads(node, *_called(node, imported)):
+                _note(_file_of(node), files, unknown, node, _called(node, imported)[1], seen)
             case ast.Name(id="environ") | ast.Attribute(attr="environ") if id(node) not in seen:
                 unknown.append(f"line {node.lineno}: environ")
-    return Outside(frozenset(imports), frozenset(variables), frozenset(files), tuple(unknown))
+    return Outside(frozenset(modules), frozenset(variables), frozenset(files), tuple(unknown))
 
 
 def _note(
@@ -123,25 +150,58 @@ def _is_environ(node: ast.expr) -> bool:
     return (isinstance(node, ast.Attribute) and node.attr == "environ") or _name(node) == "environ"
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else _name(call.func)
+def _imported(tree: ast.AST) -> dict[str, tuple[str, str]]:
+    """By the name that it has in the file: the package from which a name is imported, and its name there; ""
+    for a module."""
+    names: dict[str, tuple[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                package = alias.name.partition(".")[0]
+                names[alias.asname or package] = package, ""
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = node.module.partition(".")[0], alias.name
+    return names
 
 
-def _reads(call: ast.Call) -> bool:
-    name, func = _called(call), call.func
-    owner = _name(func.value) if isinstance(func, ast.Attribute) else ""
-    if name == "load":
-        return owner in _LOADERS
+def _called(call: ast.Call, imported: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """The package that a called function is of, as far as it can be seen, and the function's name."""
+    func = call.func
+    if isinstance(func, ast.Name):
+        package, name = imported.get(func.id, ("", ""))
+        return package, name or func.id
+    owner = func
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    package, _ = imported.get(_name(owner), ("", ""))
+    return package, func.attr if isinstance(func, ast.Attribute) else ""
+
+
+def _reads(call: ast.Call, package: str, name: str) -> bool:
     if name == "open":
         modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
         written = any(set(_text(mode) or "") & set("wax") for mode in modes)
         return not written and not _opens_memory(call)
-    return name in _READING
+    return name in _READING or package in _READING_OF.get(name, ())
+
+
+def _hides(call: ast.Call, package: str, name: str) -> bool:
+    """Whether it runs code that the file does not show. (``model.eval()`` does not.)"""
+    return name in _HIDING and (isinstance(call.func, ast.Name) or package in ("importlib", "runpy"))
+
+
+def _module_of(call: ast.Call) -> str | None:
+    """The name of the module that a call imports, if it is written there."""
+    alone = len(call.args) == 1 and not call.keywords
+    return _text(call.args[0]) if alone and _called(call, {})[1] in ("import_module", "__import__") else None
 
 
 def _opens_memory(call: ast.Call) -> bool:
     """Whether it is given bytes, as an image of a row is: ``Image.open(io.BytesIO(row))``."""
-    return any(isinstance(arg, ast.Call) and _called(arg) in ("BytesIO", "StringIO") for arg in call.args[:1])
+    return any(
+        isinstance(arg, ast.Call) and _called(arg, {})[1] in ("BytesIO", "StringIO") for arg in call.args[:1]
+    )
 
 
 def _file_of(call: ast.Call) -> str | None:
@@ -150,7 +210,7 @@ def _file_of(call: ast.Call) -> str | None:
         return name
     place = call.func.value if isinstance(call.func, ast.Attribute) else None
     for made in (place, *call.args[:1]):  # Path("labels.txt").read_text(), open(Path("labels.txt"))
-        if isinstance(made, ast.Call) and _called(made) == "Path" and len(made.args) == 1:
+        if isinstance(made, ast.Call) and _called(made, {})[1] == "Path" and len(made.args) == 1:
             return _text(made.args[0])
     return None
 
@@ -164,24 +224,26 @@ def _text(node: ast.expr) -> str | None:
 
 
 def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
-    """What the code in these files reads and names: environment variables and files, each with a digest of
-    what is there now. Files are looked for below ``root`` and in the working directory."""
+    """What the code in these files reads and names: environment variables, files and folders, each with a
+    digest of what is there now: "" if it is neither a file nor a folder. They are looked for below ``root``
+    and in the working directory."""
     for file in files:
         found = outside(file)
         for name in found.variables:
             yield OF_VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
         for name in found.files:
             place = _place(name, root)
-            yield OF_FILE + name, "" if place is None else _file_digest(place)
+            yield OF_FILE + name, "" if place is None else _digest_of(place)
 
 
-def _file_digest(file: Path) -> str:
-    status = file.stat()
-    if status.st_size <= _LARGE:
-        return code_digest(file)
-    return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+def _digest_of(place: Path) -> str:
+    if place.is_file() and place.stat().st_size <= _LARGE:
+        return code_digest(place)
+    files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
+    sizes = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(str(sizes).encode()).hexdigest()
 
 
 def _place(name: str, root: Path) -> Path | None:
-    places = (root / name, Path.cwd() / name)
-    return next((place for place in places if os.access(place, os.R_OK) and place.is_file()), None)
+    places = (Path(folder, name) for folder in (root, Path.cwd()) if name and "\0" not in name)
+    return next((place for place in places if os.access(place, os.R_OK) and place.exists()), None)

@@ -12,7 +12,9 @@ from cerebro_elastic.extending.running import ConfigResult
 
 MOST_TOKENS = 4_000
 _LAST_LINE = 100
-"""The tokens that are kept for the line which says what is left out."""
+"""The tokens that are kept for a line which says what is left out."""
+_MOST_OF_HEAD = 1_600
+"""The tokens that the head may take where rows follow."""
 _TOKEN = re.compile(r"[A-Za-z]{1,4}|[^\S\n]+|.", re.DOTALL)
 _SHOWN_VALUES = 8
 """How many values of a curve the leaderboard has."""
@@ -30,17 +32,32 @@ def tokens(text: str) -> int:
     )
 
 
-def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str]) -> str:
-    """The lines of ``head``, and as many ``rows`` as there is room for. ``more`` gives the line for those
-    that are left out, from the number of those that are shown."""
-    lines: list[str] = []
-    room = MOST_TOKENS - _LAST_LINE
-    for line in map(_cut, [*head, *rows]):
-        room -= tokens(line) + 1
-        if room < 0:
-            return "\n".join([*lines, more(max(0, len(lines) - len(head)))])
-        lines.append(line)
-    return "\n".join(lines)
+def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str], rest: str = "") -> str:
+    """The lines of ``head`` as far as they leave room for rows, and as many ``rows`` as there is room for.
+    ``more`` gives the line for those that are left out, from the number of those that are shown; ``rest``
+    says where the rest of the head is."""
+    lines, room = _fitting(head, _MOST_OF_HEAD)
+    if len(lines) < len(head):
+        lines.append(f"... {len(head) - len(lines)} lines are left out here{rest}")
+    shown, _ = _fitting(rows, MOST_TOKENS - 2 * _LAST_LINE - _MOST_OF_HEAD + max(0, room))
+    lines += shown
+    return "\n".join(lines if len(shown) == len(rows) else [*lines, more(len(shown))])
+
+
+def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
+    """The first lines that fit into this number of tokens, and how many tokens are left."""
+    fitting: list[str] = []
+    for line in map(_cut, lines):
+        if (needed := tokens(line) + 1) > room:
+            break
+        room -= needed
+        fitting.append(line)
+    return fitting, room
+
+
+def folded(line: str) -> list[str]:
+    """A line as several ones of which none is cut off."""
+    return [line[begin : begin + _LONGEST] for begin in range(0, len(line), _LONGEST)]
 
 
 def _cut(line: str) -> str:

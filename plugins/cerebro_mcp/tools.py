@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from cerebro_elastic.extending.errors import RunError, SameConfig, did_you_mean
 from cerebro_elastic.extending.running import Allowance, ConfigResult, Run, RunResult, brief, with_name
-from cerebro_mcp.text import hparams, noise, number, row, within
+from cerebro_mcp.text import folded, hparams, noise, number, row, within
 
 Reason = Annotated[
     str,
@@ -56,6 +56,20 @@ class _Tool(BaseModel):
         raise NotImplementedError
 
 
+class About(_Tool):
+    """The run, the search's space, the noise of the curves, and what you may still do. At most 4,000 tokens:
+    of a large space call it again with the line to start at."""
+
+    reads = True
+    start: Annotated[int, Field(ge=1, description="The line to start at.")] = 1
+
+    def answer(self, desk: Desk) -> str:
+        lines = _head(desk, desk.run.result)[self.start - 1 :]
+        return within(
+            [], lines, lambda n: f"... {len(lines) - n} more: call about with start {self.start + n}"
+        )
+
+
 class Leaderboard(_Tool):
     """All configs of the run, the best first: hyper-parameters, best value, curve by epochs, status, and why
     it ended. Above them: the search's space, the noise of the curves, and what you may still do. At most
@@ -77,11 +91,10 @@ class Leaderboard(_Tool):
         def more(shown: int) -> str:
             return f"... {len(lines) - shown} more: call leaderboard with start {self.start + shown}"
 
-        head = [
-            *_head(desk, result),
-            f"{len(rows)} configs, by their best value; from place {self.start} on:",
-        ]
-        return within(head, lines, more)
+        title = f"{len(rows)} configs, by their best value; from place {self.start} on:"
+        return within(
+            _head(desk, result), [title, *lines], lambda shown: more(max(0, shown - 1)), ": call about"
+        )
 
 
 class Config(_Tool):
@@ -101,9 +114,9 @@ class Config(_Tool):
         came_from = f"epoch {parent.epoch} of {parent.config or 'another run'}" if parent else "the beginning"
         head = [
             f"{found.config} {found.status.value}, added by {by}, begun at {came_from}",
-            f"hyper-parameters: {hparams(found)}",
             _best(found, objective.metric),
             *filter(None, [_why(result, found)]),
+            *folded(f"hyper-parameters: {hparams(found)}"),
             "metrics by epoch:",
         ]
         lines = [
@@ -168,6 +181,7 @@ class Stop(_Tool):
 
 
 TOOLS: Mapping[str, type[_Tool]] = {
+    "about": About,
     "leaderboard": Leaderboard,
     "config": Config,
     "add": Add,
@@ -248,12 +262,12 @@ def _head(desk: Desk, result: RunResult) -> list[str]:
     return [
         f"run {desk.run.id} is {status.phase}; objective {', '.join(objectives)}; "
         f"search {recipe.search.method}",
-        *_space(recipe.search.space),
-        *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
-        *(f"constraint: {each}" for each in (*recipe.search.constraints, *recipe.objective.constraints)),
         f"each config has {plan.epochs} epochs of {plan.trained} units",
         f"noise of {metric}: {spread_text}",
         _left(desk),
+        *(f"constraint: {each}" for each in (*recipe.search.constraints, *recipe.objective.constraints)),
+        *([f"space: by the function {recipe.search.space_fn}"] if recipe.search.space_fn else []),
+        *_space(recipe.search.space),
     ]
 
 

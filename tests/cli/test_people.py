@@ -129,7 +129,7 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["stop", "c9"], "has no config 'c9'; choices: c0000, c0001"),
         (["clone", "c0000", "width=3"], "has no hyper-parameter 'width'; choices: act, lr"),
         (["clone", "c0000", "lr"], "'lr' is not KEY=VALUE"),
-        (["clone", "c0000", "lr=abc"], "lr=abc: lr has to be a number; c0000 has 0.1"),
+        (["clone", "c0000", "lr=abc"], "lr='abc': lr has to be a number; c0000 has 0.1"),
         (["clone", "c0000", "lr=true"], "lr=True: lr has to be a number"),
         (["clone", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
         (["clone", "c0000", "lr=[0.1"], "lr=[0.1:1: not valid YAML"),

@@ -237,6 +237,20 @@ def test_what_seeds_explain_is_no_difference(result: RunResult) -> None:
     assert [config.exceeds for config in compare(of_seeds).configs] == [None, None], "seeds alone differ"
 
 
+def test_the_seeds_of_repeats_are_noise_as_those_of_runs_are(result: RunResult) -> None:
+    def repeated(*values: tuple[float, ...], **of_recipe: object) -> RunResult:
+        made = varied(result, 1, *(sum(each) / len(each) for each in values), repeats=3, **of_recipe)
+        made.spec = replace(made.spec, plan=replace(made.spec.plan, repeats=3))
+        rows = made.leaderboard
+        vars(made)["leaderboard"] = [replace(r, scores=v) for r, v in zip(rows, values, strict=True)]
+        return made
+
+    one = repeated((0.50, 0.52, 0.48), (0.80, 0.79, 0.81))
+    comparison = compare([one, repeated((0.60, 0.62, 0.58), (0.81, 0.80, 0.79), validation="evaluate")])
+    assert comparison.noise == pytest.approx(((0.02**2 * 4 + 0.01**2 * 4) / 8) ** 0.5)
+    assert [config.exceeds for config in comparison.configs] == [True, False]
+
+
 def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResult, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_run
 from recorded_run import MODEL, opened, record
 
 from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic.core.model.reuse import Reusable
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
-from cerebro_elastic.runs.explanation import explain
+from cerebro_elastic.runs.explanation import explain, why_nothing
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import read_reusable
-from cerebro_elastic.runs.start import lengths
+from cerebro_elastic.runs.start import lengths, reuse
 
 
 def content(result: RunResult) -> dict[str, Any]:
@@ -181,6 +184,50 @@ def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
     assert all(url.startswith(last.spec.storage + "/") for url in read)
 
 
+def test_a_config_that_stands_where_no_state_was_kept_is_trained_from_the_last_one_that_was(
+    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction takes over so many visits at most. Between two a leader may find that the list of what
+    there is has gone."""
+    monkeypatch.setattr(reuse, "_AT_ONCE", 1)
+
+    def only_the_first(spec: Spec) -> Reusable:
+        steps = read_reusable(spec).steps.items()
+        return Reusable({at: visits for at, visits in steps if visits[0].input is None})
+
+    monkeypatch.setattr(recorded_run, "read_reusable", only_the_first)
+    assert not any(Path(row.visits[0].output.url).exists() for row in first.leaderboard)
+    again = record(home, "again", reuse=True)
+    assert len(again.view.trained) == 6
+    assert content(again) == content(first)
+    assert verify(again) == []
+
+
+def test_a_start_that_fails_leaves_nothing_at_the_checkpoints(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> str:
+        raise StorageError("no space")
+
+    monkeypatch.setattr(reuse, "write_reusable", fails)
+    with pytest.raises(StorageError):
+        opened(home, "again", reuse=True)
+    assert not list((home / "runs" / "again").glob("*/reused-*"))
+
+
+def test_of_a_former_run_at_the_same_checkpoints_stays_what_is_taken_over(
+    home: Path, first: RunResult
+) -> None:
+    spec = opened(home, "again", reuse=True)
+    for kind in ("checkpoints", "logs"):
+        (Path(spec.storage) / kind / "c0000" / "x").mkdir(parents=True)
+    reuse.delete_all_but_reused(spec.storage, spec)
+    left = sorted(str(path.relative_to(spec.storage)) for path in Path(spec.storage).glob("*/*"))
+    assert left == [f"{kind}/reused-recorded-c000{n}" for kind in ("checkpoints", "logs") for n in (0, 1)]
+    reuse.delete_all_but_reused(first.spec.storage, spec)
+    assert not list(Path(first.spec.storage).glob("checkpoints/*"))
+
+
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
     spec, said = opened(home, "again", reuse=True), list[str]()
     file = home / "runs" / "again" / "reuse.json"
@@ -203,6 +250,23 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
         assert found(home) == (0, f"{name} {here[name]}, now another")
 
 
+@pytest.mark.parametrize(
+    ("reusable", "why"),
+    [
+        (Reusable(), "there is no earlier run of this project"),
+        (
+            Reusable(why_not={"a": ("x", "y", "z"), "b": ("torch 1, now 2",)}),
+            "not from run b: torch 1, now 2",
+        ),
+        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same code"),
+        (Reusable(equal=("b",), lacking={"here": "run b, c0001: 8 units"}), "run b, c0001: 8 units"),
+        (Reusable({"here": ()}, equal=("b",)), "no node here is of the kind"),
+    ],
+)
+def test_a_config_that_takes_nothing_over_says_what_differs(reusable: Reusable, why: str) -> None:
+    assert why_nothing(True, reusable, "here").startswith(why)
+
+
 def test_a_run_that_is_not_there_is_refused_with_those_that_are(home: Path) -> None:
     with pytest.raises(RunError, match=r"there is no run 'recorde'.*recorded"):
         opened(home, "again", reuse="recorde")
@@ -220,7 +284,7 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     short: dict[str, Any] = {"model": hidden, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
     record(home, **short)
     taken, why = found(home, **short)
-    assert (taken, "a_recorded_model.py reads what cannot be seen there" in why) == (0, True)
+    assert (taken, "a_recorded_model.py reads or runs what cannot be seen there" in why) == (0, True)
     assert found(home, **short, reuse="recorded") == (2, "")
     monkeypatch.setenv("SIZE", "5")
     with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
@@ -229,6 +293,8 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
     (home / "size.txt").write_text("5")
     with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
         opened(home, "file", **short, reuse="recorded")
+    (home / "size.txt").unlink()
+    assert "a_recorded_model.py reads 'size.txt', which is no file here" in found(home, **short)[1]
 
 
 @pytest.mark.parametrize(

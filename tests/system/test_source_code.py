@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cerebro_elastic.system.source_code import OF_FILE, read_by
+import pytest
+
+from cerebro_elastic.registry import import_object
+from cerebro_elastic.runs.start import preflight
+from cerebro_elastic.system.source_code import OF_FILE, outside, read_by
 
 
 def test_a_large_file_that_code_names_counts_by_its_size_and_last_change(tmp_path: Path) -> None:
@@ -28,3 +32,58 @@ def test_a_large_file_that_code_names_counts_by_its_size_and_last_change(tmp_pat
     os.truncate(rows, (300 << 20) + 1)
     os.utime(rows, ns=(changed, changed))
     assert seen() != before
+
+
+@pytest.mark.parametrize(
+    ("code", "names", "unknown"),
+    [
+        ("open('a.txt')", {"a.txt"}, []),
+        ("open('a.txt', 'w')", set(), []),
+        ("open(name)", set(), ["open"]),
+        ("import numpy as xp\nxp.load('a.npy')", {"a.npy"}, []),
+        ("from numpy import load as get\nget('a.npy')", {"a.npy"}, []),
+        ("import torch.jit as jit\njit.load('a.pt')", {"a.pt"}, []),
+        ("import pickle\npickle.load(file)", set(), []),
+        ("import subprocess\nsubprocess.run(['git', 'log'])", set(), ["run"]),
+        ("trainer.run(3)", set(), []),
+        ("Path('a').read_text()", {"a"}, []),
+        ("path.read_text()", set(), ["read_text"]),
+        ("exec(text)", set(), ["exec"]),
+        ("model.eval()", set(), []),
+        ("import importlib\nimportlib.import_module(name)", set(), ["import_module"]),
+    ],
+)
+def test_what_code_reads_is_seen_or_said_to_be_unknown(
+    code: str, names: set[str], unknown: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "my_code.py"
+    file.write_text(code)
+    found = outside(file)
+    assert found.files == names
+    assert [text.rpartition(" ")[2] for text in found.unknown] == unknown
+
+
+def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shared = tmp_path / "project", tmp_path / "shared"
+    files = {
+        root / "a_lazy_net.py": "import a_shared\ndef step():\n    from a_part import a_loss\n",
+        root / "a_part" / "__init__.py": "def never():\n    from .................... import a_base\n"
+        "    __import__('/tmp/x')\n    open('a\\0b')\n",
+        root / "a_part" / "a_loss.py": "from . import a_base\n",
+        root / "a_part" / "a_base.py": "import importlib\nimportlib.import_module('a_named')\n",
+        root / "a_named.py": "",
+        root / "another.py": "",
+        shared / "a_shared.py": "",
+    }
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(shared)
+    import_object("a_lazy_net:step", root)
+    code = {name for name in preflight.code_of(root) if str(tmp_path) in name or name[0] != "/"}
+    own = {"a_lazy_net.py", "a_part/__init__.py", "a_part/a_loss.py", "a_part/a_base.py", "a_named.py"}
+    assert own <= code
+    assert str(shared / "a_shared.py") in code
+    assert "another.py" not in code

@@ -31,6 +31,7 @@ from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
+from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
 from cerebro_elastic.runs.start.room import check_count, check_part
 from cerebro_elastic.runs.start.warm_start import check_same
 from cerebro_elastic.store.client.base import Put, Store
@@ -64,6 +65,7 @@ def host(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     grace: float = GRACE,
+    reuse: Reuse = True,
     watcher: Watcher | None = None,
     imports: SharedImports | None = None,
 ) -> RunResult:
@@ -80,6 +82,8 @@ def host(
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The run's etcd, by default the recipe's. It is waited for.
         grace: Seconds that the nodes have to leave when they are stopped.
+        reuse: Whether the host that opens the run takes over what earlier runs of its home have made, or the
+            run to take it from.
         watcher: It gets lines of text and the run's state, as the command line shows them.
         imports: They have begun; by default new ones are begun here.
 
@@ -113,7 +117,7 @@ def host(
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, waiting)
     with closing(patient), present(Record(patient, folder.run)), imports or SharedImports() as imports:
-        _open(patient, store, folder, checked, watcher, imports)
+        _open(patient, store, folder, checked, reuse, watcher, imports)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
@@ -191,6 +195,7 @@ def _open(
     settings: StoreSettings,
     folder: RunFolder,
     recipe: Recipe,
+    reuse: Reuse,
     watcher: Watcher,
     imports: SharedImports,
 ) -> None:
@@ -204,7 +209,8 @@ def _open(
         with folder.locked():
             _check_new(folder)
             env = imports.load(recipe, folder, watcher.say)
-            spec = new_spec(folder, recipe, watcher, partial(preflight, env=env))
+            reusable = noting(folder, looks(reuse, folder), watcher.say)
+            spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reusable)
             key = settings.run_key
             if key is not None:
                 key = key.kept_in(folder.key)

@@ -16,7 +16,7 @@ from cerebro_elastic.core.history.lineage import tried_again
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.attach import with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
@@ -46,7 +46,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.reuse import Reuse, find, looks
+from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -54,6 +54,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.files import redacted
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import counted, option
 
@@ -158,10 +159,11 @@ class Launch:
             settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
-            spec = spec or new_spec(
-                folder, self.recipe, watcher, check.preflight, self._with_reusable(watcher)
-            )
+            former = RunFolder(folder.former) if self.fresh else None
+            reusable = noting(folder, self.reuse, watcher.say, former)
+            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight, reusable)
             if delete_former is not None:
+                self._delete_elsewhere(spec, watcher)
                 delete_former()
             caller = CallbackCaller(self.callbacks, folder.history)
             self._take_part(spec, settings, journal, caller.watching(watcher), check, env)
@@ -169,17 +171,19 @@ class Launch:
             tell(self.study, RunResult(folder).study())
         return caller
 
-    def _with_reusable(self, watcher: Watcher) -> Callable[[Spec, Recipe], Spec]:
-        """What notes in a new spec what the run may take over from earlier ones."""
-
-        def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
-            former = RunFolder(self.folder.former) if self.fresh else None
-            after, text = find(spec, recipe, self.folder, self.reuse, former)
-            if text:
-                watcher.say(text)
-            return after
-
-        return with_reusable
+    def _delete_elsewhere(self, spec: Spec, watcher: Watcher) -> None:
+        """Delete the checkpoints and logs that the former run of this id has left outside its folder, but for
+        those that the run of ``spec`` takes over."""
+        try:
+            former = RunFolder(self.folder.former).read_spec()
+        except RunError:
+            return
+        if former.storage == str(self.folder.path) or former.plan.run != self.folder.run:
+            return
+        try:
+            delete_all_but_reused(former.storage, spec)
+        except CerebroError as error:
+            watcher.say(f"note: the earlier run has left files in {redacted(former.storage)}: {error}")
 
     def _store_settings(self, stack: ExitStack, watcher: Watcher) -> StoreSettings:
         """The settings of the run's etcd, which is started unless one is given, and ends with ``stack``."""

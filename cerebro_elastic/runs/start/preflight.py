@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,14 +28,14 @@ from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch
-from cerebro_elastic.registry import users_file, users_name
+from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
-from cerebro_elastic.system.source_code import code_digest, read_by
+from cerebro_elastic.system.source_code import code_digest, outside, read_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def check(
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
-        code=_code(recipe.root) | _digests(recipe.root, files),
+        code=code_of(recipe.root) | _digests(recipe.root, files),
         notes=_moved_by_folds(recipe, manifest),
     )
 
@@ -367,13 +368,29 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
     return manifest
 
 
-def _code(root: Path) -> dict[str, str]:
-    """The digests of the user's files that were imported, by the names that they have on all machines, and of
-    what these name that they read."""
-    files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
-    names = sorted({name for file in files if (name := users_name(file, root))})
-    found = {name: file for name in names if (file := users_file(name, root))}
-    return {name: code_digest(file) for name, file in found.items()} | dict(read_by(found.values(), root))
+def code_of(root: Path) -> dict[str, str]:
+    """The digests of the user's files that are imported, now or when their code runs, and of what these name
+    that they read: by the names that they have on all machines, or by their paths if they lie elsewhere, as
+    those of an editable package do."""
+    modules = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    found: dict[str, Path] = {}
+    while modules:
+        file = modules.pop()
+        name = users_name(file, root) or _name_elsewhere(file)
+        if name is not None and name not in found and (place := users_file(name, root)) is not None:
+            found[name] = place
+            modules += [own for each in outside(place).modules for own in users_modules(each, place, root)]
+    return {name: code_digest(found[name]) for name in sorted(found)} | dict(read_by(found.values(), root))
+
+
+def _name_elsewhere(file: Path) -> str | None:
+    """The path of a file that is in no environment. ``None`` for what a library has written to a new folder:
+    its name is another one in each process."""
+    if is_library(str(file)) or not file.is_file() or is_library(str(file.resolve())):
+        return None
+    folder = file.parent
+    new = folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(tempfile.gettempprefix())
+    return None if new else str(file.absolute())
 
 
 def _digests(root: Path, files: Iterable[Path]) -> dict[str, str]:

@@ -12,8 +12,8 @@ another one afterwards.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -22,14 +22,14 @@ from typing import Any, TypeAlias
 
 from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
-from cerebro_elastic.core.history.members import first_members
+from cerebro_elastic.core.history.members import members_of_repeats
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import LeaderChanged
-from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.origin import basis_of, values_digest
 from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
@@ -44,12 +44,12 @@ from cerebro_elastic.recipes.search import (
     SearchSection,
 )
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.runs.catalog import folders
+from cerebro_elastic.runs.catalog import beginnings, folders
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.reusable import write_reusable
+from cerebro_elastic.runs.reusable import read_reusable, write_reusable
 from cerebro_elastic.runs.start.lengths import length_readers
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
@@ -78,7 +78,7 @@ _FREE = {
 strategy, and the number of epochs. A key that is not here counts."""
 VARIABLE = "CEREBRO_REUSE"
 """The environment variable by which runs look for no earlier ones, unless one is named."""
-_AT_ONCE = 64
+_AT_ONCE = 100
 """The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
 
 
@@ -111,6 +111,10 @@ class _Search:
     """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
     why_not: dict[str, list[str]] = field(default_factory=dict)
     """By run of the same project: why nothing of it may be taken over, or less than all."""
+    equal: list[str] = field(default_factory=list)
+    """The runs whose units read the same, by their specs."""
+    lacking: dict[str, str] = field(default_factory=dict)
+    """By where a config begins: why what an earlier run has trained of it is not taken over."""
     whole: set[str] = field(default_factory=set)
     """Where configs begin of which nothing is left to train: no other run is looked at for them."""
 
@@ -133,21 +137,36 @@ class _Search:
                 return  # what a machine has kept that joined a run here
             reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs))
             if not reasons:
+                self.equal.append(name)
+                if not any(map(self._looks_for, beginnings(folder, theirs))):
+                    return
                 result = RunResult(folder)
                 reasons += self._unsound(result) or self._other_versions(result)
             if reasons:
                 found += reasons
+                self.equal = [equal for equal in self.equal if equal != name]
                 return
             for config in result.view.state.configs.values():
                 place = standing(born(config))
-                if place in self.whole or (self.wanted is not None and place not in self.wanted):
+                if not self._looks_for(place):
                     continue
-                if (chain := self._chain(result, config, moved, found)) is not None:
+                if (chain := self._chain(result, config, moved)) is not None:
                     if chain.whole:
                         self.whole.add(place)
                     yield chain
         except (CerebroError, OSError, KeyError) as error:
             found.append(f"its record cannot be read: {error}")
+
+    def _looks_for(self, place: str) -> bool:
+        """Whether more than is known by now of the config that begins there is of use."""
+        return place not in self.whole and (self.wanted is None or place in self.wanted)
+
+    def lacks(self, run: str, starts: Sequence[Config], why: str, *, each: bool = True) -> None:
+        """Note why nothing of what a run has trained of these configs is taken over: a reason of ``each``, or
+        one of the run."""
+        for start in starts:
+            self.lacking.setdefault(standing(start), f"run {run}, {start.id}: {why}")
+        self.why_not.get(run, []).extend([f"{start.id}: {why}" for start in starts] if each else [why])
 
     def _other(self, theirs: Spec) -> Iterator[str]:
         """What its units read that is another here, by the specs."""
@@ -185,19 +204,22 @@ class _Search:
             if then.get(name) != version
         ]
 
-    def _chain(
-        self, result: RunResult, config: Config, moved: Mapping[str, str], found: list[str]
-    ) -> _Chain | None:
+    def _chain(self, result: RunResult, config: Config, moved: Mapping[str, str]) -> _Chain | None:
         plan, start = self.spec.plan, born(config)
         made = [visit for visit in _of_this_code(result, config) if visit.unit.epoch < plan.epochs]
+        if not made:
+            return None
         visits = [_here(visit, moved) for visit in _until(made, lambda v: v.strategy in plan.strategies)]
         if not visits:
+            self.lacks(result.run, [start], f"trained by {made[0].strategy}, which is none of this recipe")
             return None
         steps = _steps(self.recipe, self.spec, start, visits)
         if not steps:
-            found.append(
-                f"{config.id}: {counted(len(visits), 'unit')}, but no state to begin from: `keep: epochs` in "
-                "its recipe would have kept those of all epochs"
+            self.lacks(
+                result.run,
+                [start],
+                f"{counted(len(visits), 'unit')}, but no state to begin from: `keep: epochs` in its recipe "
+                "would have kept those of all epochs",
             )
             return None
         end = start
@@ -214,6 +236,21 @@ def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
         return reuse and os.environ.get(VARIABLE) != "off"
     _named(reuse, folder)
     return reuse
+
+
+def noting(
+    folder: RunFolder, reuse: Reuse, say: Callable[[str], None], former: RunFolder | None = None
+) -> Callable[[Spec, Recipe], Spec]:
+    """What looks for earlier runs when the run in ``folder`` is opened, and notes in its spec what there is;
+    ``say`` gets a sentence about it. Arguments as of ``find``."""
+
+    def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
+        after, text = find(spec, recipe, folder, reuse, former)
+        if text:
+            say(text)
+        return after
+
+    return with_reusable
 
 
 def find(
@@ -253,34 +290,63 @@ def find(
             f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
             f"run without {option('reuse')}: what is equal is taken over from any run, and the rest trained"
         )
-    longest = _of_this_length(spec, recipe, _longest(spec, chains), search.why_not)
+    longest = _of_this_length(spec, recipe, _longest(spec, chains), search)
     if longest is None:
         alike = [chain for chain in chains if chain.run.spec.plan.epochs == spec.plan.epochs]
         longest = _longest(spec, alike)
     steps: dict[str, tuple[Visit, ...]] = {}
-    for chain in longest.values():
-        try:
-            steps |= dict(_taken(spec, chain))
-        except (CheckpointError, StorageError) as error:
-            search.why_not.setdefault(chain.run.run, []).append(f"{chain.start.id}: {error}")
-    reusable = Reusable(steps, {run: tuple(why) for run, why in search.why_not.items() if why})
-    after = replace(spec, reuse=write_reusable(spec.storage, reusable))
-    return after, _sentence(reusable, wanted)
+    with _nothing_left_behind(spec.storage, longest.values()):
+        for chain in longest.values():
+            try:
+                steps |= dict(_taken(spec, chain))
+            except (CheckpointError, StorageError) as error:
+                search.lacks(chain.run.run, [chain.start], str(error))
+        why_not = {run: tuple(why) for run, why in search.why_not.items() if why}
+        reusable = Reusable(steps, why_not, tuple(search.equal), search.lacking)
+        after = replace(spec, reuse=write_reusable(spec.storage, reusable))
+    return after, _sentence(reusable, first)
+
+
+@contextmanager
+def _nothing_left_behind(storage: str, chains: Iterable[_Chain]) -> Iterator[None]:
+    """If the block fails, what it has linked or copied of the ``chains`` is removed: the run may not be
+    started again."""
+    names = [f"{kind}/{_folder(chain)}" for chain in chains for kind in ("checkpoints", "logs")]
+    new = [place for name in names if not files.exists(place := locate(f"{storage}/{name}"))]
+    try:
+        yield
+    except BaseException:
+        for place in new:
+            with suppress(CerebroError):
+                files.remove(place)
+        raise
+
+
+def delete_all_but_reused(storage: str, spec: Spec) -> None:
+    """Delete the checkpoints and logs in ``storage`` that the run of ``spec``, which has not begun, does not
+    take over."""
+    steps = read_reusable(spec).steps.values() if storage == spec.storage else ()
+    own = {PurePosixPath(visit.output.url).parent.name for visits in steps for visit in visits}
+    for kind in ("checkpoints", "logs"):
+        place = locate(f"{storage}/{kind}")
+        for name in files.folders(place) if files.exists(place) else ():
+            if name not in own:
+                files.remove(place / name)
 
 
 def _of_this_length(
-    spec: Spec, recipe: Recipe, chains: Mapping[str, _Chain], why_not: Mapping[str, list[str]]
+    spec: Spec, recipe: Recipe, chains: Mapping[str, _Chain], search: _Search
 ) -> Mapping[str, _Chain] | None:
     """The ``chains``, if those that had another number of epochs would have been the same so far with the
-    run's; else ``None``, and the reason is noted."""
+    run's; else ``None``, and the ``search`` notes the reason."""
     others = {chain.run.spec.plan.epochs for chain in chains.values()} - {spec.plan.epochs}
     for epochs in sorted(others):
         of_it = [chain for chain in chains.values() if chain.run.spec.plan.epochs == epochs]
         shorter, longer = sorted((epochs, spec.plan.epochs))
-        search = {"search": {"max_epochs": shorter}} if recipe.search.max_epochs is not None else {}
+        keys = {"search": {"max_epochs": shorter}} if recipe.search.max_epochs is not None else {}
         configs = [replace(chain.start, head=chain.steps[0][-1].output, epoch=0) for chain in of_it]
         try:
-            resolved = spec.load_recipe(epochs=shorter, **search).resolved()
+            resolved = spec.load_recipe(epochs=shorter, **keys).resolved()
             short = replace(spec, recipe=resolved, plan=replace(spec.plan, epochs=shorter))
             readers = [
                 f"the training depends on it: {text}" for text in length_readers(short, configs, longer)
@@ -288,8 +354,9 @@ def _of_this_length(
         except CerebroError as error:
             readers = [f"whether the training depends on it cannot be seen: {error}"]
         if readers:
+            why = f"epochs: {epochs}, now {spec.plan.epochs}, and {readers[0]}"
             for run in {chain.run.run for chain in of_it}:
-                why_not.get(run, []).append(f"epochs: {epochs}, now {spec.plan.epochs}, and {readers[0]}")
+                search.lacks(run, [c.start for c in of_it if c.run.run == run], why, each=False)
             return None
     return chains
 
@@ -344,8 +411,11 @@ def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
         file = users_file(name, Path(spec.root))
         if file is None or (module in functions and f"{module}:" not in task):
             continue  # what a source of data yields is in the digest of the data
-        for place in outside(file, without=functions.get(module, "")).unknown[:1]:
-            yield f"{name} reads what cannot be seen there ({place}): {way}"
+        found = outside(file, without=functions.get(module, ""))
+        for place in found.unknown[:1]:
+            yield f"{name} reads or runs what cannot be seen there ({place}): {way}"
+        for missing in sorted(each for each in found.files if not spec.code.get(OF_FILE + each)):
+            yield f"{name} reads {missing!r}, which is no file here: {way}"
 
 
 def _of_this_code(result: RunResult, config: Config) -> list[Visit]:
@@ -437,10 +507,12 @@ def _readable(ref: CheckpointRef | None) -> bool:
 
 
 def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
-    """The configs of a search that says at its start which there will be; ``None`` for others."""
+    """The configs of a search that says at its start which there will be; ``None`` for others. Those with
+    seeds that only contenders get are among them."""
     if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
         return None
-    members = first_members(spec.plan) or [(None, 0)]
+    most = recipe.repeats.max if recipe.repeats is not None else 1
+    members = members_of_repeats(spec.plan, range(most)) if spec.plan.has_members else [(None, 0)]
     return [
         born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat))
         for hparams in first_hparams(recipe)
@@ -461,21 +533,29 @@ def _taken(spec: Spec, chain: _Chain) -> Iterator[tuple[str, tuple[Visit, ...]]]
     """The chain's steps by where they begin, with their states and rows in the run's own storage."""
     at = chain.start
     for step in chain.steps:
-        own = _own(spec.storage, chain, step)
-        for first in range(0, len(own), _AT_ONCE):
-            part = own[first : first + _AT_ONCE]
+        own, there = _own(spec.storage, chain, step)
+        while own:
+            ends = [number for number, visit in enumerate(own[:_AT_ONCE], start=1) if visit.output in there]
+            part, own = own[: max(ends, default=_AT_ONCE)], own[max(ends, default=_AT_ONCE) :]
             yield standing(at), part
             for visit in part:
                 at = advance(at, visit, spec.plan)
 
 
-def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...]:
+def _folder(chain: _Chain) -> str:
+    """The name of the folders of checkpoints and logs that are taken over."""
+    return f"{FOLDER}{chain.run.run}-{chain.start.id}"
+
+
+def _own(
+    storage: str, chain: _Chain, step: Sequence[Visit]
+) -> tuple[tuple[Visit, ...], Collection[CheckpointRef]]:
     """The visits as the new run has them. The state with which the step ends, and each epoch's end that is
-    there, are linked; the others were deleted before, as in any run."""
+    there, are linked, and returned, too; the others were deleted before, as in any run."""
     from cerebro_elastic import checkpoint
 
-    run = chain.run.run
-    name = f"{FOLDER}{run}-{chain.start.id}"
+    run, name = chain.run.run, _folder(chain)
+    there: set[CheckpointRef] = set()
 
     def ours(url: str) -> str:
         return f"{storage}/checkpoints/{name}/{PurePosixPath(url).name}"
@@ -487,10 +567,10 @@ def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...
     for number, visit in enumerate(step):
         last = number == len(step) - 1
         if last:
-            checkpoint.adopt(visit.output, ours(visit.output.url))
+            there.add(checkpoint.adopt(visit.output, ours(visit.output.url)))
         elif step[number + 1].unit.epoch > visit.unit.epoch:
             with suppress(CheckpointError):
-                checkpoint.adopt(visit.output, ours(visit.output.url))
+                there.add(checkpoint.adopt(visit.output, ours(visit.output.url)))
         log = visit.log
         if log is not None:
             log = f"{storage}/logs/{name}/{PurePosixPath(log).name}"
@@ -503,20 +583,22 @@ def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> tuple[Visit, ...
                 visit, input=ref(visit.input), output=output, log=log, attempt=0, reused=visit.reused or run
             )
         )
-    return tuple(visits)
+    return tuple(visits), there
 
 
-def _sentence(reusable: Reusable, wanted: Sequence[str] | None) -> str:
-    """What is taken over, for people who start the run; else why nothing is, of the run of this project that
-    differs least."""
+def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
+    """What is taken over of the ``first`` configs, for people who start the run; else why nothing is, of the
+    run of this project that differs least."""
     off = f"({option('no-reuse', 'reuse=False')} trains all)"
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
-        if wanted is None:
+        if first is None:
             return f"configs that were trained before begin where {of} {off}"
-        begin = sum(place in reusable.steps for place in wanted)
-        return f"{begin} of {counted(len(wanted), 'config')} begin where {of} {off}"
+        known = {values_digest(config.hparams): False for config in first}
+        for config in first:
+            known[values_digest(config.hparams)] |= standing(config) in reusable.steps
+        return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of} {off}"
     if not reusable.why_not:
         return ""
-    nearest, reasons = min(reusable.why_not.items(), key=lambda item: len(item[1]))
+    nearest, reasons = reusable.nearest()
     return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"

@@ -251,8 +251,8 @@ class OperatorLedger:
 
 
 def _is(known: Config, sent: Config) -> bool:
-    """Whether a config of the run is the one that was ``sent``."""
-    return known.by_hand and born(known) == born(sent)
+    """Whether a config of the run is the one that was ``sent``, and not another person's."""
+    return known.by_hand and known.reason == sent.reason and born(known) == born(sent)
 
 
 def _check_new(config: Config, at: Config | None, state: State) -> None:

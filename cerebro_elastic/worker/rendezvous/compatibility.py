@@ -59,7 +59,8 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
 
 def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
     """The names in ``Spec.code`` of what is another here, or missing; ``PACKAGE`` is looked at on request.
-    What the code reads is not looked at: a variable may be another in each process."""
+    What the code reads is not looked at: a variable may be another in each process. Nor is a module that is
+    installed elsewhere, outside the project: it may have another path here."""
     root = Path(spec.root)
 
     def differs(name: str, digest: str) -> bool:
@@ -68,7 +69,9 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
         if name == PACKAGE:
             return package and package_digest() != digest
         file = users_file(name, root)
-        return file is None or code_digest(file) != digest
+        if file is None:
+            return not (name.endswith(".py") and os.path.isabs(name))
+        return code_digest(file) != digest
 
     return [name for name, digest in spec.code.items() if differs(name, digest)]
 

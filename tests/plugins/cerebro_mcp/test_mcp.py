@@ -143,6 +143,24 @@ def test_an_agent_sees_a_config_of_several_trainings_and_all_that_its_proposals_
         assert [statuses[f"c0001.r{repeat}"] for repeat in (0, 1)] == [Status.STOPPED] * 2
 
 
+def test_a_large_space_leaves_room_for_the_configs(etcd: EmbeddedEtcd, tmp_path: Path) -> None:
+    many = {f"a_rather_long_name_{n}": {"uniform": [0.0, 1.0]} for n in range(300)}
+    space = {"lr": {"loguniform": [0.01, 1.0]}, **many}
+    with live_record(etcd, tmp_path, search={"method": "random", "num": 2, "space": space}) as record:
+        run, seen, start = Run.open(record.keys.run, store=etcd.settings), "", 1
+        board = agent(run, ("leaderboard", {}))[0]
+        assert "you may add 9 more configs" in board
+        assert "1. c0000 live" in board
+        assert "2. c0001 live" in board
+        assert "lines are left out here: call about" in board
+        while start:
+            seen += (part := agent(run, ("about", {"start": start}))[0])
+            assert tokens(part) <= MOST_TOKENS
+            more = re.search(r"call about with start (\d+)$", part)
+            start = int(more[1]) if more else 0
+    assert all(name in seen for name in space)
+
+
 def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_or_not_at_all(
     etcd: EmbeddedEtcd, tmp_path: Path
 ) -> None:
@@ -152,9 +170,12 @@ def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_o
         assert "the config takes 8 units, and robot may add 7 more of 7" in agent(run, add(0.02), units=7)[0]
         assert record.state() == before
         added, refused = agent(run, add(0.02), add(0.03), configs=1)
-        assert "is added" in added
+        assert added.startswith("c0002 is added")
         assert "the budget is used up" in refused
         assert set(record.state().configs) - set(before.configs) == {"c0002.r0", "c0002.r1"}
+        again = agent(run, add(0.02))[0]
+        assert "c0002 is this config already (live)" in again
+        assert "Its result: live, no value of val_acc yet" in again
 
 
 NONSENSE = [
