@@ -39,6 +39,7 @@ from cerebro_elastic.system.files import (
     is_full,
     make_folder,
     pour,
+    remove_leftovers,
     replacing,
     settle,
     write,
@@ -294,8 +295,7 @@ def _fetch(place: Place, expected: Content, path: Path) -> None:
     """Bring this host's copy. Of several processes one fetches it; what nobody uses in the cache makes
     room."""
     with disk_full_raised(path), _alone(path.parent / "lock"):
-        for leftover in path.parent.glob("*.tmp"):  # of a process that was killed
-            leftover.unlink()
+        remove_leftovers(path.parent)
         if path.exists():
             return
         root, limit = _cache_folder()
@@ -347,8 +347,7 @@ def _alone_in(folder: Place) -> Iterator[None]:
     try:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            for leftover in Path(folder.path).glob("*.tmp"):
-                leftover.unlink()
+            remove_leftovers(Path(folder.path))
         yield
     finally:
         os.close(descriptor)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from logging import ERROR, getLogger
 from typing import Any
 
 import torch
@@ -169,9 +170,16 @@ def adapted(
 
 def _leave_out(inner: nn.Module) -> None:
     """Leave the matrices of few bits out of states: each unit makes them from the base's files, whose digests
-    the run records."""
+    the run records.
+
+    Those of 4 bits are evaluated as they are trained. On some CPUs bitsandbytes would pack them anew first,
+    which fails for matrices whose sides are no multiples of 32 and 64."""
     bits: Any = import_module("bitsandbytes.nn")
 
+    for module in inner.modules():
+        if isinstance(module, bits.Linear4bit):
+            module.support_avx512bf16_for_cpu = False
+    getLogger("bitsandbytes").setLevel(ERROR)  # on a CPU, evaluation warns of each product with 8 bits
     of_base = tuple(
         f"{name}.{end}"
         for name, module in inner.named_modules()

@@ -27,7 +27,14 @@ from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_colu
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
 from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, use
-from cerebro_elastic.system.files import as_its_folder, is_full, locate, make_folder, translated
+from cerebro_elastic.system.files import (
+    as_its_folder,
+    is_full,
+    locate,
+    make_folder,
+    remove_leftovers,
+    translated,
+)
 
 _LOOK_SECONDS = 0.05
 """How often a process looks whether another one's fetch has ended."""
@@ -173,8 +180,7 @@ def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
                 bytes_before = by_now
                 beat()
             time.sleep(_LOOK_SECONDS)
-        for leftover in folder.glob("*.tmp"):
-            leftover.unlink()
+        remove_leftovers(folder)
         yield
 
 

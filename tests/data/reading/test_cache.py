@@ -27,6 +27,7 @@ from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
 from cerebro_elastic.system.files import place as place_module
+from cerebro_elastic.system.files.operations import _this_machine
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 
@@ -183,7 +184,7 @@ def test_remains_of_a_killed_process_are_removed_and_the_next_fetch_works(
     url, manifest = dataset
     folder = tmp_path / "cache" / manifest.digest / "train-00000"
     folder.mkdir(parents=True)
-    (folder / "000.npy.dead.tmp").write_bytes(b"half a fi")
+    (folder / f"000.npy.{_this_machine()}-dead.tmp").write_bytes(b"half a fi")
     (folder / "001.npy").write_bytes(b"a file of the wrong size")
     cache = PartitionCache(tmp_path / "cache")
     assert cache.cached(manifest) == ()

@@ -629,11 +629,13 @@ def test_a_base_of_few_bits_is_refused_without_the_library_that_makes_it() -> No
         functions.check(str(base("gpt2")), "", r=2, quantize="4bit")
 
 
-def test_a_base_of_few_bits_is_in_no_state() -> None:
+@pytest.mark.parametrize("quantize", ["4bit", "8bit"])
+def test_a_base_of_few_bits_is_in_no_state(quantize: str) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-    made = [functions.make(str(base("llama")), "", 0.1, 1, r=2, quantize="8bit")[0] for _ in range(2)]
+    made = [functions.make(str(base("llama")), "", 0.1, 1, r=2, quantize=quantize)[0] for _ in range(2)]
     state = made[0].state_dict()
     assert not [name for name in state if "base_layer.weight" in name]
     made[1].load_state_dict(state)
     given, _ = functions.batch([b"abc"], str(base("llama")), "")
     assert torch.equal(made[0](given).logits, made[1](given).logits)
+    assert torch.isfinite(made[0].eval()(given).loss)
