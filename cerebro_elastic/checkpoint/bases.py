@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,14 +24,13 @@ from cerebro_elastic.checkpoint.tensors import Leaf, TensorSpec, memory
 from cerebro_elastic.config import cache_folder
 from cerebro_elastic.errors import DamagedCheckpoint
 from cerebro_elastic.system import files
-from cerebro_elastic.system.cache_space import CacheSpace, disk_space, use
+from cerebro_elastic.system.cache_space import CacheSpace, disk_space, fetched, locked, use
 from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
     Content,
     Place,
     as_its_folder,
-    chunks,
     content,
     digest,
     disk_full_raised,
@@ -74,8 +73,9 @@ class _Mapped(mmap.mmap):
             _checked.add(key)
 
 
-_cache: tuple[Path, int | None] | None = None
-"""Where this host's copies are, if ``keep_copies`` has said so, and what they and all partitions may take."""
+_cache: tuple[Path, int | None, Callable[[], None]] | None = None
+"""Where this host's copies are, if ``keep_copies`` has said so, what they and all partitions may take, and
+what is called while one is fetched."""
 _held: weakref.WeakValueDictionary[int, _Mapped] = weakref.WeakValueDictionary()
 """The bases that somebody holds, by the addresses of their tensors."""
 _checked: set[tuple[str, int, int, Still]] = set()
@@ -284,55 +284,47 @@ def _map(folder: Place, expected: Content) -> _Mapped:
     return base
 
 
-def keep_copies(cache: Path, limit_bytes: int | None) -> None:
+def keep_copies(cache: Path, limit_bytes: int | None, beat: Callable[[], None]) -> None:
     """From now on this process has its host's copies in the folder ``cache``, where they and all partitions
-    take at most ``limit_bytes``; ``None``: what the disk has."""
+    take at most ``limit_bytes``; ``None``: what the disk has. ``beat`` is called while one is fetched."""
     global _cache
-    _cache = cache, limit_bytes
+    _cache = cache, limit_bytes, beat
 
 
 def _fetch(place: Place, expected: Content, path: Path) -> None:
     """Bring this host's copy. Of several processes one fetches it; what nobody uses in the cache makes
     room."""
-    with disk_full_raised(path), _alone(path.parent / "lock"):
-        remove_leftovers(path.parent)
+    root, limit, beat = _copies()
+    with disk_full_raised(path), locked(path.parent, beat):
         if path.exists():
             return
-        root, limit = _cache_folder()
         if limit is not None:
             with CacheSpace(root, limit).reserved(path.parent, expected.bytes, "needed"):
-                _pour(place, expected, path)
+                _pour(place, expected, path, beat)
             return
         try:
-            _pour(place, expected, path)
+            _pour(place, expected, path, beat)
         except OSError as exc:
             if not is_full(exc):
                 raise
             with disk_space(root).reserved(path.parent, expected.bytes, "needed"):
-                _pour(place, expected, path)
+                _pour(place, expected, path, beat)
 
 
-def _pour(place: Place, expected: Content, path: Path) -> None:
+def _pour(place: Place, expected: Content, path: Path, beat: Callable[[], None]) -> None:
     with replacing(str(path)) as temporary:
         with open(temporary, "xb", opener=as_its_folder) as file:
-            found = pour(chunks(place), file)
+            found = pour(fetched(place, beat), file)
         _compare(found, place, expected)
 
 
 def _copy_of(base: Content) -> Path:
     """The path of this host's copy, in a folder like that of a partition."""
-    return _cache_folder()[0] / base.sha256 / "base-00000" / _BASE
+    return _copies()[0] / base.sha256 / "base-00000" / _BASE
 
 
-def _cache_folder() -> tuple[Path, int | None]:
-    return _cache or (cache_folder(os.environ), None)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    with open(lock, "w", encoding="utf-8", opener=as_its_folder) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _copies() -> tuple[Path, int | None, Callable[[], None]]:
+    return _cache or (cache_folder(os.environ), None, lambda: None)
 
 
 @contextmanager

@@ -15,14 +15,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 from cerebro_elastic.errors import StorageError
-from cerebro_elastic.system.files import as_its_folder, make_folder
+from cerebro_elastic.system.files import Place, as_its_folder, chunks, make_folder, remove_leftovers
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
 """For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be
@@ -33,6 +34,7 @@ SUMS = ".sums"
 CLONE = ".clone"
 """The suffix of a file that marks the column of its name as a clone."""
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"
+_LOOK_SECONDS = 0.05
 _SPARE_BYTES = 1 << 20
 """What is left on a disk for the file system's own."""
 _DIGEST = "[0-9a-f]" * 64
@@ -57,6 +59,43 @@ def use(folder: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+@contextmanager
+def locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
+    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
+    ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
+    make_folder(folder)
+    bytes_before = -1
+    with open(folder / "lock", "w", opener=as_its_folder) as lock:
+        while not _try_lock(lock):
+            if (by_now := sum(map(_size_of, folder.iterdir()))) != bytes_before:
+                bytes_before = by_now
+                beat()
+            time.sleep(_LOOK_SECONDS)
+        remove_leftovers(folder)
+        yield
+
+
+def _size_of(file: Path) -> int:
+    with suppress(OSError):  # gone meanwhile
+        return file.stat().st_size
+    return 0
+
+
+def _try_lock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def fetched(place: Place, beat: Callable[[], None]) -> Iterator[bytes]:
+    """The file's bytes, front to back; ``beat`` is called for each piece."""
+    for chunk in chunks(place):
+        beat()
+        yield chunk
 
 
 @dataclass(frozen=True, slots=True)

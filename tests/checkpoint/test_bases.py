@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import bases as bases_module
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, DiskFull
+from cerebro_elastic.system import cache_space
 from cerebro_elastic.system.files import Place, chunks, locate, sizes
 from cerebro_elastic.system.files.operations import _this_machine
 from cerebro_elastic.training.equality import values_equal
@@ -183,7 +185,7 @@ def test_a_process_that_is_killed_while_it_fetches_a_base_leaves_it_to_the_next(
             signal.pause()
 
     with monkeypatch.context() as patch:
-        patch.setattr(bases_module, "chunks", halfway)
+        patch.setattr(cache_space, "chunks", halfway)
         fetching = in_child(lambda: checkpoint.load(ref))
     assert os.read(reads, 1)
     waiting = in_child(lambda: checkpoint.load(ref))
@@ -214,13 +216,16 @@ def test_copies_take_room_in_the_hosts_cache(tmp_path: Path, monkeypatch: pytest
         state = make_state()
         state["model"]["a.weight"] += number
         refs.append(saved(state, untrained(state), f"memory://run/checkpoints/c{number}/v0"))
-    monkeypatch.setattr(bases_module, "_cache", (tmp_path, int(1.5 * refs[0].base_bytes)))
+    beats: list[None] = []
+    beat = partial(beats.append, None)  # else a long fetch would count as a hang
+    monkeypatch.setattr(bases_module, "_cache", (tmp_path, int(1.5 * refs[0].base_bytes), beat))
     held = [checkpoint.load(ref) for ref in refs[:3]]
     assert len(copies(tmp_path)) == 3, "all are in use"
     held.clear()
     gc.collect()
     checkpoint.load(refs[3])
     assert len(copies(tmp_path)) == 1
+    assert len(beats) == len(refs)
     fsspec.filesystem("memory").store.clear()
 
 

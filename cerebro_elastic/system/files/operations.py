@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import platform
-import time
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache, lru_cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any
 
 from cerebro_elastic.errors import StorageError
@@ -196,8 +195,14 @@ def remove_leftovers(folder: Path) -> None:
     for leftover in folder.glob("*.tmp"):
         with suppress(FileNotFoundError):
             own = f".{_this_machine()}-" in leftover.name
-            if own or time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+            if own or _clock_of(folder) - leftover.stat().st_mtime > _ABANDONED_SECONDS:
                 leftover.unlink()
+
+
+def _clock_of(folder: Path) -> float:
+    """The time by the clock of the folder's file system."""
+    with TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 @cache
