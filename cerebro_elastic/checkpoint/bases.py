@@ -104,6 +104,14 @@ def mapped_as(memory: memoryview) -> Still | None:
     return found if found is not None and found.content.bytes == len(memory) else None
 
 
+def sha256_of(memory: memoryview) -> str:
+    """The sha256 of these bytes. A tensor of a base that nobody has written to is not read."""
+    still = mapped_as(memory)
+    if still is not None and not _has_copied_pages(memory):
+        return still.content.sha256
+    return digest([memory]).sha256
+
+
 def has_its_rows(whole: Leaf, rows: Leaf, start: int) -> bool:
     """Whether ``rows`` are those that the base of the mapped tensor ``whole`` has from row ``start`` on,
     whatever was written into either since it was mapped."""

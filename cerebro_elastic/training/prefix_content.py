@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from cerebro_elastic.checkpoint.bases import bytes_of
+from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.data.user_state import CODE, in_cell, kept_state
@@ -97,7 +97,7 @@ def digests(prefix: nn.Module) -> tuple[str, ...]:
 
 def _digest(tensor: Tensor) -> str:
     content = bytes_of(tensor.detach().cpu().contiguous())
-    return f"{tensor.dtype}{list(tensor.shape)}{hashlib.sha256(content).hexdigest()}"
+    return f"{tensor.dtype}{list(tensor.shape)}{sha256_of(content)}"
 
 
 def stamp(prefix: nn.Module) -> object:
