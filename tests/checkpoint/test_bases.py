@@ -20,7 +20,7 @@ from cerebro_elastic.checkpoint import bases as bases_module
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, DiskFull
 from cerebro_elastic.system import cache_space
-from cerebro_elastic.system.files import Place, chunks, locate, sizes
+from cerebro_elastic.system.files import Place, chunks, digest, locate, sizes
 from cerebro_elastic.system.files.operations import _this_machine
 from cerebro_elastic.training.equality import values_equal
 from support.full_disk import room_in_files
@@ -106,6 +106,18 @@ def test_what_is_trained_leaves_the_base_and_nobody_else_sees_it(storage: str) -
     assert (state["model"]["a.bias"].sum(), state["model"]["b.bias"].sum()) == (7, 8)
     assert other["model"]["a.bias"].sum() == other["model"]["b.bias"].sum() == 0
     assert len(bases(storage)) == 1
+
+
+def test_the_digest_of_a_mapped_tensor_is_known(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    mapped = bases_module.bytes_of(checkpoint.load(ref)["model"]["a.weight"])
+    expected = digest([mapped]).sha256
+    with monkeypatch.context() as patch:
+        patch.setattr(bases_module, "digest", None)
+        assert bases_module.sha256_of(mapped) == expected
+    mapped[0] ^= 1
+    assert bases_module.sha256_of(mapped) == digest([mapped]).sha256 != expected
 
 
 def test_copies_of_a_base_stay_if_they_are_equal(storage: str) -> None:
