@@ -8,6 +8,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
@@ -46,13 +47,11 @@ def named(path: str) -> str:
 
 def part_of(model: nn.Module, path: str) -> nn.Module:
     """The module of this name. Raises ``TaskError`` if there is none."""
-    try:
-        return model.get_submodule(path)
-    except AttributeError:
-        names = [name for name, _ in model.named_modules() if name.count(".") <= path.count(".") and name]
-        raise TaskError(
-            f"{named(path)}: {type(model).__name__} has no such module; {did_you_mean(path, names)}"
-        ) from None
+    with suppress(AttributeError):
+        if path:  # else it would be the model itself
+            return model.get_submodule(path)
+    names = [name for name, _ in model.named_modules() if name.count(".") <= path.count(".") and name]
+    raise TaskError(f"{named(path)}: {type(model).__name__} has no such module; {did_you_mean(path, names)}")
 
 
 def refuse_chance(path: str, prefix: nn.Module) -> None:

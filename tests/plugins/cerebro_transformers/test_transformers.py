@@ -618,9 +618,10 @@ def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
     assert functions.accuracy(output, labels) == 1
 
 
-def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+@pytest.mark.parametrize(("parallelism", "words"), [("fsdp", "single or ddp"), ("pipeline", "fsdp or deeps")])
+def test_what_cannot_be_divided_among_ranks_is_refused(parallelism: str, words: str) -> None:
     task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
-    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
+    assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
