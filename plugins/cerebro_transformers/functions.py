@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from logging import ERROR, getLogger
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -52,6 +53,8 @@ _BELONGS = {
     "beta": ("dpo",),
 }
 """The objectives of keys that not all have."""
+_SHOWN = 160
+"""How many letters of another library's error an error shows."""
 
 
 class Model(nn.Module):
@@ -373,8 +376,9 @@ def _check_model(
     try:
         adapted(hollow, objective, 1, None, 0.0, targets)
     except (ValueError, re.error) as exc:
+        reason = shorten(str(exc), _SHOWN)
         raise TaskError(
-            f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(ends)}"
+            f"no adapter can be made for {type(hollow).__name__}: {reason}; its layers are {', '.join(ends)}"
         ) from exc
 
 

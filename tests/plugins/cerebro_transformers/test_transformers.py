@@ -406,6 +406,7 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         ({"model": "gpt2"}, {}, r"needs lr"),
         ({"model": "gpt2", "lr": 0.1}, {"lr": 0.1}, r"lr: both in the task and searched"),
         ({"model": "empty", "lr": 0.1}, {}, r"empty cannot be read.*config.json"),
+        ({**TEXT, "tokenizer": "empty"}, {}, r"task\.tokenizer: .*empty cannot be read as a tokenizer"),
         (TEXT, {"r": 2, "target_modules": ["c_attn", "q_proj"]}, r"no layer.*'q_proj'.*c_attn, c_fc, c_proj"),
         (TEXT, {"r": 2, "target_modules": "q_.*"}, r"no adapter.*c_attn, c_fc, c_proj"),
         (TEXT, {"alpha": 2.0}, r"alpha: of an adapter, which has no rank"),
@@ -421,6 +422,12 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         ({"model": {**NEW, "n_layers": 3}, "lr": 0.1}, {}, r"gpt2 has no 'n_layers'; did you mean 'n_layer'"),
         ({"model": {**NEW, "vocab_size": 300}, "lr": 0.1}, {}, r"tokenizer of bytes has tokens up to 383"),
         (TEXT, {"r": 2, "target_modules": "c_attn"}, r"a regular expression for whole names.*\[c_attn\]"),
+        (
+            TEXT,
+            {"r": 2, "target_modules": ".*attn"},
+            r"no adapter[^\n]*is not[^\n]* \[\.\.\.\]; its layers are c_attn",
+        ),
+        ({"model": "adapter", "lr": 0.1}, {}, r"is the folder of an adapter: give that of its base"),
         (TEXT, {"r": 2, "target_modules": "*c("}, r"no adapter.*nothing to repeat"),
         (TEXT, {"objective": "dpo"}, r"dpo compares the model with its base.*task.lora.r"),
         (TEXT, {"objective": "dpo", "r": 2, "pack": True}, r"pack does not belong to the objective dpo"),
@@ -457,6 +464,8 @@ def test_what_cannot_be_trained_is_refused_by_name(
 ) -> None:
     (tmp_path / "gpt2").symlink_to(base("gpt2"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").touch()
     tokenizer = tokenizer_of_bytes()
     tokenizer.add_tokens(["<a>", "<b>"])
     (tmp_path / "other_tokenizer").mkdir()
