@@ -343,8 +343,8 @@ class Base:
             key = what if source != self.source else "model"
             version = transformers.__version__
             raise TaskError(
-                f"task.{key}: {source} cannot be read as a {what} of transformers {version}: {reason}; it needs "
-                f"{needs}, as `save_pretrained` writes them"
+                f"task.{key}: {source} cannot be read as a {what} of transformers {version}: {reason}; "
+                f"it needs {needs}, as `save_pretrained` writes them"
             ) from exc
 
 
