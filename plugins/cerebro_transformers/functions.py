@@ -376,7 +376,8 @@ def _check_model(
     try:
         adapted(hollow, objective, 1, None, 0.0, targets)
     except (ValueError, re.error) as exc:
-        reason = shorten(str(exc), _SHOWN)
+        without_parts = re.sub(r"\(\n.*\n\)", "", str(exc), flags=re.DOTALL)  # of a module that PEFT prints
+        reason = shorten(without_parts, _SHOWN)
         raise TaskError(
             f"no adapter can be made for {type(hollow).__name__}: {reason}; its layers are {', '.join(ends)}"
         ) from exc

@@ -425,7 +425,7 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         (
             TEXT,
             {"r": 2, "target_modules": ".*attn"},
-            r"no adapter[^\n]*is not[^\n]* \[\.\.\.\]; its layers are c_attn",
+            r"Target module GPT2Attention is not supported.*; its layers",
         ),
         ({"model": "adapter", "lr": 0.1}, {}, r"is the folder of an adapter: give that of its base"),
         (TEXT, {"r": 2, "target_modules": "*c("}, r"no adapter.*nothing to repeat"),
