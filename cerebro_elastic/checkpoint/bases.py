@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,14 +24,13 @@ from cerebro_elastic.checkpoint.tensors import Leaf, TensorSpec, memory
 from cerebro_elastic.config import cache_folder
 from cerebro_elastic.errors import DamagedCheckpoint
 from cerebro_elastic.system import files
-from cerebro_elastic.system.cache_space import CacheSpace, disk_space, use
+from cerebro_elastic.system.cache_space import CacheSpace, disk_space, fetched, locked, use
 from cerebro_elastic.system.files import (
     CHUNK,
     Chunk,
     Content,
     Place,
     as_its_folder,
-    chunks,
     content,
     digest,
     disk_full_raised,
@@ -39,6 +38,7 @@ from cerebro_elastic.system.files import (
     is_full,
     make_folder,
     pour,
+    remove_leftovers,
     replacing,
     settle,
     write,
@@ -73,8 +73,9 @@ class _Mapped(mmap.mmap):
             _checked.add(key)
 
 
-_cache: tuple[Path, int | None] | None = None
-"""Where this host's copies are, if ``keep_copies`` has said so, and what they and all partitions may take."""
+_cache: tuple[Path, int | None, Callable[[], None]] | None = None
+"""Where this host's copies are, if ``keep_copies`` has said so, what they and all partitions may take, and
+what is called while one is fetched."""
 _held: weakref.WeakValueDictionary[int, _Mapped] = weakref.WeakValueDictionary()
 """The bases that somebody holds, by the addresses of their tensors."""
 _checked: set[tuple[str, int, int, Still]] = set()
@@ -101,6 +102,14 @@ def mapped_as(memory: memoryview) -> Still | None:
     base = _held.get(address)
     found = base.stays[address] if base is not None else None
     return found if found is not None and found.content.bytes == len(memory) else None
+
+
+def sha256_of(memory: memoryview) -> str:
+    """The sha256 of these bytes. A tensor of a base that nobody has written to is not read."""
+    still = mapped_as(memory)
+    if still is not None and not _has_copied_pages(memory):
+        return still.content.sha256
+    return digest([memory]).sha256
 
 
 def has_its_rows(whole: Leaf, rows: Leaf, start: int) -> bool:
@@ -283,56 +292,47 @@ def _map(folder: Place, expected: Content) -> _Mapped:
     return base
 
 
-def keep_copies(cache: Path, limit_bytes: int | None) -> None:
+def keep_copies(cache: Path, limit_bytes: int | None, beat: Callable[[], None]) -> None:
     """From now on this process has its host's copies in the folder ``cache``, where they and all partitions
-    take at most ``limit_bytes``; ``None``: what the disk has."""
+    take at most ``limit_bytes``; ``None``: what the disk has. ``beat`` is called while one is fetched."""
     global _cache
-    _cache = cache, limit_bytes
+    _cache = cache, limit_bytes, beat
 
 
 def _fetch(place: Place, expected: Content, path: Path) -> None:
     """Bring this host's copy. Of several processes one fetches it; what nobody uses in the cache makes
     room."""
-    with disk_full_raised(path), _alone(path.parent / "lock"):
-        for leftover in path.parent.glob("*.tmp"):  # of a process that was killed
-            leftover.unlink()
+    root, limit, beat = _copies()
+    with disk_full_raised(path), locked(path.parent, beat):
         if path.exists():
             return
-        root, limit = _cache_folder()
         if limit is not None:
             with CacheSpace(root, limit).reserved(path.parent, expected.bytes, "needed"):
-                _pour(place, expected, path)
+                _pour(place, expected, path, beat)
             return
         try:
-            _pour(place, expected, path)
+            _pour(place, expected, path, beat)
         except OSError as exc:
             if not is_full(exc):
                 raise
             with disk_space(root).reserved(path.parent, expected.bytes, "needed"):
-                _pour(place, expected, path)
+                _pour(place, expected, path, beat)
 
 
-def _pour(place: Place, expected: Content, path: Path) -> None:
+def _pour(place: Place, expected: Content, path: Path, beat: Callable[[], None]) -> None:
     with replacing(str(path)) as temporary:
         with open(temporary, "xb", opener=as_its_folder) as file:
-            found = pour(chunks(place), file)
+            found = pour(fetched(place, beat), file)
         _compare(found, place, expected)
 
 
 def _copy_of(base: Content) -> Path:
     """The path of this host's copy, in a folder like that of a partition."""
-    return _cache_folder()[0] / base.sha256 / "base-00000" / _BASE
+    return _copies()[0] / base.sha256 / "base-00000" / _BASE
 
 
-def _cache_folder() -> tuple[Path, int | None]:
-    return _cache or (cache_folder(os.environ), None)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    with open(lock, "w", encoding="utf-8", opener=as_its_folder) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _copies() -> tuple[Path, int | None, Callable[[], None]]:
+    return _cache or (cache_folder(os.environ), None, lambda: None)
 
 
 @contextmanager
@@ -347,8 +347,7 @@ def _alone_in(folder: Place) -> Iterator[None]:
     try:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            for leftover in Path(folder.path).glob("*.tmp"):
-                leftover.unlink()
+            remove_leftovers(Path(folder.path))
         yield
     finally:
         os.close(descriptor)

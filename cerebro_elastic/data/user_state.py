@@ -24,7 +24,8 @@ _LARGE = 1 << 20
 """Arrays of more bytes than this count as data, which no function changes."""
 _FIXED_SECONDS, _BYTES_PER_SECOND = 2e-5, 1e9
 """The cost of keeping a value and taking it again: seconds, and bytes per second."""
-_CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
+CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
+"""What runs, and is no value."""
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def _values(functions: Iterable[Any]) -> Iterator[Any]:
             names = vars(sys.modules.get(type(function).__module__, object))
         files[id(names)] = names
     for names in files.values():
-        yield from [v for name, v in names.items() if name[:2] != "__" and not isinstance(v, _CODE)]
+        yield from [v for name, v in names.items() if name[:2] != "__" and not isinstance(v, CODE)]
 
 
 def in_cell(cell: CellType) -> list[Any]:
@@ -144,4 +145,4 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> int | None:
         """An object that is not written."""
         large = isinstance(size := getattr(value, "nbytes", None), int) and size > _LARGE
-        return id(value) if large or isinstance(value, _CODE) else None
+        return id(value) if large or isinstance(value, CODE) else None

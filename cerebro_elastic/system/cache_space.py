@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cerebro_elastic.errors import StorageError
-from cerebro_elastic.system.files import as_its_folder, make_folder
+from cerebro_elastic.system.files import Place, as_its_folder, chunks, make_folder, remove_leftovers
 from cerebro_elastic.system.process import try_lock
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
@@ -34,6 +35,7 @@ SUMS = ".sums"
 CLONE = ".clone"
 """The suffix of a file that marks the column of its name as a clone."""
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"
+_LOOK_SECONDS = 0.05
 _SPARE_BYTES = 1 << 20
 """What is left on a disk for the file system's own."""
 _DIGEST = "[0-9a-f]" * 64
@@ -58,6 +60,35 @@ def use(folder: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+@contextmanager
+def locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
+    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
+    ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
+    make_folder(folder)
+    bytes_before = -1
+    with open(folder / "lock", "w", opener=as_its_folder) as lock:
+        while not try_lock(lock):
+            if (by_now := sum(map(_size_of, folder.iterdir()))) != bytes_before:
+                bytes_before = by_now
+                beat()
+            time.sleep(_LOOK_SECONDS)
+        remove_leftovers(folder)
+        yield
+
+
+def _size_of(file: Path) -> int:
+    with suppress(OSError):  # gone meanwhile
+        return file.stat().st_size
+    return 0
+
+
+def fetched(place: Place, beat: Callable[[], None]) -> Iterator[bytes]:
+    """The file's bytes, front to back; ``beat`` is called for each piece."""
+    for chunk in chunks(place):
+        beat()
+        yield chunk
 
 
 @dataclass(frozen=True, slots=True)

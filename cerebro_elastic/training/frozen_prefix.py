@@ -261,7 +261,8 @@ class FrozenPrefix:
         (device, *_) = {column.device.type for column in content.leaves_of(call.takes, _Column)}
         precision = torch.is_autocast_enabled(device) and str(torch.get_autocast_dtype(device))
         # Attention takes other ways with and without gradients.
-        manner = (device, precision, torch.is_grad_enabled(), str(torch.get_default_dtype()))
+        numbers = (str(torch.get_default_dtype()), torch.get_float32_matmul_precision())
+        manner = (device, precision, torch.is_grad_enabled(), *numbers)
         partition, loader = call.now.partition, call.now.loader
         data = (partition.name, partition.index, loader.data_args, self._depends_on)
         what = (self._forms[content.modes(call.prefix)], self._tensors)
@@ -300,6 +301,7 @@ class FrozenPrefix:
                 before = content.state(call.prefix) if few else None
                 chunk = _Chunk(sums, self._evaluated(call, batch))
                 if few is not None:
+                    self._check_input(call, batch, sums)
                     self._check_evaluation(call, few, chunk, before)
                     self._checked = True
             kept = records is not None and records.put(number, chunk)
@@ -330,7 +332,7 @@ class FrozenPrefix:
             shown = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise TaskError(
                 f"{self._name} has made {shown} of {rows} rows: it may return a tensor with as many rows, or "
-                "tuples, lists and dicts of such tensors"
+                "tuples, lists and dicts of such tensors (a decoder of transformers with `use_cache=False`)"
             )
         self._refuse_gradient(value)
         return value.detach().cpu().contiguous()
@@ -344,6 +346,14 @@ class FrozenPrefix:
         few = self._prepared(_maker(call).make(BatchRows(rows, rows)))
         self._check_sums(call, few, [each[-_SAMPLE:] for each in sums])
         return few, slice(None)
+
+    def _check_input(self, call: _Call, batch: Any, before: Sequence[Sums]) -> None:
+        """Raise ``TaskError`` if computing features of a ``batch`` has written to it."""
+        if not all(map(np.array_equal, call.sums(batch), before)):
+            raise TaskError(
+                f"{self._name} writes to its input, which the model would not see where features are kept: "
+                "let it make a copy, as by `x * 2` instead of `x.mul_(2)`"
+            )
 
     def _check_evaluation(self, call: _Call, few: tuple[Any, slice], chunk: _Chunk, before: object) -> None:
         """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if its last rows have

@@ -6,19 +6,23 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from cerebro_elastic.checkpoint.bases import bytes_of
+from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
-from cerebro_elastic.data.user_state import kept_state
+from cerebro_elastic.data.user_state import CODE, in_cell, kept_state
 from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.registry import is_users
+from cerebro_elastic.registry import is_users, is_users_module
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
 from cerebro_elastic.training.parallel.base import WHOLE
@@ -43,13 +47,11 @@ def named(path: str) -> str:
 
 def part_of(model: nn.Module, path: str) -> nn.Module:
     """The module of this name. Raises ``TaskError`` if there is none."""
-    try:
-        return model.get_submodule(path)
-    except AttributeError:
-        names = [name for name, _ in model.named_modules() if name.count(".") <= path.count(".") and name]
-        raise TaskError(
-            f"{named(path)}: {type(model).__name__} has no such module; {did_you_mean(path, names)}"
-        ) from None
+    with suppress(AttributeError):
+        if path:  # else it would be the model itself
+            return model.get_submodule(path)
+    names = [name for name, _ in model.named_modules() if name.count(".") <= path.count(".") and name]
+    raise TaskError(f"{named(path)}: {type(model).__name__} has no such module; {did_you_mean(path, names)}")
 
 
 def refuse_chance(path: str, prefix: nn.Module) -> None:
@@ -94,7 +96,7 @@ def digests(prefix: nn.Module) -> tuple[str, ...]:
 
 def _digest(tensor: Tensor) -> str:
     content = bytes_of(tensor.detach().cpu().contiguous())
-    return f"{tensor.dtype}{list(tensor.shape)}{hashlib.sha256(content).hexdigest()}"
+    return f"{tensor.dtype}{list(tensor.shape)}{sha256_of(content)}"
 
 
 def stamp(prefix: nn.Module) -> object:
@@ -108,17 +110,61 @@ def modes(prefix: nn.Module) -> tuple[bool, ...]:
 
 
 def form(path: str, prefix: nn.Module) -> str:
-    """A digest of what the prefix is besides its parameters and buffers: its classes, attributes and modes.
-    Raises ``TaskError`` if it cannot be pickled."""
+    """A digest of what the prefix is besides its parameters and buffers: its classes, attributes and modes,
+    and the variables of the user's files that it reads. Raises ``TaskError`` if it cannot be pickled."""
     content = io.BytesIO()
+    what = ""
     try:
-        _Pickler(content, prefix).dump(prefix)
+        pickler = _Pickler(content, prefix)
+        pickler.dump(prefix)
+        for name, value in _read_variables(prefix):
+            what = f" in the variable {name}"
+            pickler.dump((name, value))
     except Exception as exc:  # whatever the user's class does
         raise TaskError(
-            f"{named(path)} has something that cannot be pickled, so its features have no name ({exc}): "
+            f"{named(path)} has something{what} that cannot be pickled, so its features have no "
+            f"name ({exc}): "
             "define its classes and functions at the top level of a file, and keep no lambda in it"
         ) from exc
     return hashlib.sha256(content.getvalue()).hexdigest()
+
+
+def _read_variables(prefix: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The variables of the user's files that the code of the prefix names, and the code of theirs that it
+    names: always in the same order."""
+    code: list[Any] = list({type(part): None for part in prefix.modules()})
+    for definition in code:  # which grows
+        if isinstance(definition, type):
+            members = [item for kind in definition.__mro__ if is_users(kind) for item in vars(kind).values()]
+            functions = [getattr(each, "fget", getattr(each, "__func__", each)) for each in members]
+        else:
+            functions = [definition]
+        for function in functions:
+            if not isinstance(function, FunctionType) or not is_users(function):
+                continue
+            for name, value in _named_in(function):
+                if not isinstance(value, CODE):
+                    yield name, value
+                elif isinstance(value, type | FunctionType) and value not in code:
+                    code.append(value)
+
+
+def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function has in its closure, and the variables of the user's files that it names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield from ((name, item) for item in in_cell(cell))
+    codes, names = [function.__code__], set[str]()
+    for each in codes:  # which grows by the functions inside
+        names.update(each.co_names)
+        codes += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
+    files = [str(function.__globals__.get("__name__"))]
+    for file in files:  # which grows by the modules that are named
+        if is_users_module(file):
+            for name in sorted(names & vars(sys.modules[file]).keys()):
+                value = vars(sys.modules[file])[name]
+                yield name, value
+                if isinstance(value, ModuleType) and value.__name__ not in files:
+                    files.append(value.__name__)
 
 
 class _Pickler(pickle.Pickler):
@@ -131,6 +177,10 @@ class _Pickler(pickle.Pickler):
         self._numbers = {id(tensor): number for number, tensor in enumerate(tensors(prefix))}
 
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, nn.Module) and is_parametrized(value):  # which torch does not pickle
+            # Tables of hooks have numbers that the process counts, and none runs in a call.
+            content = {name: item for name, item in vars(value).items() if "hooks" not in name}
+            return str, (str(type(value)),), content
         if not isinstance(value, Tensor):
             return NotImplemented
         number = self._numbers.get(id(value))

@@ -95,9 +95,17 @@ class UnitRunner:
         cache: The folder through which partitions come.
         device: The device to train on, as torch names it.
         cache_bytes: What the partitions in the cache may take; by default as the recipe says.
+        beat: Called again and again while a base is fetched.
     """
 
-    def __init__(self, spec: Spec, cache: Path, device: str = "cpu", cache_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        cache: Path,
+        device: str = "cpu",
+        cache_bytes: int | None = None,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         self.recipe = spec.load_recipe()
         self._spec = spec
         self._plan = spec.plan
@@ -107,7 +115,7 @@ class UnitRunner:
         self._loss_weights = loss_weights(self.recipe, self._manifest)
         limit = self.recipe.node.cache_bytes if cache_bytes is None else cache_bytes
         self.cache = PartitionCache(cache, limit)
-        checkpoint.keep_copies(cache, limit)
+        checkpoint.keep_copies(cache, limit, beat)
         self.device = device
         self._made: MadeBatches | None = None
         self._loader = loader_settings(self.recipe, self._manifest.datasets)

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def _serve(
         _check_ranks(record, identity, ranks)
         with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
             watchdog = Watchdog(dump, clock)
-            runner = _unit_runner(spec, env, identity.local_rank)
+            runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
             context = RankContext(
                 ledger=ledger,
                 spec=spec,
@@ -126,7 +126,7 @@ def _serve(
                 return _do_units(context, assignments, env)
 
 
-def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int) -> UnitRunner:
+def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Callable[[], None]) -> UnitRunner:
     """The run's task and data on this rank's device; what the first units would import is imported."""
     cache = cache_folder(env)
     private_folder(cache)
@@ -134,7 +134,7 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int) -> UnitRun
     device = _device(local_rank) if uses_torch else "cpu"
     if uses_torch:
         warm_up()
-    runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
+    runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
     runner.use_threads()
     runner.share_batches(_batch_bytes(env, runner.recipe, cache))
     if uses_torch:

@@ -335,9 +335,16 @@ class Base:
             return kind.from_pretrained(source, **self._how, **arguments)
         except Exception as exc:  # of several libraries
             reason = " ".join(str(exc).split())
+            if Path(source, "adapter_config.json").exists() and not Path(source, "config.json").exists():
+                reason = "it is the folder of an adapter: give that of its base"
+            elif "ignore_mismatched_sizes" in reason:
+                reason = "its weights have other shapes than its config.json says"
+            what = "tokenizer" if kind is AutoTokenizer else "model"
+            key = what if source != self.source else "model"
+            version = transformers.__version__
             raise TaskError(
-                f"task.model: {source} cannot be read as a model of transformers {transformers.__version__}: "
-                f"{reason}; it needs {needs}, as `save_pretrained` writes them"
+                f"task.{key}: {source} cannot be read as a {what} of transformers {version}: {reason}; "
+                f"it needs {needs}, as `save_pretrained` writes them"
             ) from exc
 
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from logging import ERROR, getLogger
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -51,6 +53,8 @@ _BELONGS = {
     "beta": ("dpo",),
 }
 """The objectives of keys that not all have."""
+_SHOWN = 160
+"""How many letters of another library's error an error shows."""
 
 
 class Model(nn.Module):
@@ -169,9 +173,16 @@ def adapted(
 
 def _leave_out(inner: nn.Module) -> None:
     """Leave the matrices of few bits out of states: each unit makes them from the base's files, whose digests
-    the run records."""
+    the run records.
+
+    Those of 4 bits are evaluated as they are trained. On some CPUs bitsandbytes would pack them anew first,
+    which fails for matrices whose sides are no multiples of 32 and 64."""
     bits: Any = import_module("bitsandbytes.nn")
 
+    for module in inner.modules():
+        if isinstance(module, bits.Linear4bit):
+            module.support_avx512bf16_for_cpu = False
+    getLogger("bitsandbytes").setLevel(ERROR)  # on a CPU, evaluation warns of each product with 8 bits
     of_base = tuple(
         f"{name}.{end}"
         for name, module in inner.named_modules()
@@ -365,8 +376,10 @@ def _check_model(
     try:
         adapted(hollow, objective, 1, None, 0.0, targets)
     except (ValueError, re.error) as exc:
+        without_parts = re.sub(r"\(\n.*\n\)", "", str(exc), flags=re.DOTALL)  # of a module that PEFT prints
+        reason = shorten(without_parts, _SHOWN)
         raise TaskError(
-            f"no adapter can be made for {type(hollow).__name__}: {exc}; its layers are {', '.join(ends)}"
+            f"no adapter can be made for {type(hollow).__name__}: {reason}; its layers are {', '.join(ends)}"
         ) from exc
 
 

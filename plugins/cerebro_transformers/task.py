@@ -54,6 +54,11 @@ class TransformersTask(FunctionTask):
         functions.check(**select_arguments(functions.check, given))
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
+        if strategy.parallelism == "pipeline":
+            return (
+                "pipeline records a model by torch.fx, which cannot record models of transformers: take fsdp "
+                "or deepspeed"
+            )
         bits = {**self._given, **hparams}.get("quantize")
         if bits is not None and strategy.parallelism not in WHOLE:
             return (

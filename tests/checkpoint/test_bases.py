@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import bases as bases_module
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, DiskFull
-from cerebro_elastic.system.files import Place, locate, sizes
+from cerebro_elastic.system import cache_space
+from cerebro_elastic.system.files import Place, chunks, digest, locate, sizes
+from cerebro_elastic.system.files.operations import _this_machine
 from cerebro_elastic.training.equality import values_equal
 from support.full_disk import room_in_files
 
@@ -104,6 +108,18 @@ def test_what_is_trained_leaves_the_base_and_nobody_else_sees_it(storage: str) -
     assert len(bases(storage)) == 1
 
 
+def test_the_digest_of_a_mapped_tensor_is_known(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
+    mapped = bases_module.bytes_of(checkpoint.load(ref)["model"]["a.weight"])
+    expected = digest([mapped]).sha256
+    with monkeypatch.context() as patch:
+        patch.setattr(bases_module, "digest", None)
+        assert bases_module.sha256_of(mapped) == expected
+    mapped[0] ^= 1
+    assert bases_module.sha256_of(mapped) == digest([mapped]).sha256 != expected
+
+
 def test_copies_of_a_base_stay_if_they_are_equal(storage: str) -> None:
     state = make_state()
     ref = saved(state, untrained(state), f"{storage}/checkpoints/c0/v0")
@@ -149,17 +165,60 @@ def test_a_hosts_damaged_copy_is_fetched_again(storage: str, tmp_path: Path) -> 
     checkpoint.load(ref)
     for copy in copies(tmp_path / "cache"):
         os.truncate(copy, 1000)
-        copy.with_name(f"{copy.name}.of-a-killed-process.tmp").touch()
     assert values_equal(checkpoint.load(ref), state)
 
 
-def test_what_a_killed_process_has_left_goes_when_a_base_is_written_or_fetched(tmp_path: Path) -> None:
-    left = tmp_path / "bases" / "0123.of-a-killed-process.tmp"
-    left.parent.mkdir()
-    left.touch()
+def test_what_killed_processes_of_this_machine_have_left_goes(tmp_path: Path) -> None:
+    """What another one writes stays: on a network mount a lock may not hold for it."""
+    folder = tmp_path / "bases"
+    folder.mkdir()
+    left = [folder / f"0123.{machine}-1.tmp" for machine in (_this_machine(), "another", "given_up")]
+    for path in left:
+        path.touch()
+    os.utime(left[-1], (0, 0))
     state = make_state()
     saved(state, untrained(state), f"{tmp_path}/checkpoints/c0/v0")
-    assert not left.exists()
+    assert [path for path in left if path.exists()] == left[1:2]
+
+
+def test_a_process_that_is_killed_while_it_fetches_a_base_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(bases_module, "_cache", None)
+    state = make_state()
+    ref = saved(state, untrained(state), "memory://killed/checkpoints/c0/v0")
+    reads, writes = os.pipe()
+
+    def halfway(place: Place) -> Iterator[bytes]:
+        for chunk in chunks(place):
+            yield chunk[: len(chunk) // 2]
+            os.write(writes, b"!")
+            signal.pause()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_space, "chunks", halfway)
+        fetching = in_child(lambda: checkpoint.load(ref))
+    assert os.read(reads, 1)
+    waiting = in_child(lambda: checkpoint.load(ref))
+    assert not copies(tmp_path)
+    os.kill(fetching, signal.SIGKILL)
+    assert [os.waitpid(child, 0)[1] for child in (fetching, waiting)] == [signal.SIGKILL, 0]
+    assert values_equal(checkpoint.load(ref), state)
+    assert not list(tmp_path.rglob("*.tmp"))
+    fsspec.filesystem("memory").store.clear()
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """A forked process that does this and ends with status 0."""
+    child = os.fork()
+    if not child:
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
 
 
 def test_copies_take_room_in_the_hosts_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,13 +228,16 @@ def test_copies_take_room_in_the_hosts_cache(tmp_path: Path, monkeypatch: pytest
         state = make_state()
         state["model"]["a.weight"] += number
         refs.append(saved(state, untrained(state), f"memory://run/checkpoints/c{number}/v0"))
-    monkeypatch.setattr(bases_module, "_cache", (tmp_path, int(1.5 * refs[0].base_bytes)))
+    beats: list[None] = []
+    beat = partial(beats.append, None)  # else a long fetch would count as a hang
+    monkeypatch.setattr(bases_module, "_cache", (tmp_path, int(1.5 * refs[0].base_bytes), beat))
     held = [checkpoint.load(ref) for ref in refs[:3]]
     assert len(copies(tmp_path)) == 3, "all are in use"
     held.clear()
     gc.collect()
     checkpoint.load(refs[3])
     assert len(copies(tmp_path)) == 1
+    assert len(beats) == len(refs)
     fsspec.filesystem("memory").store.clear()
 
 

@@ -93,9 +93,11 @@ def test_a_race_by_a_metric_that_is_no_mean_over_rows_is_refused_before_it_start
         checked(tmp_path, "a_sum", loss=summed, search=race, data=data)
 
 
-def test_what_only_some_configs_cannot_do_is_a_note(tmp_path: Path) -> None:
-    (note,) = checked(tmp_path, "some_widths", widths=[4, 5])
-    assert note.startswith("some configs cannot be trained; the others are: some_widths.py:")
+@pytest.mark.parametrize("killed", [False, True], ids=["one trains", "one is killed for its time"])
+def test_what_only_some_configs_cannot_do_is_a_note(killed: bool, tmp_path: Path) -> None:
+    bug = "len(self.layers[0].weight) == 4 and os.kill(os.getpid(), 9)" if killed else ""
+    (note,) = checked(tmp_path, f"some_widths_{killed}", bug=bug, widths=[5, 4])
+    assert note.startswith("some configs cannot be trained; the others are: some_widths_")
     assert note.endswith("in the first batches of width=5")
 
 

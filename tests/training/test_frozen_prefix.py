@@ -41,21 +41,28 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import BackboneFinetuning
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 CALLS = 0
+FACTOR = 1.0
+
+
+def multiplied(x):
+    return x * FACTOR
 
 
 class Encoder(nn.Module):
     def __init__(self, seed=0, activation="GELU"):
         super().__init__()
         torch.manual_seed(seed)
-        self.layers = nn.Sequential(nn.Linear(12, 33), getattr(nn, activation)(), nn.Linear(33, 17))
+        last = weight_norm(nn.Linear(33, 17))
+        self.layers = nn.Sequential(nn.Linear(12, 33), getattr(nn, activation)(), last)
         self.requires_grad_(False)
 
     def forward(self, x):
         with open(Path(__file__).parent / "encoded", "a") as file:
             print(len(x), file=file)
-        return self.layers(x) + 1e-6 * len(x)  # as if it rounded by the size of its batch
+        return multiplied(self.layers(x)) + 1e-6 * len(x)  # as if it rounded by the size of its batch
 
 
 class Draws(Encoder):
@@ -81,6 +88,11 @@ class CountsInFile(Encoder):
 class Across(Encoder):
     def forward(self, x):
         return self.layers(x - x.mean(0))
+
+
+class Doubles(Encoder):
+    def forward(self, x):
+        return self.layers(x.mul_(2))
 
 
 class Drops(Encoder):
@@ -129,7 +141,9 @@ class Net(nn.Module):
         return self.head(self.encoder(x))
 
 
-def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU"):
+def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", factor=1.0):
+    global FACTOR
+    FACTOR = factor
     arguments = {"seed": seed, "activation": activation} if encoder == "Encoder" else {}
     net = Net(encoder, use, **arguments)
     return net, torch.optim.SGD(net.head.parameters(), lr=lr)
@@ -360,12 +374,14 @@ OTHERS: dict[str, tuple[object, object]] = {
     "seed": (1, 2),
     "activation": ("GELU", "Tanh"),
     "scale": (1.0, 2.0),
+    "factor": (1.0, 2.0),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_configs_with_other_features_share_none(name: str, root: Path, tmp_path: Path) -> None:
-    """Encoders with other tensors, with the same that do something else, and rows that are made otherwise."""
+    """Encoders with other tensors, with the same that do something else or read a variable that has another
+    value, and rows that are made otherwise."""
     task = torch_task(root, input_fn="prefix_net:scaled")
     points: list[dict[str, object]] = [{name: value} for value in OTHERS[name]]
     kept = [digest(trained(task, made=made(tmp_path), hparams=point)[0], tmp_path) for point in points]
@@ -392,6 +408,7 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "random numbers": ({}, {"encoder": "Draws"}, "draws random numbers"),
     "an attribute that counts": ({}, {"encoder": "Counts"}, "keeps something from call to call"),
     "a global variable that counts": ({}, {"encoder": "CountsInFile"}, "keeps something from call to call"),
+    "an input that is written to": ({}, {"encoder": "Doubles"}, "writes to its input"),
     "rows that meet": ({}, {"encoder": "Across"}, "beside other rows"),
     "a batch in pieces": ({}, {"use": "parts"}, "not a column of the batch"),
     "an input that is no column": ({}, {"use": "noise"}, "not a column of the batch"),

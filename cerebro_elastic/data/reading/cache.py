@@ -13,23 +13,22 @@ If its space is limited, or its disk is full, it drops partitions that nobody us
 from __future__ import annotations
 
 import os
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
-from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns, size
+from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
-from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, use
-from cerebro_elastic.system.files import as_its_folder, is_full, locate, make_folder, translated
-from cerebro_elastic.system.process import try_lock
-
-_LOOK_SECONDS = 0.05
-"""How often a process looks whether another one's fetch has ended."""
+from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, locked, use
+from cerebro_elastic.system.files import (
+    is_full,
+    locate,
+    translated,
+)
 
 
 class PartitionCache:
@@ -72,7 +71,7 @@ class PartitionCache:
                 partition = self._found(index, rows, entries, name)
                 if partition is None:
                     self.misses += 1
-                    with _locked(folder, beat), self._room(entries, url, room):
+                    with locked(folder, beat), self._room(entries, url, room):
                         self._bring_in_place_of_others(entries, url, manifest, beat, room)
                     partition = _opened(index, rows, entries, name)
             except BaseException:
@@ -158,20 +157,3 @@ def _opened(
     sums = {entry.column.name: entry.open_sums() for entry in entries}
     reopen = partial(_opened, index, rows, entries, name, again=True)
     return Partition(index, rows, columns, sums, name, lambda: (reopen, ()))
-
-
-@contextmanager
-def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
-    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
-    ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
-    make_folder(folder)
-    bytes_before = -1
-    with open(folder / "lock", "w", opener=as_its_folder) as lock:
-        while not try_lock(lock):
-            if (by_now := sum(map(size, folder.iterdir()))) != bytes_before:
-                bytes_before = by_now
-                beat()
-            time.sleep(_LOOK_SECONDS)
-        for leftover in folder.glob("*.tmp"):
-            leftover.unlink()
-        yield

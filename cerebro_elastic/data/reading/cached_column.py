@@ -18,8 +18,8 @@ from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
 from cerebro_elastic.data.reading.partition import Array, forget_checks
 from cerebro_elastic.data.reading.row_sums import EqualRowSums, RaggedRowSums, RowSums, Sums, row_sums
 from cerebro_elastic.errors import DamagedData, DataError
-from cerebro_elastic.system.cache_space import CLONE, SUMS
-from cerebro_elastic.system.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
+from cerebro_elastic.system.cache_space import CLONE, SUMS, fetched
+from cerebro_elastic.system.files import Place, as_its_folder, digest, locate, pour, replacing
 
 Beat = Callable[[], None]
 
@@ -109,7 +109,7 @@ class CachedColumn:
         if not self._is_whole or self.path.is_symlink():
             return False
         sums = self._passing()
-        content = digest(sums.passing(_beating(locate(str(self.path)), beat)))
+        content = digest(sums.passing(fetched(locate(str(self.path)), beat)))
         if content == self.file.content:
             self._keep(sums)
         return content == self.file.content
@@ -138,10 +138,10 @@ class CachedColumn:
             else:
                 mark.unlink(missing_ok=True)
             if cloned or _referred(source, temporary):
-                content = digest(sums.passing(_beating(locate(temporary), beat)))
+                content = digest(sums.passing(fetched(locate(temporary), beat)))
             else:
                 with open(temporary, "xb", opener=as_its_folder) as file:
-                    content = pour(sums.passing(_beating(source, beat)), file)
+                    content = pour(sums.passing(fetched(source, beat)), file)
             if content != self.file.content:
                 raise DataError(
                     f"{source} is damaged: expected {self.file.content}, found {content}, twice; "
@@ -230,9 +230,3 @@ def size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
-
-
-def _beating(place: Place, beat: Beat) -> Iterator[bytes]:
-    for chunk in chunks(place):
-        beat()
-        yield chunk

@@ -67,10 +67,7 @@ def check_configs(
     if extent.beside:
         _make_way(recipe)
     task = make_task(recipe)
-    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
-    if recipe.task.ARRAYS == "torch":
-        # The first optimizer imports it, for seconds: each child would.
-        importlib.import_module("torch._dynamo")
+    prepare_for_children(recipe, task)
     device = "cpu" if extent.beside else device_of_checks()
     refusal = why_not_forked(recipe)
     exact = []
@@ -109,6 +106,14 @@ def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]
         lines: list[str] = call_in_fork(found, seconds=seconds)["data"]
         return lines
     return ()
+
+
+def prepare_for_children(recipe: Recipe, task: Task) -> None:
+    """Leave this process as its children need it."""
+    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
+    if recipe.task.ARRAYS == "torch":
+        # The first optimizer imports it, for seconds: each child would.
+        importlib.import_module("torch._dynamo")
 
 
 def why_not_forked(recipe: Recipe) -> str | None:

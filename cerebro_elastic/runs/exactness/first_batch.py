@@ -3,6 +3,8 @@ and before anything is assigned."""
 
 from __future__ import annotations
 
+import re
+import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,7 @@ from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
+    prepare_for_children,
     representative_configs,
     small_jobs,
     why_not_forked,
@@ -28,13 +31,15 @@ from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_
 from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import Task
-from cerebro_elastic.training.unit_runner import make_task, use_threads
+from cerebro_elastic.training.unit_runner import make_task
 
 _CONFIGS = 3
 _ROWS = 256
 """An error counts if this number of rows of each partition raises it, too: a metric may need many."""
-_SECONDS = 30.0
-"""For one config. A model that takes longer shows its errors in the run."""
+_SECONDS = 30
+"""Of the processor, for one config. A model that takes longer shows its errors in the run."""
+_WAIT_SECONDS = 120.0
+"""What this may take on a machine that is busy."""
 
 
 def check_first_batch(
@@ -42,8 +47,8 @@ def check_first_batch(
 ) -> tuple[str, ...]:
     """Train and validate the first batch of one of the ``points`` of each shape.
 
-    Where the recipe has no strategy for one rank, where imports have started threads, and where it takes too
-    long, nothing is found out.
+    Where the recipe has no strategy for one rank, and where imports have started threads, nothing is found
+    out; nor of a config that takes too long, and of those behind it.
 
     Returns:
         What people should know of those that cannot be trained, where others can, and of those of which no
@@ -55,7 +60,7 @@ def check_first_batch(
     task = make_task(recipe)
     if Strategy() not in strategies(recipe) or why_not_forked(recipe) is not None:
         return ()
-    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
+    prepare_for_children(recipe, task)
     tried = representative_configs(points, _CONFIGS)
     problems: list[str] = []
     idle: list[str] = []
@@ -71,10 +76,11 @@ def check_first_batch(
             elif first["idle"]:
                 idle.append(name)
     except ChildDied:
-        return ()
+        pass
     if problems and len(problems) == len(tried):
         others = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
-        raise TaskError(f"{problems[0]}{others}. Nothing was started.{_advice(recipe, manifest)}")
+        advice = _advice(recipe, manifest) if re.search(r"\b(list|bytes)\b", problems[0]) else ""
+        raise TaskError(f"{problems[0]}{others}. Nothing was started.{advice}")
     notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems]
     if idle:
         notes.append(
@@ -90,6 +96,7 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
     jobs = [replace(job, device=device_of_checks()) for job in small_jobs(task, recipe, url, point, batches)]
 
     def trained() -> Mapping[str, Any]:
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         logged: set[str] = set()
         state, idle = None, True
         weights: Mapping[str, str] = {}
@@ -111,7 +118,7 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
         return {"problem": unlogged(recipe, logged), "idle": idle}
 
     try:
-        return call_in_fork(trained, _SECONDS)
+        return call_in_fork(trained, _WAIT_SECONDS)
     except ChildExited as died:
         return {"problem": f"{died}: the module, or a library that it uses, has ended it"}
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any
 
 from cerebro_elastic.errors import StorageError
@@ -33,6 +34,9 @@ from cerebro_elastic.system.files.place import (
     is_s3,
 )
 from cerebro_elastic.system.ownership import as_its_folder, make_folder
+
+_ABANDONED_SECONDS = 86400.0
+"""When another machine has given up what it wrote."""
 
 
 def exists(place: Place) -> bool:
@@ -173,13 +177,41 @@ def replacing(path: str) -> Iterator[str]:
     """A temporary name beside the local ``path``: it becomes ``path`` when the block ends well,
     else it is removed."""
     make_folder(os.path.dirname(path))
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    temporary = f"{path}.{_this_machine()}-{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
         os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes have left of ``replacing`` in a folder that the caller has locked.
+
+    On network mounts a lock may not hold for other machines: what they write is removed once nobody has
+    written to it for a day.
+    """
+    for leftover in folder.glob("*.tmp"):
+        with suppress(FileNotFoundError):
+            own = f".{_this_machine()}-" in leftover.name
+            if own or _clock_of(folder) - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+                leftover.unlink()
+
+
+def _clock_of(folder: Path) -> float:
+    """The time by the clock of the folder's file system."""
+    with TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_mtime
+
+
+@cache
+def _this_machine() -> str:
+    """Names the kernel that grants locks, until it is started anew."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    except OSError:
+        return platform.node().replace("-", "")
 
 
 def settle(folder: Place) -> None:

@@ -22,11 +22,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from cerebro_elastic.data.manifest import Manifest, read_manifest
-from cerebro_elastic.data.reading import cache as cache_module
 from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
+from cerebro_elastic.system import cache_space
 from cerebro_elastic.system.files import place as place_module
+from cerebro_elastic.system.files.operations import _this_machine
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 
@@ -183,7 +184,7 @@ def test_remains_of_a_killed_process_are_removed_and_the_next_fetch_works(
     url, manifest = dataset
     folder = tmp_path / "cache" / manifest.digest / "train-00000"
     folder.mkdir(parents=True)
-    (folder / "000.npy.dead.tmp").write_bytes(b"half a fi")
+    (folder / f"000.npy.{_this_machine()}-dead.tmp").write_bytes(b"half a fi")
     (folder / "001.npy").write_bytes(b"a file of the wrong size")
     cache = PartitionCache(tmp_path / "cache")
     assert cache.cached(manifest) == ()
@@ -194,7 +195,7 @@ def test_remains_of_a_killed_process_are_removed_and_the_next_fetch_works(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from cerebro_elastic.system import files
+from cerebro_elastic.system import cache_space, files
 from cerebro_elastic.data.reading import cache, cached_column
 from cerebro_elastic.data.manifest import read_manifest
 
@@ -203,7 +204,7 @@ def halfway(source):
         yield chunk[: len(chunk) // 2]
         os.kill(os.getpid(), signal.SIGKILL)
 
-cached_column.chunks = halfway
+cache_space.chunks = halfway
 cached_column._cloned = cached_column._referred = lambda *_: False
 url, root = sys.argv[1:]
 cache.PartitionCache(Path(root)).fetch(url, read_manifest(url), "train", 0)
@@ -284,7 +285,7 @@ def test_a_process_that_waits_for_anothers_fetch_beats_as_long_as_that_goes_on(
                 assert len(beats) == 2, "once at first, and once for what was brought"
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(cache_module, "time", SimpleNamespace(sleep=look))
+        monkeypatch.setattr(cache_space, "time", SimpleNamespace(sleep=look))
         PartitionCache(root).fetch(url, manifest, "train", 0, lambda: beats.append(len(looks)))
     assert len(looks) == 6
     assert beats[:2] == [0, 3]

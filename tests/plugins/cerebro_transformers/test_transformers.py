@@ -406,6 +406,7 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         ({"model": "gpt2"}, {}, r"needs lr"),
         ({"model": "gpt2", "lr": 0.1}, {"lr": 0.1}, r"lr: both in the task and searched"),
         ({"model": "empty", "lr": 0.1}, {}, r"empty cannot be read.*config.json"),
+        ({**TEXT, "tokenizer": "empty"}, {}, r"task\.tokenizer: .*empty cannot be read as a tokenizer"),
         (TEXT, {"r": 2, "target_modules": ["c_attn", "q_proj"]}, r"no layer.*'q_proj'.*c_attn, c_fc, c_proj"),
         (TEXT, {"r": 2, "target_modules": "q_.*"}, r"no adapter.*c_attn, c_fc, c_proj"),
         (TEXT, {"alpha": 2.0}, r"alpha: of an adapter, which has no rank"),
@@ -421,6 +422,12 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         ({"model": {**NEW, "n_layers": 3}, "lr": 0.1}, {}, r"gpt2 has no 'n_layers'; did you mean 'n_layer'"),
         ({"model": {**NEW, "vocab_size": 300}, "lr": 0.1}, {}, r"tokenizer of bytes has tokens up to 383"),
         (TEXT, {"r": 2, "target_modules": "c_attn"}, r"a regular expression for whole names.*\[c_attn\]"),
+        (
+            TEXT,
+            {"r": 2, "target_modules": ".*attn"},
+            r"Target module GPT2Attention is not supported.*; its layers",
+        ),
+        ({"model": "adapter", "lr": 0.1}, {}, r"is the folder of an adapter: give that of its base"),
         (TEXT, {"r": 2, "target_modules": "*c("}, r"no adapter.*nothing to repeat"),
         (TEXT, {"objective": "dpo"}, r"dpo compares the model with its base.*task.lora.r"),
         (TEXT, {"objective": "dpo", "r": 2, "pack": True}, r"pack does not belong to the objective dpo"),
@@ -457,6 +464,8 @@ def test_what_cannot_be_trained_is_refused_by_name(
 ) -> None:
     (tmp_path / "gpt2").symlink_to(base("gpt2"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").touch()
     tokenizer = tokenizer_of_bytes()
     tokenizer.add_tokens(["<a>", "<b>"])
     (tmp_path / "other_tokenizer").mkdir()
@@ -618,9 +627,10 @@ def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
     assert functions.accuracy(output, labels) == 1
 
 
-def test_a_base_of_few_bits_is_not_divided_among_ranks() -> None:
+@pytest.mark.parametrize(("parallelism", "words"), [("fsdp", "single or ddp"), ("pipeline", "fsdp or deeps")])
+def test_what_cannot_be_divided_among_ranks_is_refused(parallelism: str, words: str) -> None:
     task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
-    assert "take single or ddp" in str(task.refusal({"lr": 0.1, "r": 2}, Strategy("fsdp", 2)))
+    assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
@@ -629,11 +639,13 @@ def test_a_base_of_few_bits_is_refused_without_the_library_that_makes_it() -> No
         functions.check(str(base("gpt2")), "", r=2, quantize="4bit")
 
 
-def test_a_base_of_few_bits_is_in_no_state() -> None:
+@pytest.mark.parametrize("quantize", ["4bit", "8bit"])
+def test_a_base_of_few_bits_is_in_no_state(quantize: str) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-    made = [functions.make(str(base("llama")), "", 0.1, 1, r=2, quantize="8bit")[0] for _ in range(2)]
+    made = [functions.make(str(base("llama")), "", 0.1, 1, r=2, quantize=quantize)[0] for _ in range(2)]
     state = made[0].state_dict()
     assert not [name for name in state if "base_layer.weight" in name]
     made[1].load_state_dict(state)
     given, _ = functions.batch([b"abc"], str(base("llama")), "")
     assert torch.equal(made[0](given).logits, made[1](given).logits)
+    assert torch.isfinite(made[0].eval()(given).loss)
