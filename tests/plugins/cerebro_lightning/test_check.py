@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,14 @@ pytestmark = pytest.mark.cluster
 EXACT = ("dropout and noise", "two optimizers by hand", "torchmetrics")
 
 
-@pytest.fixture(scope="module")
-def process(_fork_server: None) -> Iterator[Ranks]:
-    """As of ``cerebro check``: it has imported what a node has, and not the modules of all tests, each of
-    which the forks of a check look into for what a user's code may have left there."""
-    with Ranks(1, seconds=120.0) as one:
-        yield one
-
-
-def planted(process: Ranks, module: str, folder: Path, **hparams: str) -> Exactness:
-    found: Exactness = process.alone(0, checked, Case(f"check_zoo:{module}", hparams=hparams), folder)
+def planted(clean_process: Ranks, module: str, folder: Path, **hparams: str) -> Exactness:
+    found: Exactness = clean_process.alone(0, checked, Case(f"check_zoo:{module}", hparams=hparams), folder)
     return found
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_modules_that_hop_exactly_pass(process: Ranks, name: str, tmp_path: Path) -> None:
-    found = process.alone(0, checked, CASES[name], tmp_path)
+def test_modules_that_hop_exactly_pass(clean_process: Ranks, name: str, tmp_path: Path) -> None:
+    found = clean_process.alone(0, checked, CASES[name], tmp_path)
     assert found.outcome is CheckOutcome.EQUAL, found.story
     assert found.compared.keys() >= {"counter", "weight", "optimizer", "generator", "attribute", "logged"}
     assert "loss" in found.logged
@@ -42,16 +33,18 @@ def test_modules_that_hop_exactly_pass(process: Ranks, name: str, tmp_path: Path
 
 @pytest.mark.parametrize("module", ["InALibrary", "InTheEnvironment", "InACache"])
 def test_state_that_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
-    process: Ranks, module: str, tmp_path: Path
+    clean_process: Ranks, module: str, tmp_path: Path
 ) -> None:
-    found = planted(process, module, tmp_path)
+    found = planted(clean_process, module, tmp_path)
     assert found.outcome is CheckOutcome.DIFFERS
     assert "after batch 1 of unit 2 (epoch 0, partition 1)" in found.story
     assert "then the config hopped" in found.story
 
 
-def test_a_difference_from_the_first_batch_on_is_not_blamed_on_a_hop(process: Ranks, tmp_path: Path) -> None:
-    found = planted(process, "OfTheTrainer", tmp_path)
+def test_a_difference_from_the_first_batch_on_is_not_blamed_on_a_hop(
+    clean_process: Ranks, tmp_path: Path
+) -> None:
+    found = planted(clean_process, "OfTheTrainer", tmp_path)
     assert found.outcome is CheckOutcome.DIFFERS
     assert "after batch 1 of unit 1" in found.story
     assert "before the first hop" in found.story
@@ -59,27 +52,27 @@ def test_a_difference_from_the_first_batch_on_is_not_blamed_on_a_hop(process: Ra
 
 @pytest.mark.parametrize(("module", "hparams"), [("OfTheProcess", ()), ("InAFile", ("path",))])
 def test_a_module_that_differs_from_itself_is_no_fault_of_hopping(
-    process: Ranks, module: str, hparams: tuple[str, ...], tmp_path: Path
+    clean_process: Ranks, module: str, hparams: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = planted(process, module, tmp_path, **dict.fromkeys(hparams, str(tmp_path / "file")))
+    found = planted(clean_process, module, tmp_path, **dict.fromkeys(hparams, str(tmp_path / "file")))
     assert found.outcome is CheckOutcome.NOT_DETERMINISTIC
     assert "deterministic: true" in found.story
 
 
-def test_a_clock_that_is_only_noted_is_no_harm(process: Ranks, tmp_path: Path) -> None:
-    found = planted(process, "LogsAClock", tmp_path)
+def test_a_clock_that_is_only_noted_is_no_harm(clean_process: Ranks, tmp_path: Path) -> None:
+    found = planted(clean_process, "LogsAClock", tmp_path)
     assert found.outcome is CheckOutcome.VARIES
     assert "seconds" in found.story
 
 
-def test_a_refusal_by_units_alone_is_reported(process: Ranks, tmp_path: Path) -> None:
-    found = planted(process, "RaisesInUnits", tmp_path)
+def test_a_refusal_by_units_alone_is_reported(clean_process: Ranks, tmp_path: Path) -> None:
+    found = planted(clean_process, "RaisesInUnits", tmp_path)
     assert found.outcome is CheckOutcome.REFUSED
     assert "made_late" in found.story
 
 
-def test_an_error_of_the_users_code_shows_the_users_lines_alone(process: Ranks, tmp_path: Path) -> None:
-    found = planted(process, "Raises", tmp_path)
+def test_an_error_of_the_users_code_shows_the_users_lines_alone(clean_process: Ranks, tmp_path: Path) -> None:
+    found = planted(clean_process, "Raises", tmp_path)
     assert found.outcome is CheckOutcome.FAILED
     first, *frames = found.story.splitlines()
     assert re.match(r"RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied", first)
@@ -87,7 +80,7 @@ def test_an_error_of_the_users_code_shows_the_users_lines_alone(process: Ranks, 
     assert all(frame.startswith(("  lightning_zoo.py:", "  check_zoo.py:")) for frame in frames)
 
 
-def test_a_process_that_dies_is_no_verdict(process: Ranks, tmp_path: Path) -> None:
-    found = planted(process, "Dies", tmp_path)
+def test_a_process_that_dies_is_no_verdict(clean_process: Ranks, tmp_path: Path) -> None:
+    found = planted(clean_process, "Dies", tmp_path)
     assert found.outcome is CheckOutcome.UNKNOWN
     assert "SIGKILL" in found.story
