@@ -33,13 +33,15 @@ LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
 
 MODEL = """
 import time
+from pathlib import Path
 
 from torch import nn
 
 
 class Slow(nn.Module):
     def forward(self, x):
-        time.sleep(0.05)
+        if Path(__file__).with_name("slowly").exists():
+            time.sleep(0.2)
         return x
 
 
@@ -112,16 +114,27 @@ def test_the_examples_hold(name: str) -> None:
     try_example(name)
 
 
+class HastensWhenJoined(RunCallback):
+    """A machine has joined: the rest of the run may be fast."""
+
+    def on_unit_end(self, visit: Visit) -> None:
+        if visit.node not in ("node-0", "node-1"):
+            Path("slowly").unlink(missing_ok=True)
+
+
 @pytest.mark.cluster
 @pytest.mark.usefixtures("sweep")
 def test_the_examples_of_live_runs_hold() -> None:
-    task = {"model_fn": "sweep_model:slow_model"}
-    with cerebro_elastic.run("sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle:
+    task, hastens = {"model_fn": "sweep_model:slow_model"}, [HastensWhenJoined()]
+    Path("slowly").touch()
+    with cerebro_elastic.run(
+        "sweep.yaml", run_id="live", epochs=40, task=task, wait=False, callbacks=hastens
+    ) as handle:
         wait_until_running(handle)
         for name in LIVE:
             assert handle.status().phase == "running", handle.status()
             try_example(name)
-        assert handle.wait(60).state("best") is not None
+        assert handle.wait(120).state("best") is not None
         assert handle.status().phase == "ended"
 
 
@@ -164,6 +177,7 @@ def test_a_callback_that_fails_stops_the_run_which_goes_on_later() -> None:
 @pytest.mark.usefixtures("sweep")
 def test_a_handle_ends_its_run_with_its_block() -> None:
     task = {"model_fn": "sweep_model:slow_model"}
+    Path("slowly").touch()
     with cerebro_elastic.run("sweep.yaml", run_id="closed", epochs=99, task=task, wait=False) as handle:
         wait_until_running(handle)
         assert set(handle.status().configs) == {"c0000", "c0001"}

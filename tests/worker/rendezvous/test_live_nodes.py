@@ -31,6 +31,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.run_key import RunKey
+from support.forked import ranks_of
 from support.ledger import Ledger
 from support.prepared import prepare
 
@@ -185,17 +186,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def rank_of(agent: Agent) -> int:
     """The pid of an agent's only rank."""
-    found: list[int] = []
-
-    def look() -> list[int]:
-        for task in Path(f"/proc/{agent.pid}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-        return found
-
-    wait_for(look, "a rank")
-    return found[0]
+    wait_for(lambda: ranks_of(agent.pid), "a rank")
+    return ranks_of(agent.pid)[0]
 
 
 def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
