@@ -177,6 +177,12 @@ def test_a_missing_attribute_suggests_the_nearest(tmp_path: Path) -> None:
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("class Net: pass\n")
+    assert "later" not in registry.names("cerebro.search")
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[cerebro.search]\nlater = thing_mod:Mine\n")
+    assert registry.load("cerebro.search", "later").__name__ == "Mine", "installed meanwhile"
     assert "the name 'json' is taken by" in failure("json:Net", tmp_path)
 
 
@@ -192,7 +198,7 @@ def test_plugins_name_the_packages_that_they_need() -> None:
 
 def test_a_plugin_that_is_broken_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "no_such_module:Section", "cerebro.tasks.sections")
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [broken])
+    monkeypatch.setattr(registry, "plugin_points", lambda _group: [broken])
     assert registry.plugin_packages() == []
 
 
