@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -114,26 +115,29 @@ def test_the_examples_hold(name: str) -> None:
     try_example(name)
 
 
-class HastensWhenJoined(RunCallback):
-    """A machine has joined: the rest of the run may be fast."""
-
-    def on_unit_end(self, visit: Visit) -> None:
-        if visit.node not in ("node-0", "node-1"):
-            Path("slowly").unlink(missing_ok=True)
-
-
 @pytest.mark.cluster
 @pytest.mark.usefixtures("sweep")
 def test_the_examples_of_live_runs_hold() -> None:
-    task, hastens = {"model_fn": "sweep_model:slow_model"}, [HastensWhenJoined()]
-    Path("slowly").touch()
-    with cerebro_elastic.run(
-        "sweep.yaml", run_id="live", epochs=40, task=task, wait=False, callbacks=hastens
-    ) as handle:
+    task = {"model_fn": "sweep_model:slow_model"}
+    slowly = Path("slowly").absolute()
+    slowly.touch()
+
+    def hasten() -> None:
+        """The rest of the run may be fast, once a machine has joined."""
+        while handle.status().phase == "running" and len(handle.status().nodes) < 3:
+            time.sleep(0.1)
+        slowly.unlink()
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        cerebro_elastic.run("sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle,
+    ):
         wait_until_running(handle)
+        hastening = pool.submit(hasten)
         for name in LIVE:
             assert handle.status().phase == "running", handle.status()
             try_example(name)
+        hastening.result()
         assert handle.wait(120).state("best") is not None
         assert handle.status().phase == "ended"
 
