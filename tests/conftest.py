@@ -289,7 +289,7 @@ def _stays(pid: int) -> bool:
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return "ended"
 
 

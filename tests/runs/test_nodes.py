@@ -34,9 +34,9 @@ from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.forkserver import SOCKET
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.training.unit_runner import UnitRunner
-from support.forked import ranks_of
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.processes import ranks_of
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0

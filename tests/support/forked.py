@@ -1,12 +1,11 @@
-"""Programs as forks of the tests' fork server, if there is one: those that import torch start in no time. And
-the ranks of an agent."""
+"""Programs as forks of the tests' fork server, if there is one: those that import torch start in no time."""
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, suppress
+from contextlib import chdir
 from pathlib import Path
 
 from cerebro_elastic.system import forkserver
@@ -31,14 +30,3 @@ def output(
         printed = stdout.read()
         assert code == 0, f"{command}\n{printed}\n{stderr.read()}"
         return printed
-
-
-def ranks_of(agent: int) -> list[int]:
-    """The process ids of the ranks of an agent, in their order."""
-    found = []
-    for task in Path(f"/proc/{agent}/task").iterdir():
-        with suppress(OSError):  # a thread or a child has ended in between
-            for pid in (task / "children").read_text().split():
-                if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-    return sorted(found)

@@ -26,7 +26,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.worker.saving import BackgroundWriter
 
-SOON = 30.0
+SOON = 60.0
 Make = Callable[..., Scene]
 
 

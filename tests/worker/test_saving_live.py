@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
-from support.forked import ranks_of
+from support.processes import ranks_of
 from support.proxy import Bad, BadProxy, Request
 
 pytestmark = pytest.mark.cluster

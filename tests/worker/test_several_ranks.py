@@ -22,7 +22,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner
-from support.forked import ranks_of
+from support.processes import ranks_of
 
 pytestmark = pytest.mark.cluster
 

@@ -279,9 +279,9 @@ def test_a_process_that_waits_for_a_killed_one_prepares_itself(cache: Path) -> N
         killed.truncate(0)
         waiter = threading.Thread(target=datasets._prepare_once, args=("photos", lambda: calls.append(1)))
         waiter.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not is_waited_for(file):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-    waiter.join(20)
+    waiter.join(60)
     assert calls == [1]

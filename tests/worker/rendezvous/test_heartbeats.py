@@ -27,7 +27,7 @@ from support.clocks import HandClock
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 
-SOON = 20.0
+SOON = 60.0
 LIMIT = 60.0
 
 RANK = """

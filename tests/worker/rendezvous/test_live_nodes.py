@@ -31,9 +31,9 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.run_key import RunKey
-from support.forked import ranks_of
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.processes import ranks_of
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0

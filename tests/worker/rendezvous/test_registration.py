@@ -23,7 +23,7 @@ from support.clocks import HandClock
 from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore
 
-SOON = 10.0
+SOON = 60.0
 GONE = RankFailure(FailureKind.CRASH, "gone")
 
 
