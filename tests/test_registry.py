@@ -73,6 +73,12 @@ def test_another_packages_entry_point_and_a_missing_extra(tmp_path: Path) -> Non
         registry.load("cerebro.search", "lost")
     with pytest.raises(CerebroError, match="thing_no:X, which cannot be imported"):
         registry.load("cerebro.search", "gone")
+    assert "later" not in registry.names("cerebro.search")
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[cerebro.search]\nlater = thing_mod:Mine\n")
+    assert registry.load("cerebro.search", "later").__name__ == "Mine", "installed meanwhile"
     with pytest.raises(MissingExtra, match=re.escape(install_extra("lightning"))):
         registry.load("cerebro.search", "needy")
 
@@ -177,12 +183,6 @@ def test_a_missing_attribute_suggests_the_nearest(tmp_path: Path) -> None:
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("class Net: pass\n")
-    assert "later" not in registry.names("cerebro.search")
-    installed = tmp_path / "other-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text("[cerebro.search]\nlater = thing_mod:Mine\n")
-    assert registry.load("cerebro.search", "later").__name__ == "Mine", "installed meanwhile"
     assert "the name 'json' is taken by" in failure("json:Net", tmp_path)
 
 
