@@ -17,7 +17,7 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +105,7 @@ _PYTHONPATH = [Path(text).absolute() for text in os.environ.get("PYTHONPATH", ""
 
 def names(group: str) -> list[str]:
     """All names that ``load`` knows in ``group``, sorted."""
-    return sorted({*BUILT_IN[group], *(point.name for point in entry_points(group=group))})
+    return sorted({*BUILT_IN[group], *(point.name for point in plugin_points(group))})
 
 
 def load(group: str, name: str) -> Any:
@@ -129,7 +129,39 @@ def load(group: str, name: str) -> Any:
 def _entry_point(group: str, name: str) -> EntryPoint | None:
     if (reference := BUILT_IN.get(group, {}).get(name)) is not None:
         return EntryPoint(name, reference, group)
-    return next(iter(entry_points(group=group, name=name)), None)
+    return next((point for point in plugin_points(group) if point.name == name), None)
+
+
+def plugin_points(group: str) -> Sequence[EntryPoint]:
+    """The entry points of ``group`` that installed packages bring.
+
+    To read those of some hundred packages takes tens of milliseconds, and a recipe looks for half a dozen. So
+    they are read again only when a folder in which Python finds packages has come, gone or changed."""
+    folders = ((folder, _changed(folder)) for folder in sys.path)
+    return _points_by_group(tuple(each for each in folders if _has_packages(*each))).get(group, ())
+
+
+@functools.lru_cache(maxsize=4)
+def _points_by_group(_folders: tuple[tuple[str, int], ...]) -> Mapping[str, Sequence[EntryPoint]]:
+    found = entry_points()
+    return {group: tuple(found.select(group=group)) for group in found.groups if group.startswith("cerebro.")}
+
+
+@functools.lru_cache(maxsize=256)
+def _has_packages(folder: str, changed: int) -> bool:
+    """Whether a folder of ``sys.path``, or an archive, has packages with metadata."""
+    place = folder or os.curdir
+    if not os.path.isdir(place):
+        return changed > 0
+    return any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(place))
+
+
+def _changed(folder: str) -> int:
+    """When a folder was last changed; 0 if it is not there."""
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager
@@ -240,7 +272,7 @@ def plugin_packages() -> list[str]:
     installed. A section that cannot be loaded is left out."""
     packages: set[str] = set()
     for group in (group for group in BUILT_IN if group.endswith(_SECTIONS)):
-        for point in entry_points(group=group):
+        for point in plugin_points(group):
             with contextlib.suppress(CerebroError):
                 packages.update(packages_of(load(group, point.name)))
     return sorted(packages)
@@ -363,22 +395,38 @@ def users_name(file: Path, folder: Path) -> str | None:
     """The name of a file of the user's, the same on all machines of a run: its path below ``folder``, where
     it may be a link, or below a folder of ``PYTHONPATH``. An archive stands for the modules in it. ``None``
     for what is not there, and for what is in an environment."""
+    return _name_in(users_places(folder), users_paths(file))
+
+
+def users_paths(file: Path) -> Sequence[Path]:
+    """The paths of a file of a user's, or of the archive that it is in: as it is named, and without links.
+    Empty if it is not there, or in an environment."""
     if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
-        return None
+        return ()
     file = next((archive for archive in file.parents if archive.is_file()), file)
-    if not file.is_file() or is_library(str(file.resolve())):
-        return None
-    for prefix, place in _places(folder):
-        for path, below in ((file, place), (file.resolve(), place.resolve())):
+    real = file.resolve()
+    return () if not file.is_file() or is_library(str(real)) else (file, real)
+
+
+def lies_in(places: Sequence[UsersPlace], paths: Sequence[Path]) -> bool:
+    """Whether a file with ``users_paths`` has a ``users_name``, by the ``users_places`` of the folder."""
+    return _name_in(places, paths) is not None
+
+
+def _name_in(places: Sequence[UsersPlace], paths: Sequence[Path]) -> str | None:
+    for place in places:
+        for path, below in zip(paths, place.folders, strict=False):
             if path.is_relative_to(below):
-                return f"{prefix}{path.relative_to(below)}"
+                return f"{place.prefix}{path.relative_to(below)}"
     return None
 
 
 def users_file(name: str, folder: Path) -> Path | None:
     """The file whose ``users_name`` is ``name`` on this machine, if it is here."""
     files = (
-        place / name.removeprefix(prefix) for prefix, place in _places(folder) if name.startswith(prefix)
+        place.folders[0] / name.removeprefix(place.prefix)
+        for place in users_places(folder)
+        if name.startswith(place.prefix)
     )
     return next((file for file in files if file.is_file()), None)
 
@@ -388,7 +436,11 @@ def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
     with dots if it is relative."""
     name = module.lstrip(".")
     level = len(module) - len(name)
-    places = [*importer.parents[level - 1 : level]] if level else [place for _, place in _places(folder)]
+    places = (
+        [*importer.parents[level - 1 : level]]
+        if level
+        else [place.folders[0] for place in users_places(folder)]
+    )
     parts = name.split(".") if all(map(str.isidentifier, name.split("."))) else []
     for place in places:
         below = place
@@ -398,11 +450,19 @@ def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
             yield from (file for file in files if file.is_file())
 
 
-def _places(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Where modules of the user's are looked for, and what their names begin with."""
-    yield "", folder.absolute()
-    for place in _PYTHONPATH:
-        yield "PYTHONPATH/", place
+class UsersPlace(NamedTuple):
+    """A folder in which modules of the user's are looked for."""
+
+    prefix: str
+    """What the ``users_name`` of a file there begins with."""
+    folders: tuple[Path, Path]
+    """The folder, as it is named and without links."""
+
+
+def users_places(folder: Path) -> Sequence[UsersPlace]:
+    """Where modules of the user's are looked for whose recipe lies in ``folder``."""
+    places = [("", folder.absolute()), *(("PYTHONPATH/", place) for place in _PYTHONPATH)]
+    return [UsersPlace(prefix, (place, place.resolve())) for prefix, place in places]
 
 
 def is_library(file: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -18,6 +19,7 @@ from typing import Any
 import fsspec.config
 import pytest
 import requests
+import torch
 from hypothesis import HealthCheck, settings
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
@@ -38,7 +40,7 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
-_SECONDS_TO_END = 5.0
+_SECONDS_TO_END = 60.0
 _SHARED = "fork server"
 _SERVER = pytest.StashKey[tuple[ExitStack, str]]()
 # Started once by multiprocessing for the life of the process.
@@ -87,6 +89,19 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TORCHRUN_LOGS, str(tmp_path_factory.mktemp("torchrun")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """As in a rank. There are more workers than cores, and threads that wait for each other compute."""
+    torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: collections need not look through its million objects, nor copy their pages in
+    forks."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -171,6 +186,14 @@ def ranks(_fork_server: None) -> Iterator[Ranks]:
         yield two
 
 
+@pytest.fixture(scope="session")
+def clean_process(_fork_server: None) -> Iterator[Ranks]:
+    """A process as of ``cerebro check``, whose forks train: it has imported what a node has, and not the
+    11,000 modules of all tests. Each fork looks into those for what users' code has left there."""
+    with Ranks(1, seconds=120.0) as one:
+        yield one
+
+
 @pytest.fixture
 def store_prefix() -> str:
     """A prefix of keys for one test alone."""
@@ -201,8 +224,8 @@ def s3(_s3_server: BadProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadPro
     client = {"read_timeout": 2.0, "retries": {"total_max_attempts": 1}}
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": client})
     server = f"http://127.0.0.1:{_s3_server.target}"
-    requests.post(f"{server}/moto-api/reset", timeout=10)
-    requests.put(f"{server}/bucket", timeout=10)
+    requests.post(f"{server}/moto-api/reset", timeout=60)
+    requests.put(f"{server}/bucket", timeout=60)
     yield _s3_server
     _s3_server.reset()
 
@@ -266,7 +289,7 @@ def _stays(pid: int) -> bool:
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return "ended"
 
 

@@ -73,6 +73,12 @@ def test_another_packages_entry_point_and_a_missing_extra(tmp_path: Path) -> Non
         registry.load("cerebro.search", "lost")
     with pytest.raises(CerebroError, match="thing_no:X, which cannot be imported"):
         registry.load("cerebro.search", "gone")
+    assert "later" not in registry.names("cerebro.search")
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[cerebro.search]\nlater = thing_mod:Mine\n")
+    assert registry.load("cerebro.search", "later").__name__ == "Mine", "installed meanwhile"
     with pytest.raises(MissingExtra, match=re.escape(install_extra("lightning"))):
         registry.load("cerebro.search", "needy")
 
@@ -192,7 +198,7 @@ def test_plugins_name_the_packages_that_they_need() -> None:
 
 def test_a_plugin_that_is_broken_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "no_such_module:Section", "cerebro.tasks.sections")
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [broken])
+    monkeypatch.setattr(registry, "plugin_points", lambda _group: [broken])
     assert registry.plugin_packages() == []
 
 

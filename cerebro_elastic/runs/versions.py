@@ -7,13 +7,13 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, users_file
+from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, plugin_points, users_file
 from cerebro_elastic.system.source_code import code_digest, outside
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import (
@@ -124,7 +124,7 @@ def deciding(recipe: Recipe) -> dict[str, str]:
         point.dist.name
         for group, name in named
         if name not in BUILT_IN[group]
-        for point in entry_points(group=group, name=name)
-        if point.dist is not None
+        for point in plugin_points(group)
+        if point.name == name and point.dist is not None
     ]
     return {"python": platform.python_version(), **installed([*DECIDING, *plugins])}

@@ -3,7 +3,6 @@ work.)"""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -12,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -126,18 +124,6 @@ def test_a_folder_with_an_unfinished_run_of_this_machine(
     assert said.code == 1
     assert f"`cerebro run RECIPE --run-id {run}` goes on with it" in said.err
     assert "choose another --run-id (by torchx: --run_id)" in said.err
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended: bool) -> None:
-    """Its hosts have the record of it, or cannot take part, and leave before they have joined."""
-    with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, f"unknown-{ended}")
-        word = json.dumps({"host": "a", "ended": ended}).encode()
-        lease = store.grant(1.0)
-        threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
-        with patch.object(etcd_server, "_LINGER", 2.0):
-            assert etcd_server._until_alone(ledger, lambda: None, print) is ended
 
 
 def test_an_etcd_that_is_to_end_waits_for_hosts_that_leave(etcd: EmbeddedEtcd) -> None:

@@ -21,10 +21,11 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, last_error
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.forkserver import SOCKET
+from support.processes import is_running
 from support.waiting import wait_for
 
 SINCE = 100
-DEADLINE = 20.0
+DEADLINE = 60.0
 Make = Callable[..., LocalAgents]
 
 
@@ -84,12 +85,6 @@ def test_processes_that_users_code_has_started_end_with_the_nodes(make: Make, tm
         wait_for(lambda: all(pid.exists() and pid.read_text().strip() for pid in pids), "the processes")
         assert all(is_running(int(pid.read_text())) for pid in pids)
     assert not any(is_running(int(pid.read_text())) for pid in pids)
-
-
-def is_running(pid: int) -> bool:
-    """Whether it is there, and no zombie that nobody has waited for."""
-    status = Path(f"/proc/{pid}/status")
-    return status.exists() and "State:\tZ" not in status.read_text()
 
 
 def test_torchruns_logs_are_in_the_runs_folder(make: Make, tmp_path: Path) -> None:

@@ -67,13 +67,14 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def ended(beside: BackgroundCheck, state: State) -> None:
-    deadline = time.monotonic() + 240.0
+    deadline = time.monotonic() + 540.0
     while beside.goes_on:
         assert time.monotonic() < deadline
         beside.poll(state)
         time.sleep(0.05)
 
 
+@pytest.mark.timeout(600)  # the check takes the time that others leave
 def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")

@@ -10,7 +10,6 @@ from typing import Any
 import lightning as L
 import numpy as np
 import pytest
-import torch
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
@@ -113,15 +112,11 @@ def ordinary_fit(result: RunResult, row: ConfigResult) -> tuple[L.Trainer, L.Lig
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An ordinary fit leaves its seed in the environment; the threads of torch are this process's."""
+def _as_it_was(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary fit leaves its seed in the environment."""
     request.getfixturevalue("imports_as_found")
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         monkeypatch.setenv(name, "0")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def assert_equal(result: RunResult, nodes: int) -> None:

@@ -87,7 +87,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     with cerebro_run(project, STORMY) as first:
         wait_for(lambda: units(folder) > 8, "the first units")
         first.send_signal(signal.SIGTERM)
-        output, _ = first.communicate(timeout=60)
+        output, _ = first.communicate(timeout=DEADLINE)
         assert first.returncode == 130, output
         assert "goes on from there" in output
         assert not processes_of(STORMY, "torch.distributed.run")
@@ -107,6 +107,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
 
     with cerebro_run(project, STORMY) as third:
         wait_for(lambda: units(folder) > done + 10, "units after the kill")
+        wait_for(lambda: len(ranks(STORMY)) == 2, "the ranks of both nodes")
         before, joined = set(ranks(STORMY)), joins(folder)
         (etcd,) = processes_of(STORMY, f"--data-dir {folder.etcd}")
         os.kill(etcd, signal.SIGKILL)

@@ -36,9 +36,10 @@ from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.processes import ranks_of
 
 pytestmark = pytest.mark.cluster
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def becomes(condition: Callable[[], bool], seconds: float) -> bool:
@@ -68,26 +69,16 @@ def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Po
             started.send_signal(signal.SIGCONT)
             started.terminate()
             try:
-                started.wait(20)
+                started.wait(60)
             except subprocess.TimeoutExpired:
                 started.kill()
                 started.wait()
 
 
-def rank_of(agent: subprocess.Popen[bytes]) -> int | None:
-    """The pid of an agent's only rank."""
-    for task in Path(f"/proc/{agent.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-    return None
-
-
 def kill_in_a_unit(ledger: Ledger, node: str, agent: subprocess.Popen[bytes]) -> None:
     """Stop the rank, and kill it unless it was just about to commit its unit."""
-    wait_for(lambda: rank_of(agent) is not None, "a rank")
-    rank = rank_of(agent)
-    assert rank is not None
+    wait_for(lambda: ranks_of(agent.pid) != [], "a rank")
+    (rank,) = ranks_of(agent.pid)
     os.kill(rank, signal.SIGSTOP)
     while not in_a_unit(ledger, node):
         os.kill(rank, signal.SIGCONT)
@@ -186,7 +177,7 @@ def test_nodes_come_before_and_after_the_controller(
         leader_again = ledger.lead("test", lease)
         assert leader_again is not None
         assert leader_again.end_run("stopped")
-        assert (early.wait(30), late.wait(30)) == (0, 0)
+        assert (early.wait(60), late.wait(60)) == (0, 0)
         assert ledger.state().nodes == {}
         store.revoke(lease)
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cerebro_elastic.errors import StoreUnavailable, TxnUnknown
+from cerebro_elastic import RunResult
+from cerebro_elastic.errors import RunError, StoreUnavailable, TxnUnknown
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start import etcd_server, participate
+from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.participate import PRESENT_SECONDS, present
 from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.record import Record
 from support.memory_store import MemoryStore
@@ -127,3 +135,30 @@ def test_an_etcd_waits_for_silent_machines_until_the_run_has_ended(
     waited = looks * etcd_server._POLL
     assert (waited < PATIENCE) is ended
     assert waited >= etcd_server._SILENT
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("same", [True, False])
+def test_an_etcd_ends_with_the_hosts_of_a_run_that_cerebro_run_has_ended(
+    same: bool, finished: RunResult, project: Path, etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a host has the record of it, or another recipe, and leaves before it has joined: it has to report
+    to the etcd of its job that it was there."""
+    monkeypatch.setattr("cerebro_elastic.runs.start.host._REPORT_SECONDS", 1.0)
+    monkeypatch.setattr(etcd_server, "_LINGER", 2.0)
+    said, recipe = list[str](), load_recipe(project / "recipe.yaml", **({} if same else {"epochs": 3}))
+    with closing(EtcdStore(etcd.settings)) as store, ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(etcd_server._until_alone, Record(store, "finished"), lambda: None, print)
+        with (
+            nullcontext() if same else pytest.raises(RunError, match="with another recipe:\n  epochs: 2 -> 3")
+        ):
+            taken = host(
+                recipe,
+                run_id="finished",
+                home=project / "runs",
+                store=etcd.settings,
+                watcher=Watcher(say=said.append),
+            )
+            assert taken.leaderboard == finished.leaderboard
+        assert serving.result(60) is same
+    assert any(line.startswith("run 'finished' has ended; to go on") for line in said) is same

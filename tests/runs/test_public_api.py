@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,15 @@ LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
 
 MODEL = """
 import time
+from pathlib import Path
 
 from torch import nn
 
 
 class Slow(nn.Module):
     def forward(self, x):
-        time.sleep(0.05)
+        if Path(__file__).with_name("slowly").exists():
+            time.sleep(0.2)
         return x
 
 
@@ -114,12 +118,26 @@ def test_the_examples_hold(name: str) -> None:
 @pytest.mark.usefixtures("sweep")
 def test_the_examples_of_live_runs_hold() -> None:
     task = {"model_fn": "sweep_model:slow_model"}
-    with cerebro_elastic.run("sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle:
+    slowly = Path("slowly").absolute()
+    slowly.touch()
+
+    def hasten() -> None:
+        """The rest of the run may be fast, once a machine has joined."""
+        while handle.status().phase == "running" and len(handle.status().nodes) < 3:
+            time.sleep(0.1)
+        slowly.unlink()
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        cerebro_elastic.run("sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle,
+    ):
         wait_until_running(handle)
+        hastening = pool.submit(hasten)
         for name in LIVE:
             assert handle.status().phase == "running", handle.status()
             try_example(name)
-        assert handle.wait(60).state("best") is not None
+        hastening.result()
+        assert handle.wait(120).state("best") is not None
         assert handle.status().phase == "ended"
 
 
@@ -162,6 +180,7 @@ def test_a_callback_that_fails_stops_the_run_which_goes_on_later() -> None:
 @pytest.mark.usefixtures("sweep")
 def test_a_handle_ends_its_run_with_its_block() -> None:
     task = {"model_fn": "sweep_model:slow_model"}
+    Path("slowly").touch()
     with cerebro_elastic.run("sweep.yaml", run_id="closed", epochs=99, task=task, wait=False) as handle:
         wait_until_running(handle)
         assert set(handle.status().configs) == {"c0000", "c0001"}

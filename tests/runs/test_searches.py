@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ class Killer:
             self.slowly.unlink()
             for entry in Path("/proc").iterdir():
                 if entry.name.isdigit() and self._is_meant(entry):
-                    os.kill(int(entry.name), signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.kill(int(entry.name), signal.SIGKILL)
 
     def _is_meant(self, entry: Path) -> bool:
         try:

@@ -247,13 +247,13 @@ def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
 
 def records_of_ended_runs(folder: Path, count: int) -> list[tuple[str, list[Any]]]:
     """The files of this many runs with their records. W&B's own process writes them; it may be behind."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         files = list(wandb_records(folder))
         ended = [any(r.WhichOneof("record_type") == "exit" for r in records) for _, records in files]
         if ended == [True] * count:
             return files
-        assert time.monotonic() < deadline, f"waited 30 s for the end of W&B's files in {folder}"
+        assert time.monotonic() < deadline, f"waited 60 s for the end of W&B's files in {folder}"
         time.sleep(0.05)
 
 

@@ -48,7 +48,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, name="proxy")
         self._listening = threading.Event()
         self._thread.start()
-        assert self._listening.wait(10)
+        assert self._listening.wait(60)
 
     @property
     def endpoint(self) -> str:

@@ -19,6 +19,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
 from support.etcd_cluster import etcd_version
+from support.processes import is_running
 from support.store_contract import SOON, put
 from support.waiting import wait_for
 
@@ -29,14 +30,6 @@ def program(path: Path, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that nobody waits for (a zombie) does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def pid_of(server: EmbeddedEtcd) -> int | None:
@@ -66,7 +59,7 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
             assert (item and item.value) == expected
             put(store, "/x", b"1")
             pid = server.pid
-        assert not is_alive(pid)
+        assert not is_running(pid)
         assert "not running" in repr(server)
     assert (tmp_path / "run" / "etcd.log").stat().st_size > 0
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["data", "etcd.log"]
@@ -129,9 +122,9 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert is_alive(pid)
+        assert is_running(pid)
         parent.kill()
-    wait_for(lambda: not is_alive(pid), "the process to end")
+    wait_for(lambda: not is_running(pid), "the process to end")
 
 
 def test_a_killed_one_is_started_again_on_its_data(tmp_path: Path) -> None:
@@ -148,7 +141,7 @@ def test_a_killed_one_is_started_again_on_its_data(tmp_path: Path) -> None:
                 pid = server.pid
                 put(store, "/x", str(int(value) + 1).encode())
         assert store.keep(lease) > 0
-    assert not is_alive(pid)
+    assert not is_running(pid)
 
 
 def test_one_that_cannot_be_started_again_is_tried_again(
@@ -260,7 +253,7 @@ def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pid = server.pid
         # A stopped process does not heed SIGTERM.
         os.kill(pid, signal.SIGSTOP)
-    assert not is_alive(pid)
+    assert not is_running(pid)
 
 
 def test_settings_meant_for_another_etcd_are_kept_from_it(
@@ -269,7 +262,7 @@ def test_settings_meant_for_another_etcd_are_kept_from_it(
     monkeypatch.setenv("ETCD_CLIENT_CERT_AUTH", "true")
     monkeypatch.setenv("ETCD_LISTEN_METRICS_URLS", "no url")
     with EmbeddedEtcd(tmp_path / "data") as server:
-        assert is_alive(server.pid)
+        assert is_running(server.pid)
 
 
 class TestFindEtcd:

@@ -85,7 +85,7 @@ def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> 
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
         with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="asks for a login"):
-            watch.next(timeout=10)
+            watch.next(timeout=60)
 
 
 def test_a_login_that_etcd_does_not_know(connect: Connect, etcd: EmbeddedEtcd) -> None:
@@ -102,7 +102,7 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
         # One that reaches beyond what is allowed is not allowed.
         for prefix in ("/theirs/", "/our", "/", ""):
             with store.watch(prefix, 1) as watch, pytest.raises(StoreRefused, match="denied; let the user"):
-                watch.next(timeout=10)
+                watch.next(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_watch_that_is_no_longer_allowed_ends(
         expect(watch)
         ask(server.settings, path, {"name": name, "role": name, "password": "another", **keys}, root)
         with pytest.raises(StoreRefused, match=pattern):
-            watch.next(timeout=10)
+            watch.next(timeout=60)
 
 
 def test_a_login_that_ended_is_renewed(connect: Connect, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_a_stranger_gets_no_answer(served: StoreSettings, path: str, encrypted: 
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     stranger = (
-        http.client.HTTPSConnection(host, int(port), context=context, timeout=10)
+        http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
         if encrypted
-        else http.client.HTTPConnection(host, int(port), timeout=10)
+        else http.client.HTTPConnection(host, int(port), timeout=60)
     )
     with closing(stranger), pytest.raises((OSError, http.client.HTTPException)):
         _answer(stranger, path)

@@ -35,7 +35,7 @@ def test_the_next_process_waits_and_its_callback_is_called_once() -> None:
 
     with lock(store, KEY, nothing):
         thread = in_a_thread(other)
-        assert waits.acquire(timeout=10)
+        assert waits.acquire(timeout=60)
         order.append("one")
     thread.join(10)
     assert order == ["one", "other"]

@@ -14,7 +14,7 @@ from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.memory_store import MemoryStore, MemoryWatch
 
-SOON = 10.0
+SOON = 60.0
 LONG = 600.0
 
 

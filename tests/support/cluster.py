@@ -24,6 +24,7 @@ from cerebro_elastic.system.run_key import RunKey
 from support.etcd_cluster import EtcdCluster
 from support.faults.inject import FOLDER, FaultFolder
 from support.ledger import Ledger
+from support.processes import is_running
 
 FAULTY = "support.faulty"
 TESTS = Path(__file__).parents[1]
@@ -76,7 +77,7 @@ class Process:
         """Kill the process, also a paused one."""
         if self.alive:
             self.send(signal.SIGKILL)
-            self.wait(10)
+            self.wait(60)
 
 
 class Cluster:
@@ -131,7 +132,7 @@ class Cluster:
     def rank(self, node: str) -> int | None:
         """The pid of a node's rank, if it lives and is ready for units."""
         ranks = self.faults.ranks(node)
-        return ranks[-1] if ranks and _alive(ranks[-1]) else None
+        return ranks[-1] if ranks and is_running(ranks[-1]) else None
 
     def _node(self, name: str) -> list[str]:
         command = agent_command(self.folder.run, ",".join(self.etcd.settings.endpoints), name, 1)
@@ -153,11 +154,3 @@ class Cluster:
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "20",
         }
         return Process(command, self.log_of(name), env)
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs, also one that is not our child. (A zombie does not.)"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False

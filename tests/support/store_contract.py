@@ -39,7 +39,7 @@ from cerebro_elastic.store.client.base import (
     created_at,
 )
 
-SOON = 10.0
+SOON = 60.0
 """Seconds that a test waits for an event that must happen, even on a slow machine."""
 TTL = 1.0
 """Time to live of the leases in these tests, in seconds."""

@@ -45,7 +45,7 @@ from support.memory_store import MemoryStore
 TTL = 10.0
 FETCH = 2.0
 """Seconds in which a node gets a partition."""
-SOON = 10.0
+SOON = 60.0
 """Seconds within which a watch shows what has happened."""
 
 

@@ -125,13 +125,3 @@ class Stage(Agents):
         """Wait until the attempt has ended, one way or the other."""
         both = (self.ledger.assignment, self.ledger.saving)
         wait_for(lambda: all(at(attempt.node) is None for at in both), f"the end of {attempt}")
-
-
-def ranks_of(agent: forkserver.Process) -> list[int]:
-    """The pids of an agent's ranks, in their order."""
-    found = []
-    for task in Path(f"/proc/{agent.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(int(pid))
-    return sorted(found)

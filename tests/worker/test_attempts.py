@@ -310,16 +310,16 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
         fetched.append(partition)
         if partition == 1:
             partial_unit.set()
-            go.wait(10)
+            go.wait(60)
 
     state_fetcher = StateFetcher(fetch, not_repaired)
     state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
-    assert partial_unit.wait(10)
+    assert partial_unit.wait(60)
     state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
     go.set()
-    state_fetcher._copied[1].result(10)
+    state_fetcher._copied[1].result(60)
     state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
-    state_fetcher._copied[2].result(10)
+    state_fetcher._copied[2].result(60)
     assert state_fetcher.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
     state_fetcher.close()
     assert [j for j in fetched if j] == [1, 2]
@@ -356,7 +356,7 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
 
     def fetch(_partition: int, beat: Callable[[], None], _room: Room) -> None:
         partial_unit.set()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         try:
             while time.monotonic() < deadline:
                 beat()
@@ -365,7 +365,7 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
 
     state_fetcher = StateFetcher(fetch, not_repaired)
     state_fetcher.prefetch(Prefetch(0))
-    assert partial_unit.wait(10)
+    assert partial_unit.wait(60)
     state_fetcher.close()
     assert len(broken) == 1
 

@@ -44,7 +44,7 @@ def free_port() -> int:
 
 def scraped(port: int) -> dict[str, float]:
     """Samples by name, with the outcome behind it."""
-    text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -25,7 +25,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.worker.saving import BackgroundWriter
 from support.waiting import wait_for
 
-SOON = 30.0
+SOON = 60.0
 Make = Callable[..., Scene]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stage import Stage, ranks_of
+from stage import Stage
 
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
+from support.processes import ranks_of
 from support.proxy import Bad, BadProxy, Request
 from support.waiting import wait_for
 
@@ -111,7 +112,7 @@ def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
     s3.plan = late("first")
     stage.assign("first", ["n"], Strategy())
     wait_for(lambda: stage.ledger.saving("n"), "the second unit to be trained")
-    os.kill(ranks_of(node)[0], signal.SIGKILL)
+    os.kill(ranks_of(node.pid)[0], signal.SIGKILL)
     (failure,) = wait_for(lambda: stage.config("first").failures, "the failure")
     assert (failure.kind, stage.ledger.attempt_events()[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
     s3.reset()

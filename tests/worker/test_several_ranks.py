@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stage import DEADLINE, Stage, ranks_of
+from stage import DEADLINE, Stage
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner
+from support.processes import ranks_of
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
@@ -117,7 +118,7 @@ def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(p
 
 
 def test_a_failure_on_one_rank_is_reported_and_ends_the_attempt_for_all(play: Play) -> None:
-    before = ranks_of(play.pair), ranks_of(play.one)
+    before = ranks_of(play.pair.pid), ranks_of(play.one.pid)
     play.stage.create("fails", deed="raise")
     play.stage.done(play.stage.assign("fails", ["one", "pair"], OVER))
     (failure,) = play.stage.config("fails").failures
@@ -125,7 +126,7 @@ def test_a_failure_on_one_rank_is_reported_and_ends_the_attempt_for_all(play: Pl
     assert "not to the liking of rank 1" in failure.story
     play.stage.create("goes-on")
     play.unit("goes-on", ["one", "pair"], OVER)
-    assert (ranks_of(play.pair), ranks_of(play.one)) == before
+    assert (ranks_of(play.pair.pid), ranks_of(play.one.pid)) == before
 
 
 def test_a_checkpoint_in_parts_that_was_damaged_is_made_again(play: Play) -> None:
@@ -143,19 +144,19 @@ def test_a_checkpoint_in_parts_that_was_damaged_is_made_again(play: Play) -> Non
 
 def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play) -> None:
     """Each unit keeps 240 MB for good."""
-    stage, before = play.stage, (ranks_of(play.one), play.stage.node("one"))
+    stage, before = play.stage, (ranks_of(play.one.pid), play.stage.node("one"))
     ready = len(stage.said("one", "ready"))
     stage.create("keeps", deed="keep")
     for units, (nodes, strategy) in enumerate(((["one"], Strategy()), (["one", "pair"], OVER)), 1):
         play.unit("keeps", nodes, strategy)
         wait_for(lambda n=units: len(stage.said("one", "ready")) == ready + n, "a fresh process")  # type: ignore[misc]
-    assert (ranks_of(play.one), stage.node("one")) == before
+    assert (ranks_of(play.one.pid), stage.node("one")) == before
     assert stage.config("keeps").failures == ()
     assert len(stage.said("one", "starting anew: memory has grown")) == 2
 
 
 def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play: Play) -> None:
-    before, (victim,) = ranks_of(play.pair), ranks_of(play.one)
+    before, (victim,) = ranks_of(play.pair.pid), ranks_of(play.one.pid)
     ready = len(play.stage.said("one", "ready"))
     play.stage.create("loses", deed="pause")
     attempt = play.stage.assign("loses", ["pair", "one"], THREE)
@@ -167,12 +168,12 @@ def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play:
     wait_for(lambda: len(play.stage.said("one", "ready")) == ready + 1, "the rank to be started anew")
     visit = play.unit("loses", ["pair", "one"], THREE)
     assert visit.nodes == ("pair", "one")
-    assert ranks_of(play.pair) == before
+    assert ranks_of(play.pair.pid) == before
 
 
 def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     """Its sibling ends, too, as torchrun has it; the node does not leave."""
-    before, (other,) = ranks_of(play.pair), ranks_of(play.one)
+    before, (other,) = ranks_of(play.pair.pid), ranks_of(play.one.pid)
     play.stage.create("dies", deed="pause")
     attempt = play.stage.assign("dies", ["one", "pair"], THREE)
     play.stage.partial_unit(attempt, "one")
@@ -184,7 +185,7 @@ def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     wait_for(lambda: len(play.stage.said("pair", "ready")) == ready + 2, "both ranks to be started anew")
     assert play.stage.node("pair").drain is None
     play.unit("dies", ["one", "pair"], THREE)
-    assert ranks_of(play.one) == [other]
+    assert ranks_of(play.one.pid) == [other]
 
 
 def test_a_member_that_leaves_takes_what_is_done_with_it(play: Play) -> None:

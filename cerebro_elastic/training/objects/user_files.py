@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.registry import is_library, is_own
+from cerebro_elastic.registry import is_library, lies_in, users_paths, users_places
 from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.container_kinds import IN_FILES
 from cerebro_elastic.training.objects.decoder import Decoder
@@ -133,7 +133,7 @@ class _Imported:
     """The files below ``root``, and the modules ``names``, that have been imported."""
 
     def __init__(self, root: Path, names: frozenset[str]) -> None:
-        self._root, self._names = root, names
+        self._places, self._names = users_places(root), names
         self._modules: list[Any] = []
         self._files: list[Pristine] = []
 
@@ -152,7 +152,7 @@ class _Imported:
             for name, module in sorted(sys.modules.items())
             if isinstance(module, ModuleType)
             and module is not main  # multiprocessing has it under another name, too
-            and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
+            and (name in self._names or self._is_own(vars(module).get("__file__") or ""))
         ]
         encoder = Encoder(strict=False)
         new = {module: pristine(module, encoder) for module in modules if module not in _PRISTINE}
@@ -161,18 +161,18 @@ class _Imported:
         _PRISTINE.update(new)
         return [_PRISTINE[module] for module in modules]
 
+    def _is_own(self, file: str) -> bool:
+        """Whether a file is the user's. It must be fast: a unit asks it of thousands of modules."""
+        return bool(file) and not is_library(file) and lies_in(self._places, _paths(file))
+
 
 _imported_below = functools.lru_cache(maxsize=64)(_Imported)
 
 
-def _lies_below(root: Path, file: str) -> bool:
-    """Whether a file is the user's. It must be fast: a unit asks it of thousands of modules."""
-    return bool(file) and not is_library(file) and _is_own(file, root)
-
-
 @functools.lru_cache(maxsize=20_000)
-def _is_own(file: str, root: Path) -> bool:
-    return is_own(Path(file), root)
+def _paths(file: str) -> Sequence[Path]:
+    """Those of a module that has been imported: it asks the disk."""
+    return users_paths(Path(file))
 
 
 def _encoded(

@@ -189,12 +189,12 @@ def test_a_fetch_that_is_under_way_has_its_room_reserved(tmp_path: Path, manifes
 
     def wait() -> None:
         began.set()
-        assert go.wait(30)
+        assert go.wait(60)
 
     thread = Thread(target=lambda: fetched(cache, manifest, 1, beat=wait))
     thread.start()
     try:
-        assert began.wait(30)
+        assert began.wait(60)
         fetched(cache, manifest, 0)
         with pytest.raises(NoRoom):
             fetched(cache, manifest, 2, room="spare")

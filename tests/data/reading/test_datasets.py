@@ -280,5 +280,5 @@ def test_a_process_that_waits_for_a_killed_one_prepares_itself(cache: Path) -> N
         waiter = threading.Thread(target=datasets._prepare_once, args=("photos", lambda: calls.append(1)))
         waiter.start()
         wait_for(lambda: is_waited_for(file))
-    waiter.join(20)
+    waiter.join(60)
     assert calls == [1]

@@ -18,7 +18,7 @@ from cerebro_elastic.front_end.live_page.feeds import Feed, Places
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.store.ledger.journal import Journal
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def test_the_first_look_shows_what_is_read_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

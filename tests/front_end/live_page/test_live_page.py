@@ -208,7 +208,7 @@ def test_tables_and_curves_for_programs(
     rows.write_text('{"step": 5, "loss": 0.5}\n{"step": 9, "epoch": 1, "loss": 0.25, "acc": NaN}\n')
     run.visit("c0001", 0.5, log=str(rows))
     run.visit("c0001", 0.5, log=str(tmp_path / "gone.jsonl"))
-    url, until = f"{page.origin}/run/{run.name}", time.monotonic() + 30
+    url, until = f"{page.origin}/run/{run.name}", time.monotonic() + 60
     while (answer := client.get(f"{url}/leaderboard.csv")).status_code == 409:
         assert answer.json() == {"problem": "the run's record is being read"}
         assert time.monotonic() < until

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "zoos")]
@@ -18,12 +17,3 @@ def _as_it_was(monkeypatch):
     """An ordinary fit leaves its seed in the environment; a test does not."""
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         monkeypatch.setenv(name, "0")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread():
-    """As in a rank; more threads than cores make small models many times slower."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

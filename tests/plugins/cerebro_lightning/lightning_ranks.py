@@ -13,6 +13,8 @@ from lightning_harness import FOLDER, Case, job
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck
+from cerebro_elastic.runs.exactness.outcome import Exactness
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Sharding, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
@@ -84,6 +86,13 @@ def some_units(
             break
     assert refs[-1] is not None
     return done, refs[-1]
+
+
+def checked(case: Case, folder: Path) -> Exactness:
+    """The check of a case by four units, in a process of its own."""
+    case = dataclasses.replace(case, orders=((0, 1), (1, 0)))
+    jobs = [dataclasses.replace(job(case, *place, None), rows=(14, 10)) for place in places(case)]
+    return ExactnessCheck(LightningTask(case.section, FOLDER), jobs, FOLDER, str(folder), 120.0).result()
 
 
 def places(case: Case) -> list[tuple[int, int]]:

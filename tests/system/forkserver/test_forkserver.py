@@ -20,7 +20,7 @@ from cerebro_elastic.system.process import PYTHON, is_alive
 from support.waiting import wait_for
 
 Run = Callable[..., ForkedProcess]
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 @pytest.fixture(scope="module")

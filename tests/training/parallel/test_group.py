@@ -45,9 +45,12 @@ def test_a_group_is_let_go_of_while_its_threads_are_at_work(ranks: Ranks, tmp_pa
 
 @pytest.mark.cluster
 def test_a_process_that_does_not_answer_is_ended() -> None:
-    with Ranks(2, seconds=10.0) as ranks:
-        with pytest.raises(RankFailed, match=r"process 1: no answer within 10\.0 s"):
+    with Ranks(2) as ranks:
+        assert ranks.alone(1, open_resources), "it has begun"
+        ranks._seconds = 1.0
+        with pytest.raises(RankFailed, match=r"process 1: no answer within 1\.0 s"):
             ranks.alone(1, time.sleep, 60.0)
+        ranks._seconds = None
         with pytest.raises(RankFailed, match="process 1 died"):
             ranks.alone(1, open_resources)
         assert ranks.alone(0, open_resources)

@@ -126,12 +126,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def lineage(tmp_path: Path, storage: str, imports_as_found: None) -> Iterator[Lineage]:  # noqa: ARG001
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     lineage = Lineage(tmp_path, storage)
     yield lineage
     lineage.state_fetcher.close()
-    torch.set_num_threads(threads)
 
 
 def change(ref: CheckpointRef, name: str, how: Callable[[bytes], bytes]) -> None:

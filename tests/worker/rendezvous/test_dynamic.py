@@ -28,7 +28,7 @@ from support.clocks import HandClock
 from support.etcd_cluster import EtcdCluster
 from support.memory_store import MemoryStore
 
-SOON = 30.0
+SOON = 60.0
 
 
 class Deaf(MemoryStore):

@@ -27,7 +27,7 @@ from support.ledger import Ledger
 from support.memory_store import MemoryStore
 from support.waiting import wait_for
 
-SOON = 20.0
+SOON = 60.0
 LIMIT = 60.0
 
 RANK = """

@@ -31,6 +31,7 @@ from cerebro_elastic.system.run_key import RunKey
 from support.agents import Agents
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.processes import ranks_of
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
@@ -153,17 +154,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def rank_of(agent: Agent) -> int:
     """The pid of an agent's only rank."""
-    found: list[int] = []
-
-    def look() -> list[int]:
-        for task in Path(f"/proc/{agent.pid}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-        return found
-
-    wait_for(look, "a rank")
-    return found[0]
+    wait_for(lambda: ranks_of(agent.pid), "a rank")
+    return ranks_of(agent.pid)[0]
 
 
 def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore
 from support.waiting import wait_for
 
-SOON = 10.0
+SOON = 60.0
 GONE = RankFailure(FailureKind.CRASH, "gone")
 
 
