@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -110,8 +111,8 @@ def decide(
 
 
 def departures(state: State) -> Iterator[StayEnded]:
-    """Stays whose nodes are gone."""
-    for stay in stays_of(state):
+    """Stays whose nodes are gone; in an order that does not depend on how the state was read."""
+    for stay in sorted(stays_of(state), key=attrgetter("name")):
         if stay.left is not None and state.stays[stay.name].left is None:
             yield StayEnded(0, stay.name, stay.left)
 
