@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import fsum
 
 from cerebro_elastic.core.model.nodes import Stay
 from cerebro_elastic.core.model.state import State
@@ -32,13 +33,13 @@ def stays_of(state: State) -> list[Stay]:
 
 def cost(stays: Iterable[Stay], price: float, now: float) -> float:
     """What the ``stays`` have cost by ``now``, if an hour of a node costs ``price`` where the node has no
-    price of its own."""
-    return sum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
+    price of its own. Of equal stays it is the same in any order."""
+    return fsum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
 
 
 def cost_per_second(stays: Iterable[Stay], price: float) -> float:
     """What the nodes that are there cost each second."""
-    return sum(_rate(stay, price) for stay in stays if stay.left is None)
+    return fsum(_rate(stay, price) for stay in stays if stay.left is None)
 
 
 def _end(state: State, stay: Stay) -> float:
