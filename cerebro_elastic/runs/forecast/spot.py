@@ -99,7 +99,7 @@ def with_changes(plan: SpotPlan, present: int) -> SpotPlan:
 
 
 def least_cost(segments: Sequence[Segment], number: int, work: float) -> float:
-    """A lower bound on what any plan with at most this number of nodes costs: nothing waits, and the cheapest times
+    """A lower bound on what a plan with at most this number of nodes costs: nothing waits, and cheap times
     come first. Infinite if the ``work``, in node-seconds, does not fit in."""
     total = 0.0
     for segment in sorted(segments, key=lambda segment: segment.price):
