@@ -92,14 +92,14 @@ def cheapest(
 
 
 def with_changes(plan: SpotPlan, present: int) -> SpotPlan:
-    """The plan of a run that has so many nodes ``present``, with the changes at each moment."""
+    """The plan of a run with this number of nodes ``present``, with the changes at each moment."""
     before = [present, *(count.nodes for count in plan.counts)]
     changed = [replace(c, change=c.nodes - b) for c, b in zip(plan.counts, before, strict=False)]
     return replace(plan, counts=changed)
 
 
 def least_cost(segments: Sequence[Segment], number: int, work: float) -> float:
-    """A lower bound on what any plan with at most so many nodes costs: nothing waits, and the cheapest times
+    """A lower bound on what a plan with at most this number of nodes costs: nothing waits, and cheap times
     come first. Infinite if the ``work``, in node-seconds, does not fit in."""
     total = 0.0
     for segment in sorted(segments, key=lambda segment: segment.price):

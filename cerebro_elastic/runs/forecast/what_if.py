@@ -403,7 +403,7 @@ class Rest(Engine):
         super().record(event)
 
     def have(self, nodes: int, fresh: Iterator[Node]) -> None:
-        """From now on have so many nodes: others join, or those leave that joined last."""
+        """From now on have this number of nodes: others join, or those leave that joined last."""
         there = [node for node in self.state.nodes.values() if node.drain is None]
         for _ in range(nodes - len(there)):
             self.join(next(fresh))
