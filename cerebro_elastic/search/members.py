@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from cerebro_elastic.core.history.members import came_to, mean_curve, status_of
 from cerebro_elastic.core.model.best import best, loss
@@ -29,7 +30,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Folds
-from cerebro_elastic.search.budgets import exhausted
+from cerebro_elastic.search.budgets import exhausted, room_of
 from cerebro_elastic.search.criterion import criteria_of, ranked
 from cerebro_elastic.search.procedure import Procedure
 
@@ -127,8 +128,21 @@ class MemberSearch(Search):
             most = min(most + step, repeats.max)
             lacking = [view for view in rivals if _repeats(view) < most and not _draws_nothing(view)]
             if lacking:
-                return [Proposal(view.hparams, view.config, repeats=most) for view in lacking]
+                return self._affordable(lacking, most, context)
         return ()
+
+    def _affordable(
+        self, views: Sequence[ConfigView], repeats: int, context: SearchContext
+    ) -> list[Proposal]:
+        """Those configs with so many seeds that the budget's units are enough for, to the end."""
+        units = room_of(self._recipe.search.budget, context, self._criterion).units
+        of_seed = context.epochs * context.partitions * max(1, self._recipe.folds)
+        needed = accumulate((repeats - _repeats(view)) * of_seed for view in views)
+        return [
+            Proposal(view.hparams, view.config, repeats=repeats)
+            for view, of_these in zip(views, needed, strict=True)
+            if of_these <= units
+        ]
 
 
 def _live(view: ConfigView) -> list[ConfigView]:

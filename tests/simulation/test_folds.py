@@ -172,12 +172,15 @@ def test_the_contenders_get_further_seeds(views: Sequence[ConfigView], further: 
 
 
 def test_as_many_seeds_begin_as_keep_the_nodes_busy() -> None:
-    search = make_search(recipe_of(configs=1, repeats={"min": 1, "max": 9}, objective={"metric": "score"}))
+    recipe: dict[str, Any] = {"configs": 1, "repeats": {"min": 1, "max": 9}, "objective": {"metric": "score"}}
+    search = make_search(recipe_of(**recipe))
     views = [seeds(name, value) for value, name in enumerate("abcdef")]
     proposed = {nodes: search.propose(SearchContext(views, nodes=nodes)) for nodes in (3, 4, 7, 60)}
     assert {nodes: {each.repeats for each in of} for nodes, of in proposed.items()} == {
         3: {2}, 4: {3}, 7: {4}, 60: {9},
     }  # fmt: skip
+    of_two_units = make_search(recipe_of(**recipe, search={"budget": {"units": 2}}))
+    assert len(of_two_units.propose(SearchContext(views, nodes=3))) == 2, "those that the budget can end"
 
 
 def trained(name: str, *values: float, folds: int = 3) -> ConfigView:
