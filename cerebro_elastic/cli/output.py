@@ -142,7 +142,8 @@ def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    if any(row.std == 0 for row in result.leaderboard) and result.spec.plan.repeats:
+    several = [row for row in result.leaderboard if row.members[1:] and row.curve]
+    if several and all(each.curve == row.members[0].curve for row in several for each in row.members):
         console.print(
             "all seeds gave the same values: the task draws nothing from its seed, and `repeats` tells "
             "nothing: leave it out",
