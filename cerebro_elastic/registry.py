@@ -398,7 +398,8 @@ def users_name(file: Path, folder: Path) -> str | None:
     """The name of a file of the user's, the same on all machines of a run: its path below ``folder``, where
     it may be a link, or below a folder of ``PYTHONPATH``. An archive stands for the modules in it. ``None``
     for what is not there, and for what is in an environment."""
-    return _name_in(users_places(folder), users_paths(file))
+    paths = users_paths(file)
+    return _name_in(users_places(folder), paths) if paths else None
 
 
 def users_paths(file: Path) -> Sequence[Path]:
