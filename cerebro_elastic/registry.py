@@ -19,6 +19,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, requires
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -153,7 +154,9 @@ def _has_packages(folder: str, changed: int) -> bool:
     place = folder or os.curdir
     if not os.path.isdir(place):
         return changed > 0
-    return any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(place))
+    with contextlib.suppress(OSError):  # as importlib does with one that may not be listed
+        return any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(place))
+    return False
 
 
 def _changed(folder: str) -> int:
@@ -395,7 +398,8 @@ def users_name(file: Path, folder: Path) -> str | None:
     """The name of a file of the user's, the same on all machines of a run: its path below ``folder``, where
     it may be a link, or below a folder of ``PYTHONPATH``. An archive stands for the modules in it. ``None``
     for what is not there, and for what is in an environment."""
-    return _name_in(users_places(folder), users_paths(file))
+    paths = users_paths(file)
+    return _name_in(users_places(folder), paths) if paths else None
 
 
 def users_paths(file: Path) -> Sequence[Path]:
@@ -441,7 +445,7 @@ def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
         if level
         else [place.folders[0] for place in users_places(folder)]
     )
-    parts = name.split(".") if all(map(str.isidentifier, name.split("."))) else []
+    parts = list(takewhile(str.isidentifier, name.split(".")))  # without the star of `from net import *`
     for place in places:
         below = place
         for part in parts:

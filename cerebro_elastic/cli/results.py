@@ -213,20 +213,19 @@ def explain(run: Run, as_json: Json = False) -> None:
 
     Example: cerebro explain digits
     """
-    from rich.table import Table
-
     from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.reporting.tables import brief
-    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.reporting.terminal import plain_table, terminal
+    from cerebro_elastic.system.words import counted
 
     found = run.explain()
     if as_json:
         echo(json_text(found))
         return
-    table = Table("config", "taken over", "trained", "", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("config", "taken over", "trained", "")
     for config in found.configs:
         what = f"from {', '.join(config.runs)}" if config.runs else config.why
-        table.add_row(config.config, f"{config.reused} units", f"{config.trained} units", what)
+        table.add_row(config.config, counted(config.reused, "unit"), counted(config.trained, "unit"), what)
     terminal().print(table)
     for name, reasons in found.earlier.items():
         echo(f"not from run {name}:")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from cerebro_elastic.cli.options import Json, config_ids, echo, on_run
 from cerebro_elastic.reporting.tables import clock_text
-from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.reporting.terminal import plain_table, terminal
 
 if TYPE_CHECKING:
     from cerebro_elastic.cli.shapes import OutlookJson, WhatIfJson
@@ -64,10 +64,11 @@ def what_if(
 
 
 def _show(answer: WhatIf) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
     costs = ["cost"] if answer.as_it_is.cost is not None else []
-    for name in ("", "ends in", "at", "nodes", "node h", *costs, "units", "finished"):
-        table.add_column(name, justify="left" if name == "" else "right", overflow="fold")
+    names = ("", "ends in", "at", "nodes", "node h", *costs, "units", "finished")
+    table = plain_table(
+        *(Column(name, justify="right" if name else "left", overflow="fold") for name in names)
+    )
     changed = [answer.changed] if answer.changed is not None else []
     for outlook in (answer.as_it_is, *changed, *answer.remedies):
         hours = outlook.node_hours(answer.now)
@@ -96,9 +97,7 @@ def _show(answer: WhatIf) -> None:
 
 def _plan_table(plan: SpotPlan) -> Table:
     """When how many nodes join, or are asked to leave."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("at", "nodes", "price", "what to do"):
-        table.add_column(name, justify="right" if name in ("nodes", "price") else "left")
+    table = plain_table("at", "nodes", "price", "what to do", right=("nodes", "price"))
     for count in plan.counts:
         more = count.change
         what = f"add {more}" if more > 0 else f"let {-more} leave" if more else "leave it so"

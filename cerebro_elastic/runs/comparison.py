@@ -160,13 +160,25 @@ def _compared(
             abs(fmean(one) - fmean(other)) > factor * math.sqrt(1 / len(one) + 1 / len(other))
             for one, other in combinations(by_group, 2)
         )
-    digests = [[visit.output.digest for visit in row.visits] for row in rows]
-    same = all(digests) and all(
-        one == other for each in digests for one, other in zip(digests[0], each, strict=False)
-    )
     return ComparedConfig(
-        rows[0].hparams, tuple(None if row is None else row.best for row in of), same, exceeds
+        rows[0].hparams, tuple(None if row is None else row.best for row in of), _same(rows), exceeds
     )
+
+
+def _same(rows: Sequence[ConfigResult]) -> bool:
+    """Whether the states are the same as far as all have come: of several trainings, those of each. (Which of
+    them trains when is another order in each run.)"""
+    states = [
+        {
+            each.config.partition(".")[2]: [visit.output.digest for visit in each.visits]
+            for each in row.members or [row]
+            if each.visits
+        }
+        for row in rows
+    ]
+    common = set.intersection(*map(set, states))
+    pairs = ((states[0][name], each[name]) for name in common for each in states)
+    return bool(common) and all(one == other for pair in pairs for one, other in zip(*pair, strict=False))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -50,14 +50,14 @@ class Criterion:
         return max((each.excess(point.metrics) for each in self.constraints), default=-1.0)
 
     def forgiving(self, folds: Sequence[Point], mean: Point) -> Criterion:
-        """With constraints as much wider as one of the ``folds`` is worse than their ``mean``."""
-        return replace(
-            self,
-            constraints=tuple(
-                each.widened(max(each.excess(fold.metrics) for fold in folds) - each.excess(mean.metrics))
-                for each in self.constraints
-            ),
-        )
+        """With constraints as much wider as one of the ``folds`` is worse than their ``mean``; without one of
+        which a fold has no value."""
+        wider = {
+            each: max(each.excess(fold.metrics) for fold in folds) - each.excess(mean.metrics)
+            for each in self.constraints
+        }
+        constraints = tuple(each.widened(by) for each, by in wider.items() if math.isfinite(by))
+        return replace(self, constraints=constraints)
 
     def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""

@@ -240,7 +240,8 @@ def _digest_of(place: Path) -> str:
     if place.is_file() and place.stat().st_size <= _LARGE:
         return code_digest(place)
     files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
-    sizes = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    names = ((str(file.relative_to(place)), file.stat()) for file in files)
+    sizes = [(name, status.st_size, status.st_mtime_ns) for name, status in names]
     return hashlib.sha256(str(sizes).encode()).hexdigest()
 
 

@@ -299,8 +299,8 @@ class LightningTask:
         run = trainer.test if stage == "test" else trainer.validate
         with attached(data_module(job), None, loaders) as given:
             data = given if "datamodule" in given else {"dataloaders": loaders}
-            found = run(module, **data, verbose=False)
-        return {name: float(value) for metrics in found for name, value in metrics.items()}
+            run(module, **data, verbose=False)
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}  # as after a fit
 
     def load_module(self, hparams: HParams, state: TaskState, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""

@@ -34,9 +34,9 @@ class Unchanged(pl.Callback):
     def __init__(self) -> None:
         self._before: dict[str, Any] = {}
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        del trainer, stage
-        self._before = copy.deepcopy(_values_of(pl_module))
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        del trainer
+        self._before = copy.deepcopy(_values_of(pl_module))  # what the module's own `setup` sets included
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         del trainer, stage
@@ -51,7 +51,8 @@ class Unchanged(pl.Callback):
 
 
 def _values_of(module: pl.LightningModule) -> dict[str, Any]:
-    return {name: value for name, value in own_attributes(module).items() if isinstance(value, _VALUES)}
+    own = own_attributes(module).items()
+    return {name: value for name, value in own if name != "training" and isinstance(value, _VALUES)}
 
 
 class RowNotes(pl.Callback):

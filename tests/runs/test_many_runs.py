@@ -251,6 +251,21 @@ def test_the_seeds_of_repeats_are_noise_as_those_of_runs_are(result: RunResult) 
     assert [config.exceeds for config in comparison.configs] == [True, False]
 
 
+def test_a_config_of_several_trainings_is_the_same_if_each_of_them_is(result: RunResult) -> None:
+    rows = sorted(result.leaderboard, key=lambda row: row.config)
+
+    def trained(order: int, *of: int) -> RunResult:
+        made, members = copy(result), [replace(rows[n], config=f"c0000.r{i}") for i, n in enumerate(of)]
+        visits = [visit for each in members[::order] for visit in each.visits]
+        vars(made)["leaderboard"] = [replace(rows[0], visits=visits, members=members)]
+        return made
+
+    same = [
+        compare([trained(1, 0, 1), other]).configs[0].same for other in (trained(-1, 0, 1), trained(1, 0, 0))
+    ]
+    assert same == [True, False]
+
+
 def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResult, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -18,10 +18,13 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.explanation import explain, why_nothing
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start import lengths, reuse
+from cerebro_elastic.runs.start.launch import Launch
 
 
 def content(result: RunResult) -> dict[str, Any]:
@@ -226,6 +229,15 @@ def test_of_a_former_run_at_the_same_checkpoints_stays_what_is_taken_over(
     assert left == [f"{kind}/reused-recorded-c000{n}" for kind in ("checkpoints", "logs") for n in (0, 1)]
     reuse.delete_all_but_reused(first.spec.storage, spec)
     assert not list(Path(first.spec.storage).glob("checkpoints/*"))
+
+
+def test_a_copy_of_a_run_that_begins_afresh_deletes_nothing_of_the_original(
+    home: Path, first: RunResult
+) -> None:
+    launch = Launch(first.spec.load_recipe(), RunFolder(home / "copies" / first.run), fresh=True)
+    shutil.copytree(first.folder.path, launch.folder.former)
+    launch._delete_elsewhere(first.spec, Watcher())
+    assert all(Path(row.checkpoint.url).exists() for row in first.leaderboard if row.checkpoint)
 
 
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:

@@ -83,8 +83,12 @@ def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:
 @pytest.mark.parametrize(
     ("budget", "repeats", "message"),
     [
-        ({"units": 2}, None, "units is 2, and one config's first epoch takes 3 units: 3 partitions. Give at"),
-        ({"epochs": 2}, Repeats(min=4, max=4), "takes 4 epochs: 3 partitions, and each config is trained 4"),
+        ({"units": 2}, None, "units is 2, and a config has its first result after 3 units (1 training of 3 "),
+        (
+            {"epochs": 2},
+            Repeats(min=4, max=4),
+            "after 4 epochs (4 trainings of 3 partitions): give at least 4",
+        ),
         ({"units": 3}, None, None),
     ],
 )

@@ -239,6 +239,11 @@ def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_dif
     assert not stopped(23.0, 17.0)
     assert stopped(22.5)
     assert stopped(math.nan)
+    # A fold of the best config has logged none: the constraint forgives any value.
+    first, *others = best.members
+    without = replace(first, curve=[replace(p, metrics={"score": p.metrics["score"]}) for p in first.curve])
+    best = replace(best, members=[without, *others])
+    assert not stopped(99.0)
 
 
 def measured_too(name: str, *latencies: float) -> ConfigView:

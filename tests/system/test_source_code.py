@@ -34,6 +34,17 @@ def test_a_large_file_that_code_names_counts_by_its_size_and_last_change(tmp_pat
     assert seen() != before
 
 
+def test_a_folder_that_code_names_counts_by_its_files(tmp_path: Path) -> None:
+    code, folder = tmp_path / "my_data.py", tmp_path / "images"
+    code.write_text('open("images")\n')
+    for kind in ("cat", "dog"):
+        (folder / kind).mkdir(parents=True)
+    (folder / "cat" / "1.png").touch()
+    before = dict(read_by([code], tmp_path))
+    (folder / "cat" / "1.png").rename(folder / "dog" / "1.png")
+    assert dict(read_by([code], tmp_path)) != before
+
+
 @pytest.mark.parametrize(
     ("code", "names", "unknown"),
     [
@@ -73,7 +84,8 @@ def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
         "    __import__('/tmp/x')\n    open('a\\0b')\n",
         root / "a_part" / "a_loss.py": "from . import a_base\n",
         root / "a_part" / "a_base.py": "import importlib\nimportlib.import_module('a_named')\n",
-        root / "a_named.py": "",
+        root / "a_named.py": "from a_starred import *\n",
+        root / "a_starred.py": "",
         root / "another.py": "",
         shared / "a_shared.py": "",
     }
@@ -84,6 +96,7 @@ def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
     import_object("a_lazy_net:step", root)
     code = {name for name in preflight.code_of(root) if str(tmp_path) in name or name[0] != "/"}
     own = {"a_lazy_net.py", "a_part/__init__.py", "a_part/a_loss.py", "a_part/a_base.py", "a_named.py"}
+    own.add("a_starred.py")
     assert own <= code
     assert str(shared / "a_shared.py") in code
     assert "another.py" not in code

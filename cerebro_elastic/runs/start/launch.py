@@ -178,8 +178,8 @@ class Launch:
             former = RunFolder(self.folder.former).read_spec()
         except RunError:
             return
-        if former.storage == str(self.folder.path) or former.plan.run != self.folder.run:
-            return
+        if former.recipe.get("checkpoints") is None or former.plan.run != self.folder.run:
+            return  # they were in its folder. (If that is a copy, its spec names the original's.)
         try:
             delete_all_but_reused(former.storage, spec)
         except CerebroError as error:

@@ -226,12 +226,11 @@ def check_units(recipe: Recipe, plan: Plan) -> None:
     for name, least in needed.items():
         given = getattr(budget, name)
         if given is not None and given < least:
-            what = f"{least} {name}: {counted(plan.trained, 'partition')}"
-            many = f", and each config is trained {trainings} times" if trainings > 1 else ""
+            first = f"{counted(trainings, 'training')} of {counted(plan.trained, 'partition')}"
             where = recipe.source.where(("search", "budget", name))
             raise RecipeError(
-                f"{where}: search.budget.{name} is {given}, and one config's first epoch takes {what}{many}. "
-                f"Give at least {least}, or no config has a result"
+                f"{where}: search.budget.{name} is {given}, and a config has its first result after {least} "
+                f"{name} ({first}): give at least {least}"
             )
 
 

@@ -159,6 +159,32 @@ def test_what_watches_validation_is_named_before_a_run_that_validates_apart() ->
     assert "parallelism: single" in str(task.why_not_apart({"lr": 0.1}, [Strategy("ddp", 2)]))
 
 
+class Logging(Net):
+    """Logs in ways of which Lightning's logger has some, and notes its stage."""
+
+    def setup(self, stage: str) -> None:
+        self.stage = stage
+
+    def validation_step(self, batch: Any) -> None:
+        super().validation_step(batch)
+        self.log("val_both", batch[0].mean(), on_step=True, on_epoch=True)
+        self.log("val_shown", batch[0].mean(), logger=False, prog_bar=True)
+
+
+def test_a_validation_apart_has_the_metrics_of_one_in_the_fit() -> None:
+    contract = TestLightningTask()
+    task = LightningTask(LightningSection(module=f"{__name__}:Logging"), Path(__file__).parent)
+    state = None
+    for number in range(3):
+        fit = task.train(contract.job(number, state))
+        state = fit.state
+    unit, part = Unit("c0", 0, 9, Phase.EVALUATE), contract.partition(9, 7)
+    apart = task.evaluate(contract.job(2, state, unit=unit, partition=part, validation=()))
+    expected = {name: value for name, value in fit.metrics.items() if name.startswith("val")}
+    assert expected.keys() == {"val_loss", "val_both", "val_both_epoch", "val_shown"}
+    assert apart.metrics == pytest.approx(expected, rel=1e-5)
+
+
 def test_what_a_module_keeps_of_a_validation_apart_would_be_lost() -> None:
     contract = TestLightningTask()
     task = LightningTask(LightningSection(module=f"{__name__}:Counting"), Path(__file__).parent)

@@ -115,12 +115,6 @@ def test_optimizer_states_bear_the_names_of_parameters() -> None:
     assert saved[1]["param_groups"][0]["params"] == ["critic.weight", "critic.bias"]
 
 
-def test_evaluate_units_are_refused() -> None:
-    assert not task().evaluates
-    with pytest.raises(TaskError, match="at the end of an epoch"):
-        task().evaluate(job(Case("Net"), 0, 0, None))
-
-
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
