@@ -276,6 +276,12 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
     return tree.unflatten(saved["state"], flat)
 
 
+def fetch_bases(ref: CheckpointRef) -> None:
+    """Bring this host's copies of the bases that the checkpoint needs. Raises as ``load``."""
+    with _reading(ref) as folder:
+        bases.memory_of(bases.folder_of(folder), _contents(folder, ref)[1])
+
+
 def verify(ref: CheckpointRef) -> None:
     """Raise ``DamagedCheckpoint`` unless every file exists, with the size and digest it was saved with."""
     with _reading(ref) as folder:

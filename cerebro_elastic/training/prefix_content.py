@@ -130,33 +130,49 @@ def form(path: str, prefix: nn.Module) -> str:
 
 
 def _read_variables(prefix: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The variables of the user's files that the code of the prefix names, and the code of theirs that it
-    names: always in the same order."""
+    """The variables of the user's files, and the attributes of their classes, that the code of the prefix
+    names, and the code of theirs that it names: always in the same order."""
     code: list[Any] = list({type(part): None for part in prefix.modules()})
+    kinds: dict[type, None] = {}
+    names = set[str]()
     for definition in code:  # which grows
         if isinstance(definition, type):
-            members = [item for kind in definition.__mro__ if is_users(kind) for item in vars(kind).values()]
+            of_users = [kind for kind in definition.__mro__ if is_users(kind)]
+            kinds |= dict.fromkeys(of_users)
+            members = [item for kind in of_users for item in vars(kind).values()]
             functions = [getattr(each, "fget", getattr(each, "__func__", each)) for each in members]
         else:
             functions = [definition]
         for function in functions:
             if not isinstance(function, FunctionType) or not is_users(function):
                 continue
+            names |= _names(function)
             for name, value in _named_in(function):
                 if not isinstance(value, CODE):
                     yield name, value
                 elif isinstance(value, type | FunctionType) and value not in code:
                     code.append(value)
+    for kind in kinds:
+        for name in sorted(names & vars(kind).keys()):
+            value = vars(kind)[name]
+            if not isinstance(value, CODE) and not hasattr(type(value), "__get__"):  # as properties have
+                yield name, value
+
+
+def _names(function: FunctionType) -> set[str]:
+    """What a function, and those inside of it, name besides their own variables."""
+    codes, names = [function.__code__], set[str]()
+    for each in codes:  # which grows
+        names.update(each.co_names)
+        codes += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
+    return names
 
 
 def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function has in its closure, and the variables of the user's files that it names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield from ((name, item) for item in in_cell(cell))
-    codes, names = [function.__code__], set[str]()
-    for each in codes:  # which grows by the functions inside
-        names.update(each.co_names)
-        codes += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
+    names = _names(function)
     files = [str(function.__globals__.get("__name__"))]
     for file in files:  # which grows by the modules that are named
         if is_users_module(file):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event, Lock
 from typing import Any
 
@@ -12,7 +13,7 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import DamagedCheckpoint, StorageError
+from cerebro_elastic.errors import CerebroError, DamagedCheckpoint, StorageError
 from cerebro_elastic.system.cache_space import Room
 
 Fetch = Callable[[int, Callable[[], None], Room], object]
@@ -91,6 +92,9 @@ class StateFetcher:
         ahead = self._loaded_ahead(ref, part)
         if ref is None:
             return None
+        if ahead is not None and ref.base_bytes and not ahead.done():
+            with suppress(CerebroError):  # the same that the load ahead raises
+                checkpoint.fetch_bases(ref)  # so that the caller's thread gives signs of life
         if ahead is not None and ahead.exception() is None:
             return ahead.result()
         while True:

@@ -74,6 +74,7 @@ def test_what_code_reads_is_seen_or_said_to_be_unknown(
     assert [text.rpartition(" ")[2] for text in found.unknown] == unknown
 
 
+@pytest.mark.usefixtures("imports_as_found")
 def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

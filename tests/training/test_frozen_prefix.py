@@ -52,6 +52,8 @@ def multiplied(x):
 
 
 class Encoder(nn.Module):
+    shift = 0.0
+
     def __init__(self, seed=0, activation="GELU"):
         super().__init__()
         torch.manual_seed(seed)
@@ -62,7 +64,8 @@ class Encoder(nn.Module):
     def forward(self, x):
         with open(Path(__file__).parent / "encoded", "a") as file:
             print(len(x), file=file)
-        return multiplied(self.layers(x)) + 1e-6 * len(x)  # as if it rounded by the size of its batch
+        rounding = 1e-6 * len(x)  # as if it rounded by the size of its batch
+        return multiplied(self.layers(x)) + self.shift + rounding
 
 
 class Draws(Encoder):
@@ -141,9 +144,9 @@ class Net(nn.Module):
         return self.head(self.encoder(x))
 
 
-def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", factor=1.0):
+def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", factor=1.0, shift=0.0):
     global FACTOR
-    FACTOR = factor
+    FACTOR, Encoder.shift = factor, shift
     arguments = {"seed": seed, "activation": activation} if encoder == "Encoder" else {}
     net = Net(encoder, use, **arguments)
     return net, torch.optim.SGD(net.head.parameters(), lr=lr)
@@ -375,13 +378,14 @@ OTHERS: dict[str, tuple[object, object]] = {
     "activation": ("GELU", "Tanh"),
     "scale": (1.0, 2.0),
     "factor": (1.0, 2.0),
+    "shift": (0.0, 1.0),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_configs_with_other_features_share_none(name: str, root: Path, tmp_path: Path) -> None:
-    """Encoders with other tensors, with the same that do something else or read a variable that has another
-    value, and rows that are made otherwise."""
+    """Encoders with other tensors, with the same that do something else or read a variable, or an attribute
+    of their class, that has another value, and rows that are made otherwise."""
     task = torch_task(root, input_fn="prefix_net:scaled")
     points: list[dict[str, object]] = [{name: value} for value in OTHERS[name]]
     kept = [digest(trained(task, made=made(tmp_path), hparams=point)[0], tmp_path) for point in points]

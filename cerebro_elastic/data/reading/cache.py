@@ -24,11 +24,7 @@ from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_colu
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
 from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, locked, use
-from cerebro_elastic.system.files import (
-    is_full,
-    locate,
-    translated,
-)
+from cerebro_elastic.system.files import is_full, locate, translated
 
 
 class PartitionCache:
