@@ -27,6 +27,7 @@ from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
 from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.simulation import Times, redecide
 
 BEGIN = 1_000_000.0
@@ -157,14 +158,24 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     gone, left = state.usage.until - BEGIN, seconds_left(state)
     assert left is not None
     late = outlook(timeout=gone + 0.8 * left)
-    assert "It would hold with about 1 node more or with 2 configs less or with 0:" in late.text
+    assert "It would hold with about 1 node more or with 2 fewer configs or with 0:" in late.text
     dear = outlook(cost=2 * (gone + 0.8 * left), price_per_node_hour=3600)
     assert f"{2 * gone:.3g} of " in dear.text
-    assert f"with 2 configs less or with a cost of {2 * (gone + left):.3g}" in dear.text
+    assert f"with 2 fewer configs or with a cost of {2 * (gone + left):.3g}" in dear.text
     cheap = outlook(cost=4000, price_per_node_hour=3600)
     assert cheap.holds
     assert "at the end" in cheap.text
     ended = budget_outlook(RunView(events).state, Budget(cost=4000, price_per_node_hour=3600))
     assert ended is not None
     assert ended.text.endswith("paid, it has held")
+    thousands = outlook(cost=90_000, price_per_node_hour=360_000)
+    assert f"budget: {100 * 2 * gone:.0f} of 90000 paid, " in thousands.text
+    config = next(iter(state.configs.values()))
+    trainings = {
+        f"c0000.f{n}": replace(config, id=f"c0000.f{n}", member_of="c0000", fold=n, reason=USED_UP)
+        for n in range(3)
+    }
+    early = budget_outlook(replace(RunView(events).state, configs=trainings), Budget(hours=1))
+    assert early is not None
+    assert early.text == "budget: it has ended 1 config early", "a config with three trainings is one"
     assert budget_outlook(State(), Budget(hours=1)) is None
