@@ -7,16 +7,19 @@ import re
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from cerebro_elastic import load_recipe
-from cerebro_elastic.core.history.costs import cost, stays_of
+from cerebro_elastic.core.decisions.decide import departures
+from cerebro_elastic.core.history.costs import cost, cost_per_second, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.nodes import Stay
+from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Repeats
@@ -121,6 +124,17 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     assert (decided.explanation, decided.matched) == (None, decided.total)
     own = [replace(stay, price=1800.0) for stay in stays_of(view.state)]
     assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
+
+
+def test_stays_end_and_are_paid_alike_however_the_state_was_read() -> None:
+    """A folded state has them in the order of registrations, one that was read in the order of keys."""
+    stays = [Stay(node, 0.1, price) for node, price in (("b", 0.1), ("c", 0.2), ("a", 0.3))]
+    orders = [{stay.name: stay for stay in order} for order in permutations(stays)]
+    ends = [list(departures(State(stays=order, usage=Usage(until=9.0)))) for order in orders]
+    assert [event.stay for event in ends[0]] == [stay.name for stay in sorted(stays, key=lambda s: s.node)]
+    assert all(each == ends[0] for each in ends)
+    assert len({cost(order.values(), 1.0, 1e6 / 3) for order in orders}) == 1
+    assert len({cost_per_second(order.values(), 1.0) for order in orders}) == 1
 
 
 @pytest.mark.parametrize(
