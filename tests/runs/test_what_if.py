@@ -208,6 +208,16 @@ def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
     assert least < plan.cost < 0.6 * answer.as_it_is.cost
 
 
+def test_nobody_waits_for_a_price_that_stays(priced: tuple[WhatIf, PriceTrace, float]) -> None:
+    answer, _, deadline = priced
+    of = recipe(**GRID)
+    events, _ = played(of)
+    same = PriceTrace([answer.now, deadline], [0.3, 0.3])
+    plan = Forecaster(cut(events, answer.now), of, answer.now, same).answer(Change(), deadline).plan
+    assert plan is not None
+    assert plan.counts[0].nodes > 0
+
+
 def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[WhatIf, PriceTrace, float]) -> None:
     answer, trace, _ = priced
     of = recipe(**GRID)

@@ -138,6 +138,8 @@ def _with_number(
         else:
             high, best = middle, plan
     *cheaper, dearest = by_price[:high]
+    if all(part.begins < dearest.begins for part in cheaper):
+        return best  # nothing cheaper comes later, so to wait saves nothing
     used, unused = dearest.ends - dearest.begins, 0.0
     for _ in range(_TRIMS):
         used /= 2
