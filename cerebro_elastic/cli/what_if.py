@@ -10,7 +10,7 @@ import typer
 from rich.table import Column, Table
 
 from cerebro_elastic.cli.options import Json, config_ids, echo, on_run
-from cerebro_elastic.reporting.tables import clock_text
+from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _show(answer: WhatIf) -> None:
             "" if outlook.ends is None else _moment(outlook.ends),
             str(outlook.nodes),
             "" if hours is None else f"{hours:.3g}",
-            *(["" if outlook.cost is None else f"{outlook.cost:.3g}"] if costs else []),
+            *(["" if outlook.cost is None else money_text(outlook.cost)] if costs else []),
             str(outlook.units),
             str(outlook.finished),
         )
@@ -89,7 +89,7 @@ def _show(answer: WhatIf) -> None:
     if answer.plan is not None:
         console.print(_plan_table(answer.plan))
         text = (
-            f"The cheapest plan that was found costs {answer.plan.cost:.3g} and ends at "
+            f"The cheapest plan that was found costs {money_text(answer.plan.cost)} and ends at "
             f"{_moment(answer.plan.ends)}. Ask again when a price or the run differs from this."
         )
         console.print(text, soft_wrap=True)

@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.progress import seconds_left
-from cerebro_elastic.reporting.tables import clock_text
+from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.search.budgets import USED_UP, budget_ends
 from cerebro_elastic.system.words import counted
 
@@ -69,8 +69,8 @@ def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
         return None
     paid = _paid(state, budget)
     if state.outcome is not None:
-        stopped = sum(config.reason.startswith(USED_UP) for config in state.configs.values())
-        held = "it has held" if not stopped else f"it has ended {counted(stopped, 'config')} early"
+        stopped = {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
+        held = "it has held" if not stopped else f"it has ended {counted(len(stopped), 'config')} early"
         return BudgetOutlook(not stopped, f"budget: {paid}{held}")
     left, rest = seconds_left(state), max(0.0, ends - context.now)
     if left is None:
@@ -90,14 +90,14 @@ def _paid(state: State, budget: Budget) -> str:
     if budget.cost is None or budget.price_per_node_hour is None:
         return ""
     paid = cost(stays_of(state), budget.price_per_node_hour, state.usage.until)
-    return f"{paid:.3g} of {budget.cost:g} paid, "
+    return f"{money_text(paid)} of {budget.cost:g} paid, "
 
 
 def _at_end(state: State, budget: Budget, left: float) -> str:
     if budget.price_per_node_hour is None:
         return ""
     at_end = cost(stays_of(state), budget.price_per_node_hour, state.usage.until + left)
-    return f", {at_end:.3g} at the end"
+    return f", {money_text(at_end)} at the end"
 
 
 def _remedy(state: State, plan: Plan, budget: Budget, bound: str, left: float, rest: float) -> str:
@@ -105,7 +105,7 @@ def _remedy(state: State, plan: Plan, budget: Budget, bound: str, left: float, r
     present = len(used_nodes(state, plan))
     live = {config.seen_as for config in state.configs.values() if config.status is Status.LIVE}
     fewer = math.ceil(len(live) * (1 - rest / left))
-    ways = [f"with {counted(fewer, 'config')} less"] if fewer < len(live) else []
+    ways = [f"with {counted(fewer, 'fewer config')}"] if fewer < len(live) else []
     if bound in ("the end", "the deadline"):
         more = math.ceil(present * left / rest) - present if rest else math.inf
         if more <= min(plan.max_nodes, plan.partitions * plan.replicas) - present:
@@ -113,5 +113,5 @@ def _remedy(state: State, plan: Plan, budget: Budget, bound: str, left: float, r
         ways.append(f"with {clock_text(left - rest)} more")
     elif budget.cost is not None and budget.price_per_node_hour is not None:
         more_cost = (left - rest) * cost_per_second(stays_of(state), budget.price_per_node_hour)
-        ways.append(f"with a cost of {budget.cost + more_cost:.3g}")
+        ways.append(f"with a cost of {money_text(budget.cost + more_cost)}")
     return " or ".join(ways)

@@ -177,6 +177,11 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def money_text(amount: float) -> str:
+    """``0.0696``, ``12.3`` or ``1234``: three digits, and all of those before the point."""
+    return f"{amount:.3g}" if amount < 999.5 else f"{amount:.0f}"
+
+
 def day_text(wall: float) -> str:
     """A moment of wall-clock time: ``2026-11-26 14:03 UTC``, the same on all machines."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")

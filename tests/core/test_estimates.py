@@ -8,9 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.history.estimates import FORGOTTEN, KNOWN, learn, speed_factor, unit_seconds
+from cerebro_elastic.core.history.estimates import (
+    FORGOTTEN,
+    KNOWN,
+    OUTLIER,
+    learn,
+    learn_epoch,
+    speed_factor,
+    unit_seconds,
+)
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
+from cerebro_elastic.core.model.state import EpochSeconds, SpeedFactor, State, Usage
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 
 REF = CheckpointRef("u", "d", 1)
@@ -126,6 +134,14 @@ def test_only_whole_training_units_teach_anything() -> None:
         replace(usual, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
     ):
         assert learn(known.timings, known.speed_factors, other) == (known.timings, known.speed_factors)
+
+
+def test_one_unit_that_hung_hardly_changes_what_an_epoch_is_expected_to_take() -> None:
+    known, factors = {"c0": EpochSeconds(usual=2.0, last=3.0)}, {"a": SpeedFactor(1.0, KNOWN, 9)}
+    hung, short = visit("c0", "a", 600.0), visit("c0", "a", 0.001)
+    assert learn_epoch(known, factors, hung, ends=False)["c0"].usual == (2.0 + 2.0 * OUTLIER) / 2
+    assert learn_epoch(known, factors, hung, ends=True)["c0"].last == (3.0 + 3.0 * OUTLIER) / 2
+    assert learn_epoch(known, factors, short, ends=False)["c0"].usual == (2.0 + 2.0 / OUTLIER) / 2
 
 
 def test_impossible_speeds_are_bounded() -> None:

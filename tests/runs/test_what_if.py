@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.spot import cost_of, least_cost
+from cerebro_elastic.runs.forecast.spot import NodeCount, Played, cheapest, cost_of, least_cost
 from cerebro_elastic.runs.forecast.what_if import Change, Forecaster, WhatIf, read_deadline
 from cerebro_elastic.simulation import Times
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -208,12 +208,32 @@ def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
     assert least < plan.cost < 0.6 * answer.as_it_is.cost
 
 
+def test_nobody_waits_for_a_price_that_stays(priced: tuple[WhatIf, PriceTrace, float]) -> None:
+    answer, _, deadline = priced
+    of = recipe(**GRID)
+    events, _ = played(of)
+    same = PriceTrace([answer.now, deadline], [0.3, 0.3])
+    plan = Forecaster(cut(events, answer.now), of, answer.now, same).answer(Change(), deadline).plan
+    assert plan is not None
+    assert plan.counts[0].nodes > 0
+
+
 def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[WhatIf, PriceTrace, float]) -> None:
     answer, trace, _ = priced
     of = recipe(**GRID)
     events, _ = played(of)
     soon = Forecaster(cut(events, answer.now), of, answer.now, trace).answer(Change(), answer.now + 5)
     assert (soon.plan, soon.remedies) == (None, ())
+
+
+def test_a_node_that_has_nothing_left_to_do_leaves_at_the_price_of_then() -> None:
+    def play(counts: Sequence[NodeCount]) -> Played:
+        whole = all(count.nodes for count in counts)
+        return Played(15.0, [(0.0, 5.0), (0.0, 15.0)], [5.0, 15.0]) if whole else Played(None, (), ())
+
+    plan = cheapest(play, [Segment(0.0, 10.0, 0.5), Segment(10.0, 20.0, 0.9)], 20.0, [2], 20.0)
+    assert plan is not None
+    assert plan.counts == [NodeCount(0.0, 2, 0.5), NodeCount(5.0, 1, 0.5)]
 
 
 HOURS = [f"2026-12-01T{hour:02}:00Z" for hour in range(8)]

@@ -7,16 +7,19 @@ import re
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from cerebro_elastic import load_recipe
-from cerebro_elastic.core.history.costs import cost, stays_of
+from cerebro_elastic.core.decisions.decide import departures
+from cerebro_elastic.core.history.costs import cost, cost_per_second, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.nodes import Stay
+from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Repeats
@@ -27,6 +30,7 @@ from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
 from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.simulation import Times, redecide
 
 BEGIN = 1_000_000.0
@@ -126,6 +130,17 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
 
 
+def test_stays_end_and_are_paid_alike_however_the_state_was_read() -> None:
+    """A folded state has them in the order of registrations, one that was read in the order of keys."""
+    stays = [Stay(node, 0.1, price) for node, price in (("b", 0.1), ("c", 0.2), ("a", 0.3))]
+    orders = [{stay.name: stay for stay in order} for order in permutations(stays)]
+    ends = [list(departures(State(stays=order, usage=Usage(until=9.0)))) for order in orders]
+    assert [event.stay for event in ends[0]] == [stay.name for stay in sorted(stays, key=lambda s: s.node)]
+    assert all(each == ends[0] for each in ends)
+    assert len({cost(order.values(), 1.0, 1e6 / 3) for order in orders}) == 1
+    assert len({cost_per_second(order.values(), 1.0) for order in orders}) == 1
+
+
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
@@ -161,14 +176,24 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     gone, left = state.usage.until - BEGIN, seconds_left(state)
     assert left is not None
     late = outlook(timeout=gone + 0.8 * left)
-    assert "It would hold with about 1 node more or with 2 configs less or with 0:" in late.text
+    assert "It would hold with about 1 node more or with 2 fewer configs or with 0:" in late.text
     dear = outlook(cost=2 * (gone + 0.8 * left), price_per_node_hour=3600)
     assert f"{2 * gone:.3g} of " in dear.text
-    assert f"with 2 configs less or with a cost of {2 * (gone + left):.3g}" in dear.text
+    assert f"with 2 fewer configs or with a cost of {2 * (gone + left):.3g}" in dear.text
     cheap = outlook(cost=4000, price_per_node_hour=3600)
     assert cheap.holds
     assert "at the end" in cheap.text
     ended = budget_outlook(RunView(events).state, Budget(cost=4000, price_per_node_hour=3600))
     assert ended is not None
     assert ended.text.endswith("paid, it has held")
+    thousands = outlook(cost=90_000, price_per_node_hour=360_000)
+    assert f"budget: {100 * 2 * gone:.0f} of 90000 paid, " in thousands.text
+    config = next(iter(state.configs.values()))
+    trainings = {
+        f"c0000.f{n}": replace(config, id=f"c0000.f{n}", member_of="c0000", fold=n, reason=USED_UP)
+        for n in range(3)
+    }
+    early = budget_outlook(replace(RunView(events).state, configs=trainings), Budget(hours=1))
+    assert early is not None
+    assert early.text == "budget: it has ended 1 config early", "a config with three trainings is one"
     assert budget_outlook(State(), Budget(hours=1)) is None

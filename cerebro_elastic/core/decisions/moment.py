@@ -23,8 +23,8 @@ from cerebro_elastic.core.history.derived import batches_at_hand, cached_partiti
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
     begun_at,
-    epoch_seconds,
     fetch_seconds,
+    mean_epoch_seconds,
     speed_factor,
     speed_factors,
     unit_seconds,
@@ -36,7 +36,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.state import EpochSeconds, State
 from cerebro_elastic.core.model.units import Order
 
 LEAST = 0.05
@@ -175,8 +175,9 @@ class Moment:
         nodes where its partition is at home, one after the other; of a usual config's whole epoch, if there
         is none yet. 0: nothing is known, as the first unit on a node is slow for reasons that pass."""
         state, plan = self.state, self.plan
-        known = epoch_seconds(state, config.id if config is not None else "")
-        usual, last = known.usual or known.last, known.last or known.usual
+        own = state.epoch_seconds.get(config.id, EpochSeconds()) if config is not None else EpochSeconds()
+        usual = own.usual or self._of_all_configs.usual or own.last or self._of_all_configs.last
+        last = own.last or self._of_all_configs.last or usual
         if usual is None or last is None:
             return 0.0
         left = range(plan.trained) if config is None else plan.trains(config.fold)
@@ -184,6 +185,10 @@ class Moment:
         factors = [self._factor_at(j) for j in undone]
         # The last one has the validation, wherever it is.
         return fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
+
+    @cached_property
+    def _of_all_configs(self) -> EpochSeconds:
+        return mean_epoch_seconds(self.state.epoch_seconds.values())
 
     def _factor_at(self, partition: int) -> float:
         """The factor of the fastest of the nodes that may train on the partition."""

@@ -10,7 +10,7 @@ say what is known of each, refined by every visit since.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -86,15 +86,14 @@ def learn_epoch(
     known: Mapping[str, EpochSeconds], speed_factors: Mapping[str, SpeedFactor], visit: Visit, *, ends: bool
 ) -> Mapping[str, EpochSeconds]:
     """``known`` after one more visit, which counts half, and whether it ``ends`` an epoch. As in ``learn``
-    only whole training units count, and not the first one of a node."""
+    only whole training units count, not the first one of a node, and outliers as ``OUTLIER`` times what was
+    expected."""
     first = not visit.gang and not speed_factors.get(visit.node, SpeedFactor()).units
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or first:
         return known
     factor = 1.0 if visit.gang else speed_factors[visit.node].factor
-    seconds, before = (
-        (visit.seconds + visit.hop_seconds) / factor,
-        known.get(visit.unit.config, EpochSeconds()),
-    )
+    seconds = (visit.seconds + visit.hop_seconds) / factor
+    before = known.get(visit.unit.config, EpochSeconds())
     if ends:
         after = replace(before, last=_half(before.last, seconds))
     else:
@@ -103,20 +102,19 @@ def learn_epoch(
 
 
 def _half(before: float | None, seconds: float) -> float:
-    return seconds if before is None else (before + seconds) / 2
+    if not before:
+        return seconds
+    return (before + min(max(seconds, before / OUTLIER), before * OUTLIER)) / 2
 
 
-def epoch_seconds(state: State, config: str) -> EpochSeconds:
-    """What is known of a config's units, else of all configs."""
-    own = state.epoch_seconds.get(config, EpochSeconds())
-    usual = _known_mean(own.usual, (each.usual for each in state.epoch_seconds.values()))
-    last = _known_mean(own.last, (each.last for each in state.epoch_seconds.values()))
-    return EpochSeconds(usual, last)
+def mean_epoch_seconds(known: Collection[EpochSeconds]) -> EpochSeconds:
+    """What is known of all configs' units."""
+    return EpochSeconds(_known_mean(each.usual for each in known), _known_mean(each.last for each in known))
 
 
-def _known_mean(own: float | None, others: Iterable[float | None]) -> float | None:
-    known = [seconds for seconds in others if seconds is not None]
-    return own if own is not None or not known else math.fsum(known) / len(known)
+def _known_mean(seconds: Iterable[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def add_fetch(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:

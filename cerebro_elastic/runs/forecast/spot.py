@@ -138,6 +138,8 @@ def _with_number(
         else:
             high, best = middle, plan
     *cheaper, dearest = by_price[:high]
+    if all(part.begins < dearest.begins for part in cheaper):
+        return best  # nothing cheaper comes later, so to wait saves nothing
     used, unused = dearest.ends - dearest.begins, 0.0
     for _ in range(_TRIMS):
         used /= 2
@@ -174,8 +176,9 @@ def _with_departures(counts: Sequence[NodeCount], played: Played) -> list[NodeCo
     for count in counts:
         if count.begins < played.ends and (not merged or count.nodes != merged[-1].nodes):
             merged.append(count)
-    price = [count for count in counts if count.begins < played.ends][-1].price
     for place, moment in enumerate(sorted(m for m in played.idle if m < played.ends), start=1):
-        left = NodeCount(max(moment, merged[-1].begins), len(played.idle) - place, price)
+        begins = max(moment, merged[-1].begins)
+        price = [count.price for count in counts if count.begins <= begins][-1]
+        left = NodeCount(begins, len(played.idle) - place, price)
         merged = [*(merged[:-1] if merged[-1].begins == left.begins else merged), left]
     return merged
