@@ -324,6 +324,8 @@ KINDS: Mapping[str, Kind] = {
         own=lambda keys, stay: [f"{keys.prefix}stays/{stay.name}"],
         concerned=_stays_of,
         held=lambda state, name: state.stays.get(name),
+        revision="revision",
+        guarded=True,
         named=True,
     ),
     "configs": Kind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -15,6 +16,7 @@ from cerebro_elastic.core.history.rows import (
     OPERATOR,
     Row,
     Rows,
+    V,
     changed,
     require,
     without,
@@ -108,23 +110,24 @@ def measured(state: State, event: ConfigMeasured) -> State:
 
 
 def mended(state: State, event: RecordMended) -> State:
-    """Possible once the plan is known. Restored configs are at this revision, restored nodes neither
-    registered nor quarantined, withdrawn attempts over."""
-    mended = {
-        name: replace(state.configs[name], revision=event.revision)
-        for name in event.names("configs")
-        if name in state.configs
-    }
+    """Possible once the plan is known. Restored configs and stays are at this revision, restored nodes
+    neither registered nor quarantined, withdrawn attempts over."""
     asked = event.revision if state.asked and event.names("control") else state.asked
     return changed(
         state,
         event,
         **without_attempts(state, *event.withdrawn),
-        configs={**state.configs, **mended},
+        configs=_at(state.configs, event.names("configs"), event.revision),
+        stays=_at(state.stays, event.names("stays"), event.revision),
         nodes=without(state.nodes, *event.names("nodes")),
         quarantined=without(state.quarantined, *event.names("quarantined")),
         asked=asked,
     )
+
+
+def _at(values: Mapping[str, V], names: Iterable[str], revision: int) -> Mapping[str, V]:
+    """The ``values``, those of these names at this revision."""
+    return {**values, **{name: replace(values[name], revision=revision) for name in names if name in values}}
 
 
 def read(state: State, event: StateRead) -> State:
@@ -231,7 +234,7 @@ def _with_config(state: State, event: Event, config: Config, asked: bool) -> Sta
 def node_joined(state: State, event: NodeJoined) -> State:
     """Possible if no node of its name is registered. Then it is registered, and its stay begins."""
     require(event.node.name not in state.nodes, event, "a node of this name is registered")
-    after, stay = _with_node(state, event, event.node), Stay.of(event.node)
+    after, stay = _with_node(state, event, event.node), Stay.of(event.node, event.revision)
     return replace(after, stays={**state.stays, stay.name: stay}) if stay.joined else after
 
 
@@ -244,7 +247,8 @@ def stay_ended(state: State, event: StayEnded) -> State:
         raise IllegalEvent(f"{event} is impossible: stays without an end are {open_stays}")
     require(not is_there(state, stay), event, "its node is registered")
     require(event.left >= stay.joined, event, f"it began at {stay.joined}")
-    return changed(state, event, stays={**state.stays, stay.name: replace(stay, left=event.left)})
+    ended = replace(stay, left=event.left, revision=event.revision)
+    return changed(state, event, stays={**state.stays, stay.name: ended})
 
 
 def node_left(state: State, event: NodeLeft) -> State:

@@ -70,6 +70,8 @@ class Stay:
     left: float | None = None
     """When the node left, as far as visits say: wall-clock seconds. ``None``: it has not left, or no leader
     has noticed yet."""
+    revision: int = 0
+    """The revision of its last change."""
 
     @property
     def name(self) -> str:
@@ -77,6 +79,6 @@ class Stay:
         return f"{self.node}/{self.joined:.3f}"
 
     @classmethod
-    def of(cls, node: Node) -> Stay:
+    def of(cls, node: Node, revision: int = 0) -> Stay:
         """The stay that begins when the node registers."""
-        return cls(node.name, node.joined, node.price)
+        return cls(node.name, node.joined, node.price, revision=revision)
