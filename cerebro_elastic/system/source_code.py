@@ -118,7 +118,7 @@ def _outside(tree: ast.AST) -> Outside:
             case ast.ImportFrom(level=level, names=names):
                 module = "." * level + (node.module or "")
                 dot = "." if node.module else ""
-                modules |= {f"{module}{dot}{alias.name}" for alias in names}
+                modules |= {module if alias.name == "*" else f"{module}{dot}{alias.name}" for alias in names}
             case ast.Subscript(value=place, slice=key) if _is_environ(place):
                 _note(_text(key), variables, unknown, place, "environ", seen)
             case ast.Compare(left=key, comparators=[place]) if _is_environ(place):

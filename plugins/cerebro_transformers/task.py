@@ -54,16 +54,16 @@ class TransformersTask(FunctionTask):
         functions.check(**select_arguments(functions.check, given))
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        if strategy.parallelism == "pipeline":
-            return (
-                "pipeline records a model by torch.fx, which cannot record models of transformers: take fsdp "
-                "or deepspeed"
-            )
         bits = {**self._given, **hparams}.get("quantize")
         if bits is not None and strategy.parallelism not in WHOLE:
             return (
                 f"{strategy.parallelism} divides a base among ranks, which matrices of {bits} do not allow: "
                 f"take {' or '.join(WHOLE)}, or leave quantize out"
+            )
+        if strategy.parallelism == "pipeline":
+            return (
+                "pipeline records a model by torch.fx, which cannot record models of transformers: take fsdp "
+                "or deepspeed"
             )
         return super().refusal(hparams, strategy)
 

@@ -627,9 +627,18 @@ def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
     assert functions.accuracy(output, labels) == 1
 
 
-@pytest.mark.parametrize(("parallelism", "words"), [("fsdp", "single or ddp"), ("pipeline", "fsdp or deeps")])
-def test_what_cannot_be_divided_among_ranks_is_refused(parallelism: str, words: str) -> None:
-    task = TransformersTask(TransformersSection(model="gpt2", quantize="8bit"), base("gpt2").parent)
+@pytest.mark.parametrize(
+    ("parallelism", "quantize", "words"),
+    [
+        ("fsdp", "8bit", "single or ddp"),
+        ("pipeline", "8bit", "single or ddp"),
+        ("pipeline", None, "fsdp or deepspeed"),
+    ],
+)
+def test_what_cannot_be_divided_among_ranks_is_refused(
+    parallelism: str, quantize: str | None, words: str
+) -> None:
+    task = TransformersTask(TransformersSection(model="gpt2", quantize=quantize), base("gpt2").parent)
     assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2)))
 
 
