@@ -4,6 +4,7 @@ is not begun."""
 from __future__ import annotations
 
 import re
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,6 +70,16 @@ def test_a_run_uses_its_time_and_is_hardly_late(search: dict[str, Any], budget: 
     assert any("its epoch takes" in config.reason for config in stopped)
     assert check(events) == []
     assert redecide(events, Auto(), make_search(of)).explanation is None
+
+
+@pytest.mark.parametrize("bound", ["cost", "deadline"])
+def test_a_forecast_keeps_the_budget_whenever_the_simulated_run_begins(bound: str) -> None:
+    soon = datetime.fromtimestamp(time.time() + SECONDS, UTC).isoformat()
+    budgets = {"cost": {"cost": 2 * SECONDS, "price_per_node_hour": 3600}, "deadline": {"deadline": soon}}
+    done = simulate(recipe(budgets[bound], method="random", num=6), seconds=4.0)
+    assert 0.5 * SECONDS < done.seconds < 1.1 * SECONDS
+    configs = RunView(done.simulation.events).state.configs.values()
+    assert any("its epoch takes" in config.reason for config in configs)
 
 
 def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:

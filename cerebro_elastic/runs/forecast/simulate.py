@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,8 @@ def simulate(
             without one they log made-up curves.
         noise: The spread of the units' seconds, as the sigma of a log-normal factor with mean 1.
         faults: Sentences such as ``kill node-1 at 30 for 10``, one on each line.
-        start_time: What the nodes' clocks show at the beginning, in seconds since 1970.
+        start_time: What the nodes' clocks show at the beginning, in seconds since 1970; 0: the present time
+            if the recipe has a deadline.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
 
     Returns:
@@ -131,12 +133,15 @@ def simulate_plan(
     sizes: UnitSizes | None = None,
 ) -> Simulation:
     """Simulate ``plan`` on its least number of nodes, with the scheduler and search of ``recipe``. A node
-    that is not in ``hosts`` (host by node) has a host of its own."""
+    that is not in ``hosts`` (host by node) has a host of its own. Without a ``start`` a run with a deadline
+    begins now."""
     if plan.min_nodes > MOST_NODES:
         raise RecipeError(f"{plan.min_nodes} nodes are more than can be simulated: at most {MOST_NODES}")
     names = [f"node-{i}" for i in range(plan.min_nodes)]
     nodes = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+    if not start and recipe.search.budget.until is not None:
+        start = time.time()
     return simulation.simulate(
         plan,
         nodes,
