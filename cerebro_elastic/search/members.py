@@ -134,7 +134,7 @@ class MemberSearch(Search):
     def _affordable(
         self, views: Sequence[ConfigView], repeats: int, context: SearchContext
     ) -> list[Proposal]:
-        """Those configs with so many seeds that the budget's units are enough for, to the end."""
+        """Proposals of this many seeds, for those configs whose trainings the budget's units can end."""
         units = room_of(self._recipe.search.budget, context, self._criterion).units
         of_seed = context.epochs * context.partitions * max(1, self._recipe.folds)
         needed = accumulate((repeats - _repeats(view)) * of_seed for view in views)

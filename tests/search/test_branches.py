@@ -12,7 +12,7 @@ from cerebro_elastic import RecipeError, RunError, load_recipe
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active
 from cerebro_elastic.runs.controlled import _checked
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search
@@ -115,10 +115,11 @@ def test_a_space_that_cannot_be_searched_is_refused(why: str) -> None:
 
 
 def test_a_clone_may_take_another_branch_and_has_what_that_needs() -> None:
+    space = {name: Domain.model_validate(values) for name, values in SPACE.items()}
     parent = Config("c0000", {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "width": 8})
-    assert _checked("c0000", parent, {"width": 16.0}, SPACE) == ({"width": 16}, [])
+    assert _checked("c0000", parent, {"width": 16.0}, space) == ({"width": 16}, [])
     adam = {"optimizer": "adam", "lr": 1e-4}
-    assert _checked("c0000", parent, adam, SPACE) == (adam, ["momentum"])
+    assert _checked("c0000", parent, adam, space) == (adam, ["momentum"])
     for changed, message in (
         (
             {"optimizer": "adam", "momentum": 0.5},
@@ -127,7 +128,7 @@ def test_a_clone_may_take_another_branch_and_has_what_that_needs() -> None:
         ({"optimizer": "lion"}, "optimizer has to be one of 'sgd', 'adam', 'none'"),
     ):
         with pytest.raises(RunError, match=message):
-            _checked("c0000", parent, changed, SPACE)
+            _checked("c0000", parent, changed, space)
     other = Config("c0001", {"optimizer": "adam", "lr": 1e-4, "width": 8})
     with pytest.raises(RunError, match="the branch that the clone takes needs momentum"):
-        _checked("c0001", other, {"optimizer": "sgd", "lr": 0.1}, SPACE)
+        _checked("c0001", other, {"optimizer": "sgd", "lr": 0.1}, space)

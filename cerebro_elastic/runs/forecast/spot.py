@@ -9,8 +9,8 @@ price changes it takes the cheapest ones that suffice, and has one number of nod
 
 A node that has nothing left to do leaves. Whatever the prices become, a plan that is made anew at each change
 keeps the deadline, as long as all nodes together could, and as long as the margin is enough for units that
-take longer than expected. (Wu et al., NSDI 2024, have one job on one machine whose availability nobody knows; their rule is to
-keep to uniform progress. Here the progress to keep to is simulated.)
+take longer than expected. (Wu et al., NSDI 2024, have one job on one machine whose availability nobody knows;
+their rule is to keep to uniform progress. Here the progress to keep to is simulated.)
 """
 
 from __future__ import annotations

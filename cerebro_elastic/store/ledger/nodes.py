@@ -60,7 +60,9 @@ class NodeLedger:
             try:
                 if old is not None:
                     self.record.store.txn([at_revision(key, old.mod_revision)], [Delete(key)])
-                write(self.record, Writer.NODE, State(), NodeJoined(0, node), [], lease=lease)
+                if write(self.record, Writer.NODE, State(), NodeJoined(0, node), [], lease=lease) is None:
+                    # The stay of an earlier try may be there.
+                    node = replace(node, joined=node.joined + _NEXT_STAY)
             except TxnUnknown:
                 continue
 
@@ -112,7 +114,11 @@ class NodeLedger:
             return None
 
 
+_NEXT_STAY = 0.001
+"""Seconds after which another stay of a node may begin: their names have milliseconds."""
+
+
 def _is(holder: Node, node: Node) -> bool:
     """Whether the registration is this node's, perhaps asked to leave since, or ready, or stalled."""
-    changing = ("registration", "drain", "starting", "cached", "stalled")
+    changing = ("registration", "drain", "starting", "cached", "stalled", "joined")
     return replace(holder, **{name: getattr(node, name) for name in changing}) == node
