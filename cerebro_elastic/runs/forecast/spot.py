@@ -8,9 +8,9 @@ price changes it takes the cheapest ones that suffice, and has one number of nod
 - of these plans the one that costs least. More nodes use less of the dear times, but wait more for others.
 
 A node that has nothing left to do leaves. Whatever the prices become, a plan that is made anew at each change
-keeps the deadline, as long as all nodes together could: the margin is for units that take longer than
-expected. (Wu et al., NSDI 2024, have one job on one machine whose availability nobody knows; their rule is to
-keep to uniform progress. Here the progress to keep to is simulated.)
+keeps the deadline, as long as all nodes together could, and as long as the margin is enough for units that
+take longer than expected. (Wu et al., NSDI 2024, have one job on one machine whose availability nobody knows;
+their rule is to keep to uniform progress. Here the progress to keep to is simulated.)
 """
 
 from __future__ import annotations
