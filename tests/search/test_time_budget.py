@@ -75,7 +75,10 @@ def test_a_run_uses_its_time_and_is_hardly_late(search: dict[str, Any], budget: 
 @pytest.mark.parametrize("bound", ["cost", "deadline"])
 def test_a_forecast_keeps_the_budget_whenever_the_simulated_run_begins(bound: str) -> None:
     soon = datetime.fromtimestamp(time.time() + SECONDS, UTC).isoformat()
-    budgets = {"cost": {"cost": 2 * SECONDS, "price_per_node_hour": 3600}, "deadline": {"deadline": soon}}
+    budgets: dict[str, dict[str, Any]] = {
+        "cost": {"cost": 2 * SECONDS, "price_per_node_hour": 3600},
+        "deadline": {"deadline": soon},
+    }
     done = simulate(recipe(budgets[bound], method="random", num=6), seconds=4.0)
     assert 0.5 * SECONDS < done.seconds < 1.1 * SECONDS
     configs = RunView(done.simulation.events).state.configs.values()

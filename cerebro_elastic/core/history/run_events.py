@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
+from typing import TypeVar
 
 from cerebro_elastic.core.history.costs import is_there
 from cerebro_elastic.core.history.estimates import without_refusals
@@ -16,7 +17,6 @@ from cerebro_elastic.core.history.rows import (
     OPERATOR,
     Row,
     Rows,
-    V,
     changed,
     require,
     without,
@@ -51,6 +51,9 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.nodes import Node, Stall, Stay
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
+
+_Kept = TypeVar("_Kept", Config, Stay)
+"""What a state keeps with the revision of its key."""
 
 
 def opened(state: State, event: RunOpened) -> State:
@@ -125,7 +128,7 @@ def mended(state: State, event: RecordMended) -> State:
     )
 
 
-def _at(values: Mapping[str, V], names: Iterable[str], revision: int) -> Mapping[str, V]:
+def _at(values: Mapping[str, _Kept], names: Iterable[str], revision: int) -> Mapping[str, _Kept]:
     """The ``values``, those of these names at this revision."""
     return {**values, **{name: replace(values[name], revision=revision) for name in names if name in values}}
 
