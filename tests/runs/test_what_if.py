@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import Recipe, Run, load_recipe
-from cerebro_elastic.core.model.events import Event, UnitCommitted
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
 from cerebro_elastic.runs.forecast.simulate import simulate
@@ -216,6 +217,20 @@ def test_nobody_waits_for_a_price_that_stays(priced: tuple[WhatIf, PriceTrace, f
     plan = Forecaster(cut(events, answer.now), of, answer.now, same).answer(Change(), deadline).plan
     assert plan is not None
     assert plan.counts[0].nodes > 0
+
+
+def test_a_run_without_nodes_keeps_a_reserve(priced: tuple[WhatIf, PriceTrace, float]) -> None:
+    answer, _, deadline = priced
+    of = recipe(**GRID)
+    events, _ = played(of)
+    half = cut(events, answer.now)
+    state = RunView(half).state
+    gone = [NodeLeft(state.revision + n, name) for n, name in enumerate(state.nodes, start=1)]
+    falling = PriceTrace([answer.now + (deadline - answer.now) * n / 8 for n in range(9)], [*range(9, 0, -1)])
+    plan = Forecaster([*half, *gone], of, answer.now, falling).answer(Change(), deadline).plan
+    assert plan is not None
+    assert plan.counts[0].nodes == 0
+    assert plan.ends < deadline - 2 * max(visit.seconds for visit in RunView(events).log)
 
 
 def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[WhatIf, PriceTrace, float]) -> None:

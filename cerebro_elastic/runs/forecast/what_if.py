@@ -238,11 +238,12 @@ class Forecaster:
         segments = prices.segments(self._now, deadline, self._on_demand)
         most = len(used_nodes(self._state, self._plan)) + self._room(change)
         numbers = [n for n in range(1, most + 1) if n <= _EACH or n % (most // _EACH) == 0 or n == most]
-        rest = self._engine(change, (), unbounded=True)
+        now = [NodeCount(self._now, most, 0.0)]  # also where the run has no nodes just now
+        rest = self._engine(change, now, unbounded=True)
         rest.play()
         left = [visit for visit in rest.visits if visit.freed > self._now]
         work = sum((visit.freed - max(visit.started, self._now)) * len(visit.nodes) for visit in left)
-        margin = MARGIN * (deadline - self._now) + max((visit.seconds for visit in left), default=0.0)
+        margin = MARGIN * (deadline - self._now) + 2 * max((visit.seconds for visit in left), default=0.0)
 
         def play(counts: Sequence[NodeCount]) -> Played:
             engine = self._engine(change, counts, unbounded=True)
