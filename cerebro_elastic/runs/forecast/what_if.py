@@ -234,7 +234,8 @@ class Forecaster:
         return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
 
     def _cheapest(self, change: Change, prices: PriceTrace, deadline: float) -> SpotPlan | None:
-        """The cheapest plan that meets the deadline less a margin; one without it, if there is none."""
+        """The cheapest plan that meets the deadline less a margin; if there is none, less as much of it as can
+        be had."""
         segments = prices.segments(self._now, deadline, self._on_demand)
         most = len(used_nodes(self._state, self._plan)) + self._room(change)
         numbers = [n for n in range(1, most + 1) if n <= _EACH or n % (most // _EACH) == 0 or n == most]
@@ -250,7 +251,8 @@ class Forecaster:
             engine.play()
             return engine.played()
 
-        plans = (cheapest(play, segments, by, numbers, work) for by in (deadline - margin, deadline))
+        bounds = (deadline - share * margin for share in (1.0, 0.75, 0.5, 0.25, 0.0))
+        plans = (cheapest(play, segments, by, numbers, work) for by in bounds)
         present = len([node for node in self._state.nodes.values() if node.drain is None])
         return next((with_changes(plan, present) for plan in plans if plan is not None), None)
 
