@@ -234,8 +234,7 @@ class Forecaster:
         return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
 
     def _cheapest(self, change: Change, prices: PriceTrace, deadline: float) -> SpotPlan | None:
-        """The cheapest plan that meets the deadline less a margin; if there is none, less as much of it as can
-        be had."""
+        """The cheapest plan that meets the deadline less a margin, or less what can be had of it."""
         segments = prices.segments(self._now, deadline, self._on_demand)
         most = len(used_nodes(self._state, self._plan)) + self._room(change)
         numbers = [n for n in range(1, most + 1) if n <= _EACH or n % (most // _EACH) == 0 or n == most]
