@@ -21,7 +21,7 @@ from itertools import accumulate
 
 from cerebro_elastic.runs.forecast.prices import Segment
 
-MARGIN = 0.03
+MARGIN = 0.1
 """The share of the time until the deadline that a plan does not use."""
 _TRIMS = 3
 """How often the dearest time is halved."""
