@@ -278,6 +278,8 @@ def test_a_price_holds_until_the_next_row(tmp_path: Path) -> None:
         trace.check_covers(first - 1, first, "the trace")
     with pytest.raises(RunError, match=r"before the deadline, .*: add the prices that you expect"):
         trace.check_covers(first, first + 10_801, "the trace")
+    hourly = (f"{HOURS[n]},1" for n in range(5))
+    assert len(trace_of(tmp_path, *hourly, f"{HOURS[7]},1").times) == 6, "the last row is the trace's end"
 
 
 @pytest.mark.parametrize(
@@ -298,8 +300,8 @@ def test_a_price_holds_until_the_next_row(tmp_path: Path) -> None:
         (["time,price", f"{HOURS[1]},1", f"{HOURS[0]},1"], "line 3: .* is not after .*: sort rows"),
         (["time,price", f"{HOURS[1]},1", f"{HOURS[1]},2"], "line 3: .* is not after"),
         (
-            ["time,price", *(f"{HOURS[n]},1" for n in (0, 1, 2, 3, 4, 7))],
-            "line 7: no price between .* and .*, and rows are 60 minutes apart: fill the gap",
+            ["time,price", *(f"{HOURS[n]},1" for n in (0, 1, 2, 3, 6, 7))],
+            "line 6: no price between .* and .*, and rows are 60 minutes apart: fill the gap",
         ),
     ],
 )

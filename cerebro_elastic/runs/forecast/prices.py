@@ -130,12 +130,14 @@ def _pair(row: Sequence[str], header: Sequence[str], where: str) -> tuple[float,
 
 
 def _gaps(times: Sequence[float], places: Sequence[str]) -> Iterator[str]:
-    """Where rows are missing, if all others have one distance."""
-    distances = [after - before for before, after in pairwise(times)]
+    """Where rows are missing, if all others have one distance. The last row is the trace's end."""
+    distances = [after - before for before, after in pairwise(times[:-1])]
+    if not distances:
+        return
     usual, number = Counter(distances).most_common(1)[0]
     if number < _REGULAR * len(distances):
         return
-    for distance, (before, after), where in zip(distances, pairwise(times), places[1:], strict=True):
+    for distance, (before, after), where in zip(distances, pairwise(times), places[1:], strict=False):
         if distance > usual:
             yield (
                 f"{where}: no price between {_shown(before)} and {_shown(after)}, and rows are "

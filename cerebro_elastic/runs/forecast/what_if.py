@@ -250,10 +250,11 @@ class Forecaster:
             engine.play()
             return engine.played()
 
-        bounds = (deadline - share * margin for share in (1.0, 0.75, 0.5, 0.25, 0.0))
-        plans = (cheapest(play, segments, by, numbers, work) for by in bounds)
+        soonest = rest.played().ends or inf
+        by = min(deadline, max(deadline - margin, soonest))
+        plan = cheapest(play, segments, by, numbers, work)
         present = len([node for node in self._state.nodes.values() if node.drain is None])
-        return next((with_changes(plan, present) for plan in plans if plan is not None), None)
+        return None if plan is None else with_changes(plan, present)
 
     @property
     def _on_demand(self) -> float:
