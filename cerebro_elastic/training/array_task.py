@@ -24,7 +24,7 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
-from cerebro_elastic.training.test_metrics import measured_alone, row_by_row, values_for_race
+from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row, values_for_race
 from cerebro_elastic.training.user_objects import UserGlobals
 
 
@@ -174,14 +174,7 @@ class ArrayTask(ABC):
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition])
             alone = self._alone(learner, job) if job.row_metric else {}
-        return UnitResult(
-            state=job.state,
-            samples=job.partition.rows,
-            batches=job_batches.unit_batches(job),
-            metrics=metrics,
-            row_values=values_for_race(job, metrics, alone),
-            not_finite=not_finite(metrics),
-        )
+        return evaluated(job, metrics, values_for_race(job, metrics, alone))
 
     def why_no_rows(self, metric: str) -> str | None:
         del metric  # only a unit knows which metrics there are

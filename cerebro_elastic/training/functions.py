@@ -29,7 +29,6 @@ from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.equality import is_plain, value_differences
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
 from cerebro_elastic.training.generators import rng
-from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.passes import check_per_row, refused_by
 from cerebro_elastic.training.task import (
@@ -44,7 +43,7 @@ from cerebro_elastic.training.task import (
     UnitJob,
     UnitResult,
 )
-from cerebro_elastic.training.test_metrics import named_as_test
+from cerebro_elastic.training.test_metrics import evaluated, named_as_test
 from cerebro_elastic.training.user_functions import UserFunctions
 
 
@@ -184,14 +183,7 @@ class FunctionTask(Observed):
         with begun(self._section, self._user, job, self._observe) as unit:
             metrics = unit.validate([job.partition])
             values = unit.row_values
-        return UnitResult(
-            state=job.state,
-            samples=job.partition.rows,
-            batches=job_batches.unit_batches(job),
-            metrics=metrics,
-            row_values=values,
-            not_finite=not_finite(metrics),
-        )
+        return evaluated(job, metrics, values)
 
     def measure_test(self, job: UnitJob) -> ModelValues:
         if not self.evaluates or job.state is None:

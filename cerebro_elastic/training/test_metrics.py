@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.task import ModelValues, UnitJob
+from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.metrics import not_finite
+from cerebro_elastic.training.task import ModelValues, UnitJob, UnitResult
 
 COVERED = 0.95
 """The share of the means that an interval holds."""
@@ -56,6 +58,19 @@ def measured_alone(
         except Exception:  # whatever the user's code does with a single row
             return {}
     return values
+
+
+def evaluated(job: UnitJob, metrics: Mapping[str, float], row_values: Sequence[float] = ()) -> UnitResult:
+    """What an evaluation of the job's partition has found. The state stays as it is."""
+    assert job.state is not None
+    return UnitResult(
+        state=job.state,
+        samples=job.partition.rows,
+        batches=job_batches.unit_batches(job),
+        metrics=metrics,
+        row_values=row_values,
+        not_finite=not_finite(metrics),
+    )
 
 
 def values_for_race(

@@ -29,9 +29,9 @@ from cerebro_elastic.extending.tasks import (
     TaskState,
     UnitJob,
     UnitResult,
+    evaluated,
     job_batches,
     named_as_test,
-    not_finite,
     row_by_row,
     select_arguments,
     values_for_race,
@@ -221,14 +221,7 @@ class LightningTask:
             metrics = self._measured(job, loader_of_rows(job), device, "validate", Unchanged())
             single = loader_of_rows(row_by_row(job)) if job.row_metric else None
             alone = self._alone(job, single, device, "validate")
-        return UnitResult(
-            state=job.state,
-            samples=job.partition.rows,
-            batches=job_batches.unit_batches(job),
-            metrics=metrics,
-            row_values=values_for_race(job, metrics, alone),
-            not_finite=not_finite(metrics),
-        )
+        return evaluated(job, metrics, values_for_race(job, metrics, alone))
 
     @property
     def evaluates(self) -> bool:
