@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from operator import attrgetter
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -112,9 +111,10 @@ def decide(
 
 def departures(state: State) -> Iterator[StayEnded]:
     """Stays whose nodes are gone; in an order that does not depend on how the state was read."""
-    for stay in sorted(stays_of(state), key=attrgetter("name")):
-        if stay.left is not None and state.stays[stay.name].left is None:
-            yield StayEnded(0, stay.name, stay.left)
+    left = {stay.name: stay.left for stay in stays_of(state) if stay.left is not None}
+    for name, moment in sorted(left.items()):
+        if state.stays[name].left is None:
+            yield StayEnded(0, name, moment)
 
 
 def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
