@@ -68,6 +68,10 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
+    "evaluation": (
+        {"loss": "if not torch.is_grad_enabled(): raise ValueError('apart')", "validation": "evaluate"},
+        r"^an_evaluation\.py:\d+ in loss: .*\nValueError: apart",
+    ),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
@@ -79,7 +83,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bug_is_reported_alone_with_the_users_line_first(
     module: dict[str, Any], message: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    name = f"{'an' if 'exit' in request.node.name else 'a'}_{request.node.callspec.id}"
+    name = f"{'an' if request.node.callspec.id[0] == 'e' else 'a'}_{request.node.callspec.id}"
     with pytest.raises(TaskError, match=message) as error:
         checked(tmp_path, name, **module)
     assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")

@@ -110,9 +110,10 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
                     return {"problem": result.not_finite}
                 if result.done or (job.last and unlogged(recipe, logged) is None):
                     break
-            if isinstance(recipe.search, RaceSearch):
-                of_rows = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
-                task.evaluate(replace(of_rows, row_metric=recipe.objective.metric))
+            races = isinstance(recipe.search, RaceSearch)
+            if races or recipe.validates_apart:
+                apart = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
+                task.evaluate(replace(apart, row_metric=recipe.objective.metric if races else ""))
         except (Exception, SystemExit) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
         return {"problem": unlogged(recipe, logged), "idle": idle}
