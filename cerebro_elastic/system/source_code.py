@@ -41,6 +41,9 @@ _READING_OF = {
 _HIDING = {"exec", "eval", "import_module", "__import__", "run_path", "run_module"}
 """Functions that run code which the file may not show."""
 
+_OF_THE_MACHINE = ("/proc/", "/sys/", "/dev/")
+"""Where the kernel describes the machine and its processes: what a file there says changes by itself."""
+
 _LARGE = 1 << 28
 """A file of more bytes than this that code names counts by its size and last change, as all files of a folder
 do: a run shall not begin by reading all of its source data."""
@@ -65,7 +68,7 @@ class Outside:
     variables: frozenset[str] = frozenset()
     """Environment variables whose names it says."""
     files: frozenset[str] = frozenset()
-    """Files and folders whose names it says."""
+    """Files and folders whose names it says, but for those in which the kernel describes the machine."""
     unknown: tuple[str, ...] = ()
     """What it reads or runs without saying the name: line and function of each."""
 
@@ -133,6 +136,7 @@ def _outside(tree: ast.AST) -> Outside:
                 _note(_file_of(node), files, unknown, node, _called(node, imported)[1], seen)
             case ast.Name(id="environ") | ast.Attribute(attr="environ") if id(node) not in seen:
                 unknown.append(f"line {node.lineno}: environ")
+    files = {name for name in files if not name.startswith(_OF_THE_MACHINE)}
     return Outside(frozenset(modules), frozenset(variables), frozenset(files), tuple(unknown))
 
 
@@ -225,15 +229,22 @@ def _text(node: ast.expr) -> str | None:
 
 def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
     """What the code in these files reads and names: environment variables, files and folders, each with a
-    digest of what is there now: "" if it is neither a file nor a folder. They are looked for below ``root``
-    and in the working directory."""
+    digest of what is there now: "" if it is neither a file nor a folder, or is removed meanwhile. They are
+    looked for below ``root`` and in the working directory."""
     for file in files:
         found = outside(file)
         for name in found.variables:
             yield OF_VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
         for name in found.files:
-            place = _place(name, root)
-            yield OF_FILE + name, "" if place is None else _digest_of(place)
+            yield OF_FILE + name, _digest_there(name, root)
+
+
+def _digest_there(name: str, root: Path) -> str:
+    place = _place(name, root)
+    try:
+        return "" if place is None else _digest_of(place)
+    except FileNotFoundError:
+        return ""
 
 
 def _digest_of(place: Path) -> str:
