@@ -25,7 +25,7 @@ Both assume that the present nodes do the rest: no node joins or is lost, and th
 config. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
 speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
-count in the forecast alone: each as a training unit of its config, spread over the nodes."""
+count in the forecast alone, spread over the nodes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.decisions.moment import used_nodes
-from cerebro_elastic.core.history.estimates import all_unit_seconds, begun_at, speed_factors
+from cerebro_elastic.core.history.estimates import (
+    all_unit_seconds,
+    begun_at,
+    evaluation_seconds,
+    mean_epoch_seconds,
+    speed_factors,
+)
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import NodeUsage, State
+from cerebro_elastic.core.model.state import EpochSeconds, NodeUsage, State
 from cerebro_elastic.scheduling.openshop.bounds import lower_bound
 from cerebro_elastic.scheduling.openshop.instances import instance
 
@@ -112,8 +118,12 @@ def _left(state: State, plan: Plan) -> _Left | None:
     if live and not all(homes.values()):
         return None
     spread = plan.on_demand or any(len(names) > 1 for names in homes.values())
-    seconds = all_unit_seconds(state)
-    factors = _scaled(state, plan, names, seconds, spread=spread)
+    seconds, of_all = all_unit_seconds(state), mean_epoch_seconds(state.epoch_seconds.values())
+    evaluations = {
+        name: evaluation_seconds(state.epoch_seconds.get(name, EpochSeconds()), of_all, unit)
+        for name, unit in seconds.items()
+    }
+    factors = _scaled(state, plan, names, seconds, evaluations, spread=spread)
     lead = {j: min(names, key=factors.__getitem__) for j, names in homes.items() if names}
     usual = sum(factors.values()) / len(names) if names else 1.0
     return _Left(
@@ -122,14 +132,20 @@ def _left(state: State, plan: Plan) -> _Left | None:
         configs={config.id: _row(plan, config, seconds[config.id], lead, factors) for config in live},
         spread=spread,
         evaluations={
-            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * seconds[c.id] * usual
+            c.id: ((plan.epochs - c.epoch) * plan.evaluations - len(c.evaluated)) * evaluations[c.id] * usual
             for c in live
         },
     )
 
 
 def _scaled(
-    state: State, plan: Plan, names: Sequence[str], seconds: Mapping[str, float], *, spread: bool
+    state: State,
+    plan: Plan,
+    names: Sequence[str],
+    seconds: Mapping[str, float],
+    evaluations: Mapping[str, float],
+    *,
+    spread: bool,
 ) -> dict[str, float]:
     """The factors of the nodes, on such a scale that the visits so far take what they took. Nodes that
     ``spread`` the work do units by their speeds, others as many as their homes say."""
@@ -139,16 +155,19 @@ def _scaled(
     usual = (
         len(names) / sum(1 / f for f in factors.values()) if spread else sum(factors.values()) / len(names)
     )
-    expected = sum(_own_units(config, plan) * seconds[config.id] for config in state.configs.values())
+    expected = sum(
+        trained * seconds[name] + evaluated * evaluations[name]
+        for name, (trained, evaluated) in ((c.id, _own_units(c, plan)) for c in state.configs.values())
+    )
     scale = state.usage.seconds / expected if expected and state.usage.seconds else 1.0
     return {name: scale * factor / usual for name, factor in factors.items()}
 
 
-def _own_units(config: Config, plan: Plan) -> int:
-    """The units that the config has done itself, without those of its parent."""
-    per_epoch, parent = plan.trained + plan.evaluations, config.parent
-    before = 0 if parent is None else parent.epoch * per_epoch + len(parent.visited)
-    return max(0, config.epoch * per_epoch + len(config.visited) + len(config.evaluated) - before)
+def _own_units(config: Config, plan: Plan) -> tuple[int, int]:
+    """The units that the config has trained and evaluated itself, without those of its parent."""
+    parent, epochs = config.parent, config.epoch - (config.parent.epoch if config.parent else 0)
+    trained = epochs * plan.trained + len(config.visited) - (len(parent.visited) if parent else 0)
+    return max(0, trained), max(0, epochs * plan.evaluations + len(config.evaluated))
 
 
 def _row(

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeAlias
 
-from cerebro_elastic.core.history.estimates import add_fetch, fetch_seconds
+from cerebro_elastic.core.history.estimates import EVALUATION, add_fetch, fetch_seconds
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -31,8 +31,6 @@ OTHERS = "*"
 """In a table: all configs or nodes that it does not name."""
 PROFILE = 0.1
 """The seconds of a profile, as a share of those of the unit that it tries."""
-EVALUATION = 1 / 3
-"""The seconds of an evaluation, as a share of those of training, which also goes back, at twice the cost."""
 
 _ROUNDS = 20
 _PROMPT = 10
@@ -85,6 +83,8 @@ class Times:
     """By config and node."""
     validation: Mapping[str, float] = field(default_factory=dict)
     """By config: what the unit that ends an epoch takes more."""
+    evaluation: float = EVALUATION
+    """The seconds of an evaluation, as a share of those of a training unit."""
     hop: float = 0.0
     """As in ``UnitCosts``."""
     fetch: float = 0.0
@@ -101,7 +101,7 @@ class Times:
     """The share (0 to 1) of a training unit's seconds that are ``UnitCosts.data``."""
 
     def __post_init__(self) -> None:
-        for name in ("usual", "hop", "fetch", "dispatch", "saving"):
+        for name in ("usual", "evaluation", "hop", "fetch", "dispatch", "saving"):
             number(getattr(self, name), name)
         for name in ("configs", "nodes", "pairs", "validation", "startup"):
             for key, value in getattr(self, name).items():
@@ -123,7 +123,7 @@ class Times:
         whole = max(self._whole(config, node) for node in attempt.nodes)
         match attempt.unit.phase:
             case Phase.EVALUATE:
-                return EVALUATION * whole / ranks
+                return self.evaluation * whole / ranks
             case Phase.PROFILE:
                 return PROFILE * whole / ranks
             case Phase.TRAIN:
@@ -230,6 +230,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         nodes=nodes,
         pairs=pairs,
         validation=validation,
+        evaluation=_evaluation(visits, configs, nodes),
         hop=fmean(v.hop_seconds for v in trained),
         saving=fmean(v.save_seconds for v in trained),
         fetch=fetch_seconds(fetches) if fetches else 0.0,
@@ -283,6 +284,13 @@ def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
             usual = configs[config] * nodes.get(visit.node, 1.0)
             more[config].append(visit.seconds * visit.strategy.ranks - usual)
     return {config: max(0.0, fmean(seconds)) for config, seconds in more.items()}
+
+
+def _evaluation(visits: Sequence[Visit], configs: Mapping[str, float], nodes: Mapping[str, float]) -> float:
+    """The seconds of evaluations, as a share of those that training units of their configs take."""
+    known = [v for v in visits if v.unit.phase is Phase.EVALUATE and v.whole and v.unit.config in configs]
+    training = sum(configs[v.unit.config] * nodes.get(v.node, 1.0) for v in known)
+    return sum(v.seconds * v.strategy.ranks for v in known) / training if training else EVALUATION
 
 
 def _pairs(trained: Sequence[Visit], last: set[int], validation: Mapping[str, float]) -> Pairs:

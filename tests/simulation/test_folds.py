@@ -306,10 +306,11 @@ def test_a_search_sees_one_config() -> None:
 def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
     done = simulated(configs=3, validation={"folds": 3, "early_stop": False})
     seconds = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
-    known = {name: EpochSeconds(each, each + 1) for name, each in seconds.items()}
+    known = {name: EpochSeconds(each, each + 1, each / 2) for name, each in seconds.items()}
     state = replace(done.state, epoch_seconds=known, speed_factors={})
     assert state.plan is not None
-    context, units = observe(state, state.plan), state.plan.trained
+    context, units = observe(state, state.plan), state.plan.trained + state.plan.evaluations / 2
+    assert state.plan.evaluations
     names = ("c0000", "c0001", "c0002", "")
     assert [context.rest_seconds(name) - 1 for name in names] == [5 * units, 9 * units, 5 * units, 5 * units]
 

@@ -23,6 +23,7 @@ from cerebro_elastic.core.history.derived import batches_at_hand, cached_partiti
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
     begun_at,
+    evaluation_seconds,
     fetch_seconds,
     mean_epoch_seconds,
     speed_factor,
@@ -171,9 +172,10 @@ class Moment:
         return min((_until_free(self.state, name) for name in self.nodes), default=0.0)
 
     def rest_of_epoch(self, config: Config | None) -> float:
-        """The expected seconds of all units that the config has left in its epoch, each on the fastest of the
-        nodes where its partition is at home, one after the other; of a usual config's whole epoch, if there
-        is none yet. 0: nothing is known, as the first unit on a node is slow for reasons that pass."""
+        """The expected seconds of all units that the config has left in its epoch, evaluations included, each
+        on the fastest of the nodes where its partition is at home, one after the other; of a usual config's
+        whole epoch, if there is none yet. 0: nothing is known, as the first unit on a node is slow for
+        reasons that pass."""
         state, plan = self.state, self.plan
         own = state.epoch_seconds.get(config.id, EpochSeconds()) if config is not None else EpochSeconds()
         usual = own.usual or self._of_all_configs.usual or own.last or self._of_all_configs.last
@@ -183,8 +185,11 @@ class Moment:
         left = range(plan.trained) if config is None else plan.trains(config.fold)
         undone = [j for j in left if config is None or j not in config.visited]
         factors = [self._factor_at(j) for j in undone]
-        # The last one has the validation, wherever it is.
-        return fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
+        # The last one has the validation, wherever it is, unless evaluations are units of their own.
+        training = fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
+        evaluations = plan.evaluations - (len(config.evaluated) if config is not None else 0)
+        seconds = evaluation_seconds(own, self._of_all_configs, usual)
+        return training + evaluations * seconds * min(self.speed_factors.values(), default=1.0)
 
     @cached_property
     def _of_all_configs(self) -> EpochSeconds:

@@ -32,6 +32,9 @@ MEMORY = 8
 OUTLIER = 4.0
 """A visit counts as at most this multiple of the expected seconds, and at least their inverse share: ranks
 may have restarted, or the machine may have been busy with something else."""
+EVALUATION = 1 / 3
+"""The seconds of an evaluation, as a share of those of training, which also goes back, at twice the cost; as
+long as none was measured."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5
@@ -86,15 +89,17 @@ def learn_epoch(
     known: Mapping[str, EpochSeconds], speed_factors: Mapping[str, SpeedFactor], visit: Visit, *, ends: bool
 ) -> Mapping[str, EpochSeconds]:
     """``known`` after one more visit, which counts half, and whether it ``ends`` an epoch. As in ``learn``
-    only whole training units count, not the first one of a node, and outliers as ``OUTLIER`` times what was
+    only whole units count, not the first one of a node, and outliers as ``OUTLIER`` times what was
     expected."""
     first = not visit.gang and not speed_factors.get(visit.node, SpeedFactor()).units
-    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or first:
+    if visit.unit.phase is Phase.PROFILE or visit.skip or not visit.whole or first:
         return known
     factor = 1.0 if visit.gang else speed_factors[visit.node].factor
     seconds = (visit.seconds + visit.hop_seconds) / factor
     before = known.get(visit.unit.config, EpochSeconds())
-    if ends:
+    if visit.unit.phase is Phase.EVALUATE:
+        after = replace(before, evaluation=_half(before.evaluation, seconds))
+    elif ends:
         after = replace(before, last=_half(before.last, seconds))
     else:
         after = replace(before, usual=_half(before.usual, seconds))
@@ -109,7 +114,16 @@ def _half(before: float | None, seconds: float) -> float:
 
 def mean_epoch_seconds(known: Collection[EpochSeconds]) -> EpochSeconds:
     """What is known of all configs' units."""
-    return EpochSeconds(_known_mean(each.usual for each in known), _known_mean(each.last for each in known))
+    return EpochSeconds(
+        _known_mean(each.usual for each in known),
+        _known_mean(each.last for each in known),
+        _known_mean(each.evaluation for each in known),
+    )
+
+
+def evaluation_seconds(own: EpochSeconds, of_all: EpochSeconds, unit: float) -> float:
+    """The expected seconds of an evaluation of a config whose training units take ``unit`` seconds."""
+    return own.evaluation or of_all.evaluation or EVALUATION * unit
 
 
 def _known_mean(seconds: Iterable[float | None]) -> float | None:

@@ -66,6 +66,8 @@ class EpochSeconds:
     """Of one that does not end an epoch; ``None``: there was none."""
     last: float | None = None
     """Of one that ends an epoch, with its validation."""
+    evaluation: float | None = None
+    """Of an evaluation that is a unit of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cerebro_elastic.core.history.estimates import EVALUATION
 from cerebro_elastic.core.history.lineage import fresh_names
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import HParams, Status
@@ -37,7 +38,6 @@ from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan,
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes
-from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.unit_runner import StrategyCost
 
