@@ -126,7 +126,9 @@ def extend(
     num: Annotated[int | None, typer.Option(help="Configs that the search may propose in all.")] = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A greater bound of search.budget, e.g. units=400."),
+        typer.Option(
+            metavar="KEY=VALUE", help="A later bound of search.budget: units=400, deadline=2026-12-01T08:00."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
@@ -418,8 +420,10 @@ def _range(hosts: str | None) -> NodeRange | None:
         raise RunError(f"--hosts is {hosts!r}: give a number, or a range MIN:MAX such as 2:8") from None
 
 
-def _bound(text: str) -> tuple[str, float]:
+def _bound(text: str) -> tuple[str, float | str]:
     name, _, value = text.partition("=")
+    if name == "deadline":
+        return name, value
     try:
         return name, float(value)
     except ValueError as exc:

@@ -26,7 +26,7 @@ from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.words import counted, for_reader, option
 
-_BUDGETS = sorted(Budget.model_fields.keys() - {"target", "deadline", "price_per_node_hour"})
+_BUDGETS = sorted(Budget.model_fields.keys() - {"target", "price_per_node_hour"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Wish:
     """The number of epochs of each config; ``None``: as many as it had."""
     num: int | None = None
     """The number of configs that the search may propose in all; ``None``: as many as it had."""
-    budget: Mapping[str, float] = field(default_factory=dict)
-    """Keys of the recipe's ``search.budget``, and their new values."""
+    budget: Mapping[str, float | str] = field(default_factory=dict)
+    """Keys of the recipe's ``search.budget``, and their new values: numbers, or a deadline."""
     configs: Sequence[str] = ()
     """The configs that go on, by id."""
     top: int | None = None
@@ -159,17 +159,25 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
         search["num"] = _more_configs(recipe, wish.num)
     if wish.budget:
         known = recipe.search.budget.model_dump(exclude_none=True)
-        for key, value in wish.budget.items():
+        for key in wish.budget:
             if key not in known:
                 had = ", ".join(sorted(known)) or "none at all"
                 raise RunError(f"{option('budget')} {key}=...: the run had no such bound (it had {had})")
-            if value <= known[key]:
-                raise RunError(
-                    f"{option('budget')} {key}={value:g}: the run had {known[key]:g}, and the bound is that "
-                    "of all together: give more"
-                )
         search["budget"] = {**known, **{k: type(known[k])(v) for k, v in wish.budget.items()}}
-    return spec.load_recipe(**values, **({"search": search} if search else {}))
+    longer = spec.load_recipe(**values, **({"search": search} if search else {}))
+    for key in wish.budget:
+        before, after = (_bound(of.search.budget, key) for of in (recipe, longer))
+        if after <= before:
+            raise RunError(
+                f"{option('budget')} {key}={wish.budget[key]}: the run had {known[key]}, and the bound is "
+                "that of all together: give more"
+            )
+    return longer
+
+
+def _bound(budget: Budget, key: str) -> float:
+    bound: float = budget.until if key == "deadline" else getattr(budget, key)
+    return bound
 
 
 def _more_configs(recipe: Recipe, num: int) -> int:

@@ -142,7 +142,7 @@ class Run(ControlledRun):
         *,
         epochs: int | None = None,
         num: int | None = None,
-        budget: Mapping[str, float] | None = None,
+        budget: Mapping[str, float | str] | None = None,
         configs: Sequence[str] = (),
         top: int | None = None,
         by: str = "",

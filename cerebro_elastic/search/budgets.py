@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.core.history.costs import cost, cost_per_second
+from cerebro_elastic.core.history.costs import cost, cost_per_second, paused_seconds
 from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
@@ -27,11 +27,12 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
     """
     usage = context.usage
     units = usage.units + usage.reused
+    elapsed = usage.elapsed - _paused(context)
     limits = {
         "epochs": (units / context.partitions, budget.epochs),
         "units": (units, budget.units),
-        "timeout": (usage.elapsed, budget.timeout),
-        "hours": (usage.elapsed / 3600, budget.hours),
+        "timeout": (elapsed, budget.timeout),
+        "hours": (elapsed / 3600, budget.hours),
         "node_seconds": (usage.seconds, budget.node_seconds),
         "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
     }
@@ -69,7 +70,7 @@ def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
     without a bound. A run in which no unit has begun has begun now."""
     began = context.now if context.usage.began is None else context.usage.began
     ends = {
-        "the end": began + (math.inf if budget.seconds is None else budget.seconds),
+        "the end": began + _paused(context) + (math.inf if budget.seconds is None else budget.seconds),
         "the deadline": math.inf if budget.until is None else budget.until,
     }
     if budget.cost is None or budget.price_per_node_hour is None:
@@ -78,6 +79,13 @@ def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
     rate = cost_per_second(context.stays, price)
     left = budget.cost - cost(context.stays, price, context.now)
     return {**ends, f"the cost is {budget.cost:g}": context.now + left / rate if rate else math.inf}
+
+
+def _paused(context: SearchContext) -> float:
+    """The seconds since the first unit began in which the run had no nodes: they count for no budget but the
+    deadline."""
+    began = context.usage.began
+    return 0.0 if began is None else paused_seconds(context.stays, began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,9 @@ def test_one_unit_that_hung_hardly_changes_what_an_epoch_is_expected_to_take() -
     validated = replace(hung, unit=Unit("c0", 0, 0, Phase.EVALUATE))
     evaluated = learn_epoch(known, factors, validated, ends=True)
     assert evaluated == {"c0": EpochSeconds(2.0, 3.0, 600.0)}
-    assert learn_epoch(evaluated, factors, replace(validated, seconds=1.0), ends=True)["c0"].evaluation == 375.0
+    assert (
+        learn_epoch(evaluated, factors, replace(validated, seconds=1.0), ends=True)["c0"].evaluation == 375.0
+    )
 
 
 def test_impossible_speeds_are_bounded() -> None:

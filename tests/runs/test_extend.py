@@ -122,6 +122,7 @@ WRONG = {
     "a choice of nothing": (Wish(num=9, top=2), "give epochs as well"),
     "more of a grid": (Wish(num=9), "every point of its space"),
     "a budget that was not there": (Wish(budget={"units": 9.0}), "no such bound"),
+    "a deadline that was not there": (Wish(budget={"deadline": "2999-01-01"}), "no such bound"),
     "an unknown budget": (
         Wish(budget={"minutes": 9.0}),
         "epochs, hours, node_seconds, timeout, units",

@@ -144,6 +144,20 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
 
 
+@pytest.mark.parametrize(("budget", "uses_all"), [({"timeout": 100}, True), ({"deadline": DEADLINE}, False)])
+def test_the_time_without_nodes_counts_for_the_deadline_alone(budget: dict[str, Any], uses_all: bool) -> None:
+    of, away = recipe(budget, method="random", num=6), SECONDS
+    faults = f"kill node-0 at 30 for {away}\nkill node-1 at 30 for {away}"
+    events = simulate(of, seconds=4.0, faults=faults, start_time=BEGIN).simulation.events
+    late = [visit for visit in RunView(events).log if visit.started > BEGIN + 30]
+    assert bool(late) == uses_all, "nothing is begun after the deadline"
+    took = RunView(events).state.usage.until - BEGIN
+    assert (95 < took - away < 110) if uses_all else took < 40
+    assert check(events) == []
+    decided = redecide(events, Auto(), make_search(of))
+    assert (decided.explanation, decided.matched) == (None, decided.total)
+
+
 def test_stays_end_and_are_paid_alike_however_the_state_was_read() -> None:
     """A folded state has them in the order of registrations, one that was read in the order of keys."""
     stays = [Stay(node, 0.1, price) for node, price in (("b", 0.1), ("c", 0.2), ("a", 0.3))]

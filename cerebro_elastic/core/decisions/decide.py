@@ -288,6 +288,8 @@ def _observe(moment: Moment) -> SearchContext:
         for config in in_order(state.configs.values())
     )
     views = _view(plan, seen)
+    stays = stays_of(state)
+    joined = (stay.joined for stay in stays)
     return SearchContext(
         configs=_grouped(plan, views, state.configs) if plan.has_members else list(views.values()),
         partitions=plan.trained,
@@ -295,10 +297,10 @@ def _observe(moment: Moment) -> SearchContext:
         nodes=max(len(moment.nodes), plan.min_nodes),
         usage=state.usage,
         save_seconds=hop_seconds(state.hops),
-        now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), 0.0),
+        now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), *joined, 0.0),
         rest_seconds=partial(_rest_of_epoch, moment),
         wait_seconds=moment.wait_seconds,
-        stays=stays_of(state),
+        stays=stays,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import fsum
+from math import fsum, inf
 
 from cerebro_elastic.core.model.nodes import Stay
 from cerebro_elastic.core.model.state import State
@@ -35,6 +35,15 @@ def cost(stays: Iterable[Stay], price: float, now: float) -> float:
     """What the ``stays`` have cost by ``now``, if an hour of a node costs ``price`` where the node has no
     price of its own. Of equal stays it is the same in any order."""
     return fsum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
+
+
+def paused_seconds(stays: Iterable[Stay], began: float) -> float:
+    """How long no node was there since ``began``, up to the last node that came back."""
+    paused, until = 0.0, began
+    for stay in sorted(stays, key=lambda stay: stay.joined):
+        paused += max(0.0, stay.joined - until)
+        until = max(until, inf if stay.left is None else stay.left)
+    return paused
 
 
 def cost_per_second(stays: Iterable[Stay], price: float) -> float:

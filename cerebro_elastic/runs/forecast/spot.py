@@ -170,13 +170,14 @@ def cost_of(stays: Sequence[tuple[float, float]], segments: Sequence[Segment]) -
 
 def _with_departures(counts: Sequence[NodeCount], played: Played) -> list[NodeCount]:
     """The numbers of nodes until the run's end, without those that change nothing, and without each node
-    that has nothing left to do."""
+    that has nothing left to do. One stays, whatever the run takes: nodes leave by themselves when it ends."""
     assert played.ends is not None
     merged = list[NodeCount]()
     for count in counts:
         if count.begins < played.ends and (not merged or count.nodes != merged[-1].nodes):
             merged.append(count)
-    for place, moment in enumerate(sorted(m for m in played.idle if m < played.ends), start=1):
+    leaving = [moment for moment in sorted(played.idle)[:-1] if moment < played.ends]
+    for place, moment in enumerate(leaving, start=1):
         begins = max(moment, merged[-1].begins)
         price = [count.price for count in counts if count.begins <= begins][-1]
         left = NodeCount(begins, len(played.idle) - place, price)

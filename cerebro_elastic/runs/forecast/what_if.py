@@ -119,6 +119,8 @@ class WhatIf:
     plan: SpotPlan | None = None
     """With prices: when to have how many nodes, so that the deadline is met and the run costs least;
     ``None`` without prices, or if none meets it."""
+    cost_left: float | None = None
+    """What is left of the recipe's budget of cost; ``None`` without one."""
 
     @property
     def answer(self) -> Outlook:
@@ -228,10 +230,14 @@ class Forecaster:
         remedies: tuple[Outlook, ...] = ()
         if self._prices is not None and deadline is not None:
             plan = self._cheapest(change, self._prices, deadline)
-            return WhatIf(self._run, self._now, as_it_is, changed, deadline, (), True, plan)
+            return WhatIf(
+                self._run, self._now, as_it_is, changed, deadline, (), True, plan, self._cost_left()
+            )
         if deadline is not None and not answer.meets(deadline):
             remedies = tuple(self._remedies(change, deadline))
-        return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
+        return WhatIf(
+            self._run, self._now, as_it_is, changed, deadline, remedies, cost_left=self._cost_left()
+        )
 
     def _cheapest(self, change: Change, prices: PriceTrace, deadline: float) -> SpotPlan | None:
         """The cheapest plan that meets the deadline less a margin, or less what can be had of it."""
@@ -255,6 +261,12 @@ class Forecaster:
         plan = cheapest(play, segments, by, numbers, work)
         present = len([node for node in self._state.nodes.values() if node.drain is None])
         return None if plan is None else with_changes(plan, present)
+
+    def _cost_left(self) -> float | None:
+        budget = self._budget
+        if budget.cost is None or budget.price_per_node_hour is None:
+            return None
+        return budget.cost - cost(stays_of(self._state), budget.price_per_node_hour, self._now)
 
     @property
     def _on_demand(self) -> float:

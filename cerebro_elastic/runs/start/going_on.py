@@ -10,6 +10,7 @@ their last checkpoints or from the start, with the code as it is now:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ from cerebro_elastic.runs.start.prepare_run import (
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.words import counted, some_of
+from cerebro_elastic.system.words import counted, option, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 if TYPE_CHECKING:
@@ -117,6 +118,12 @@ def planned(result: RunResult, wish: Wish) -> Spec:
             "that started it goes on with it"
         )
     after = extended(result, wish)
+    budget = after.load_recipe().search.budget
+    if budget.until is not None and budget.until <= time.time():
+        raise RunError(
+            f"the deadline of run {result.run!r}, {budget.deadline}, is past: give one that is to come as "
+            f"well, {option('budget')} deadline=2026-12-01T08:00"
+        )
     configs = result.view.state.configs
     going_on = {name: configs[name] for name in after.extensions[-1].configs}
     check_lengths(result.spec, going_on, after.plan.epochs)
