@@ -408,8 +408,8 @@ class WhatIfJson(TypedDict):
     """With what else a deadline would hold that is missed."""
     plan: SpotPlan | None
     """With `--prices`: when to have how many nodes; `null` without, and if the deadline cannot be met."""
-    cost_left: float | None
-    """What is left of the recipe's budget of cost; `null` without one."""
+    exceeds: list[str]
+    """What the plan takes more than the recipe's budget leaves."""
 
 
 SHAPES: Mapping[str, Any] = {

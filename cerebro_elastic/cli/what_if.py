@@ -93,11 +93,11 @@ def _show(answer: WhatIf) -> None:
             f"{_moment(answer.plan.ends)}. Ask again when a price or the run differs from this."
         )
         console.print(text, soft_wrap=True)
-        if answer.cost_left is not None and answer.plan.cost > answer.cost_left:
+        if answer.exceeds:
             console.print(
-                f"That is more than what is left of the budget, {money_text(max(0.0, answer.cost_left))}: "
-                "the run would stop configs for it. Give it a later deadline or fewer configs (--stop). When "
-                f"it has ended, `cerebro extend {answer.run} --budget cost=...` goes on with them.",
+                f"The run's budget is not enough: {'; '.join(answer.exceeds)}. Configs would be stopped: "
+                "stop some yourself (--stop), or go on with them when the run has ended: "
+                f"`cerebro extend {answer.run} --budget KEY=VALUE`.",
                 soft_wrap=True,
             )
 
@@ -147,7 +147,7 @@ def _json(answer: WhatIf) -> WhatIfJson:
         "changed": None if answer.changed is None else _outlook(answer.changed, answer.now),
         "remedies": [_outlook(outlook, answer.now) for outlook in answer.remedies],
         "plan": answer.plan,
-        "cost_left": answer.cost_left,
+        "exceeds": list(answer.exceeds),
     }
 
 

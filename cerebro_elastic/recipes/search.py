@@ -260,7 +260,8 @@ class Budget(Section):
     units: Positive | None = None
     """Units of all configs together."""
     timeout: Seconds | None = None
-    """Seconds since the first unit began. An epoch that cannot end in time is not begun."""
+    """Seconds since the first unit began, without those in which the run has no nodes. An epoch that cannot
+    end in time is not begun."""
     hours: Hours | None = None
     """The same in hours."""
     deadline: Moment | None = None

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
+from math import fsum
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, variance
 from typing import Any, TypeAlias
 
-from cerebro_elastic.core.history.estimates import EVALUATION, add_fetch, fetch_seconds
+from cerebro_elastic.core.history.estimates import EVALUATION, KNOWN, add_fetch, fetch_seconds
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -25,8 +26,8 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.scheduling.openshop.checks import LARGEST, number
 
-Pairs: TypeAlias = Mapping[tuple[str, str], float]
-"""Seconds by (config, node)."""
+Pairs: TypeAlias = Mapping[tuple[str, str], Sequence[float]]
+"""The seconds of units by (config, node)."""
 OTHERS = "*"
 """In a table: all configs or nodes that it does not name."""
 PROFILE = 0.1
@@ -207,8 +208,8 @@ class UnitSizes:
 def measured(events: Sequence[Event], plan: Plan) -> Times:
     """The seconds of each unit of a recorded run.
 
-    Units that were not trained take the mean seconds of their config on their node; where the config was
-    never trained there, the config's seconds times the node's factor.
+    Units that were not trained take their config's seconds times their node's factor; where the config was
+    trained there at least ``KNOWN`` times, its mean there.
 
     Raises:
         RunError: No whole unit was trained.
@@ -220,15 +221,16 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     last = _last_of_epochs(visits) if not plan.evaluations and plan.partitions > 1 else set()
     warm = _without_first(trained)
     validation = _validation(warm, last)
-    pairs = _pairs(warm, last, validation)
-    configs, nodes = _factors(pairs)
+    seconds = _seconds_of_pairs(warm, last, validation)
+    configs, nodes = _factors(seconds)
+    nodes = _likely(nodes, configs, seconds)
     waits, fetches = _waits(visits), reduce(add_fetch, visits, State().fetches)
     dispatch = fmean(waits.values()) if waits else 0.0
     return Times(
         usual=fmean(configs.values()),
         configs=configs,
         nodes=nodes,
-        pairs=pairs,
+        pairs={pair: fmean(values) for pair, values in seconds.items() if len(values) >= KNOWN},
         validation=validation,
         evaluation=_evaluation(visits, configs, nodes),
         hop=fmean(v.hop_seconds for v in trained),
@@ -276,7 +278,8 @@ def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
     They are compared with what its other units let expect for their node, since the node that comes last is
     not a random one.
     """
-    configs, nodes = _factors(_pairs([v for v in trained if v.attempt not in last], set(), {}))
+    usual_units = [v for v in trained if v.attempt not in last]
+    configs, nodes = _factors(_seconds_of_pairs(usual_units, set(), {}))
     more: dict[str, list[float]] = defaultdict(list)
     for visit in trained:
         config = visit.unit.config
@@ -293,25 +296,47 @@ def _evaluation(visits: Sequence[Visit], configs: Mapping[str, float], nodes: Ma
     return sum(v.seconds * v.strategy.ranks for v in known) / training if training else EVALUATION
 
 
-def _pairs(trained: Sequence[Visit], last: set[int], validation: Mapping[str, float]) -> Pairs:
+def _seconds_of_pairs(trained: Sequence[Visit], last: set[int], validation: Mapping[str, float]) -> Pairs:
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for visit in trained:
         config = visit.unit.config
         whole = visit.seconds * visit.strategy.ranks
         extra = validation.get(config, 0.0) if visit.attempt in last else 0.0
         seconds[config, visit.node].append(max(whole - extra, 0.1 * whole))
-    return {pair: fmean(values) for pair, values in seconds.items()}
+    return seconds
 
 
 def _factors(pairs: Pairs) -> tuple[dict[str, float], dict[str, float]]:
     """By config the seconds on the usual node, and by node a factor, such that their products come nearest to
-    ``pairs`` (least squares of logarithms, each side fitted to the other in turn)."""
+    the means of ``pairs`` (least squares of logarithms, each side fitted to the other in turn)."""
+    means = {pair: fmean(values) for pair, values in pairs.items()}
     nodes = {node: 1.0 for _, node in pairs}
     configs: dict[str, float] = {}
     for _ in range(_ROUNDS):
-        configs = _geometric_means((config, value / nodes[node]) for (config, node), value in pairs.items())
-        nodes = _geometric_means((node, value / configs[config]) for (config, node), value in pairs.items())
+        configs = _geometric_means((config, value / nodes[node]) for (config, node), value in means.items())
+        nodes = _geometric_means((node, value / configs[config]) for (config, node), value in means.items())
     return configs, nodes
+
+
+def _likely(nodes: Mapping[str, float], configs: Mapping[str, float], seconds: Pairs) -> dict[str, float]:
+    """The factors of ``nodes`` as far as they are no chance. Units vary, so those of a few visits differ
+    though nodes are alike, and a forecast would replace the ones that seem slow. Each is drawn towards the
+    mean by the share of its variance that the variance of units explains (empirical Bayes, by the method of
+    moments)."""
+    if len(nodes) < 2:
+        return dict(nodes)
+    logs = {node: math.log(factor) for node, factor in nodes.items()}
+    known: dict[str, list[float]] = defaultdict(list)
+    for (config, node), values in seconds.items():
+        known[node] += [math.log(max(each, 1e-9) / configs[config]) - logs[node] for each in values]
+    number = sum(map(len, known.values()))
+    spare = number - len(nodes) - len(configs) + 1
+    squares = fsum(each**2 for values in known.values() for each in values)
+    of_units = squares / spare if spare > 0 else math.inf
+    by_chance = {node: of_units / len(values) for node, values in known.items()}
+    mean, between = fmean(logs.values()), variance(logs.values()) - fmean(by_chance.values())
+    shares = {node: between / (between + by_chance[node]) if between > 0 else 0.0 for node in nodes}
+    return {node: math.exp(mean + shares[node] * (logs[node] - mean)) for node in nodes}
 
 
 def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import Recipe, Run, load_recipe
+from cerebro_elastic.cli.what_if import _show
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.errors import RunError
@@ -209,6 +211,31 @@ def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
     assert least < plan.cost < 0.6 * answer.as_it_is.cost
 
 
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [
+        ({"cost": 1e6, "price_per_node_hour": 1}, ""),
+        ({"cost": 0.01, "price_per_node_hour": 1}, "it costs "),
+        ({"timeout": 1e6}, ""),
+        ({"timeout": 100}, "it has nodes for "),
+        ({"deadline": "1970-01-12T13:48:00Z"}, "it ends after the recipe's deadline"),
+    ],
+)
+def test_a_plan_for_which_the_budget_is_not_enough_says_so(
+    priced: tuple[WhatIf, PriceTrace, float],
+    budget: dict[str, Any],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer, _, _ = priced
+    assert answer.exceeds == ()
+    assert answer.plan is not None
+    events, _ = played(recipe(**GRID))
+    bounded = Forecaster(cut(events, answer.now), recipe(budget=budget, **GRID), answer.now)
+    _show(replace(answer, exceeds=bounded.exceeded(answer.plan)))
+    assert ("The run's budget is not enough: " + why in capsys.readouterr().out) == bool(why)
+
+
 def test_nobody_waits_for_a_price_that_stays(priced: tuple[WhatIf, PriceTrace, float]) -> None:
     answer, _, deadline = priced
     of = recipe(**GRID)
@@ -244,11 +271,13 @@ def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[WhatIf, PriceTr
 def test_a_node_that_has_nothing_left_to_do_leaves_at_the_price_of_then() -> None:
     def play(counts: Sequence[NodeCount]) -> Played:
         whole = all(count.nodes for count in counts)
-        return Played(15.0, [(0.0, 5.0), (0.0, 15.0)], [5.0, 15.0]) if whole else Played(None, (), ())
+        return Played(15.0, [(0.0, 5.0), (0.0, 15.0)], [5.0, 14.0]) if whole else Played(None, (), ())
 
     plan = cheapest(play, [Segment(0.0, 10.0, 0.5), Segment(10.0, 20.0, 0.9)], 20.0, [2], 20.0)
     assert plan is not None
-    assert plan.counts == [NodeCount(0.0, 2, 0.5), NodeCount(5.0, 1, 0.5)]
+    assert plan.counts == [NodeCount(0.0, 2, 0.5), NodeCount(5.0, 1, 0.5)], (
+        "one stays until the run has ended"
+    )
 
 
 HOURS = [f"2026-12-01T{hour:02}:00Z" for hour in range(8)]

@@ -329,6 +329,20 @@ def test_times_are_measured_as_they_were() -> None:
     assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
 
 
+def test_nodes_that_differ_by_chance_count_as_alike() -> None:
+    few = replace(PLAN, epochs=1)
+    chance = measured(run(few, times=Times(usual=10.0), spread=0.3).events, few)
+    assert [*chance.nodes.values()] == pytest.approx([1.0] * len(NODES), abs=0.05)
+    slow = measured(run(times=Times(usual=10.0, nodes={"node-1": 2.0}), spread=0.1).events, PLAN)
+    assert slow.nodes["node-1"] / slow.nodes["node-2"] == pytest.approx(2.0, rel=0.1)
+    assert set(chance.pairs) == set(), "one visit of a config on a node is chance as well"
+
+
+def test_evaluations_are_measured_as_they_were() -> None:
+    plan = replace(PLAN, evaluations=2)
+    assert measured(run(plan, times=Times(usual=10.0, evaluation=0.7)).events, plan).evaluation == 0.7
+
+
 def test_measured_times_forecast_the_same_run() -> None:
     """Also on another number of nodes than measured, where no unit runs where it ran."""
     done = run(times=UNEVEN, spread=0.1)

@@ -82,7 +82,10 @@ def read_prices(path: Path) -> PriceTrace:
     for name in header:
         if name not in _COLUMNS:
             near = did_you_mean(name, _COLUMNS)
-            raise RunError(f"{path}, line {rows[0][0]}: there is no column {name!r}; {near}")
+            raise RunError(
+                f"{path}, line {rows[0][0]}: there is no column {name!r}; {near}; this line is `time,price`, "
+                "with a comma, and no other columns"
+            )
     if sorted(header) != sorted(_COLUMNS):
         raise RunError(f"{path}, line {rows[0][0]}: the columns are `time,price`, each once")
     if not 2 <= len(rows) - 1 <= _MOST_ROWS:
@@ -95,7 +98,10 @@ def read_prices(path: Path) -> PriceTrace:
     places = [f"{path}, line {place}" for place, _ in rows[1:]]
     for (before, time), where in zip(pairwise(trace.times), places[1:], strict=True):
         if time <= before:
-            raise RunError(f"{where}: {_shown(time)} is not after {_shown(before)}: sort rows by their time")
+            raise RunError(
+                f"{where}: {_shown(time)} is not after {_shown(before)}: sort rows by their time, and "
+                "give it with its zone where clocks are set back, such as 2026-10-25T02:00+01:00"
+            )
     for problem in _gaps(trace.times, places):
         raise RunError(problem)
     return trace
@@ -124,7 +130,7 @@ def _pair(row: Sequence[str], header: Sequence[str], where: str) -> tuple[float,
     if not 0 < price < 1e9:
         raise RunError(
             f"{where}: the price is {cells['price'][:80]!r}: give what an hour of a machine costs, a number "
-            "above 0"
+            "above 0 such as 0.31"
         )
     return time, price
 

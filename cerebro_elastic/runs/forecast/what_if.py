@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
+from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.members import by_config, named, status_of, statuses
@@ -28,6 +29,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget, EndlessSearch
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.runs.forecast.prices import PriceTrace, read_prices
 from cerebro_elastic.runs.forecast.simulate import toy_curves
 from cerebro_elastic.runs.forecast.spot import (
@@ -42,6 +44,7 @@ from cerebro_elastic.runs.forecast.spot import (
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.search.budgets import budget_ends
 from cerebro_elastic.simulation import Fault, UnitSizes, measured
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
 from cerebro_elastic.simulation.faults import inject
@@ -119,8 +122,8 @@ class WhatIf:
     plan: SpotPlan | None = None
     """With prices: when to have how many nodes, so that the deadline is met and the run costs least;
     ``None`` without prices, or if none meets it."""
-    cost_left: float | None = None
-    """What is left of the recipe's budget of cost; ``None`` without one."""
+    exceeds: tuple[str, ...] = ()
+    """What the plan takes more than the recipe's budget leaves: then the run would stop configs for it."""
 
     @property
     def answer(self) -> Outlook:
@@ -230,14 +233,11 @@ class Forecaster:
         remedies: tuple[Outlook, ...] = ()
         if self._prices is not None and deadline is not None:
             plan = self._cheapest(change, self._prices, deadline)
-            return WhatIf(
-                self._run, self._now, as_it_is, changed, deadline, (), True, plan, self._cost_left()
-            )
+            exceeds = () if plan is None else self.exceeded(plan)
+            return WhatIf(self._run, self._now, as_it_is, changed, deadline, (), True, plan, exceeds)
         if deadline is not None and not answer.meets(deadline):
             remedies = tuple(self._remedies(change, deadline))
-        return WhatIf(
-            self._run, self._now, as_it_is, changed, deadline, remedies, cost_left=self._cost_left()
-        )
+        return WhatIf(self._run, self._now, as_it_is, changed, deadline, remedies)
 
     def _cheapest(self, change: Change, prices: PriceTrace, deadline: float) -> SpotPlan | None:
         """The cheapest plan that meets the deadline less a margin, or less what can be had of it."""
@@ -262,11 +262,25 @@ class Forecaster:
         present = len([node for node in self._state.nodes.values() if node.drain is None])
         return None if plan is None else with_changes(plan, present)
 
-    def _cost_left(self) -> float | None:
-        budget = self._budget
-        if budget.cost is None or budget.price_per_node_hour is None:
-            return None
-        return budget.cost - cost(stays_of(self._state), budget.price_per_node_hour, self._now)
+    def exceeded(self, plan: SpotPlan) -> tuple[str, ...]:
+        """What the ``plan`` takes more than the recipe's budget leaves."""
+        budget, context = self._budget, observe(self._state, self._plan)
+        found = []
+        if budget.cost is not None and budget.price_per_node_hour is not None:
+            left = budget.cost - cost(context.stays, budget.price_per_node_hour, self._now)
+            if plan.cost > left:
+                found.append(f"it costs {money_text(plan.cost)}, and {money_text(max(0.0, left))} are left")
+        ends = budget_ends(budget, context)
+        begins = [*(count.begins for count in plan.counts[1:]), plan.ends]
+        takes = sum(
+            after - each.begins for each, after in zip(plan.counts, begins, strict=True) if each.nodes
+        )
+        left = ends["the end"] - self._now
+        if takes > left:
+            found.append(f"it has nodes for {clock_text(takes)}, and {clock_text(max(0.0, left))} are left")
+        if plan.ends > ends["the deadline"]:
+            found.append(f"it ends after the recipe's deadline, {budget.deadline}")
+        return tuple(found)
 
     @property
     def _on_demand(self) -> float:
@@ -364,12 +378,14 @@ class Forecaster:
 
     def _engine(self, change: Change, counts: Sequence[NodeCount], *, unbounded: bool = False) -> Rest:
         """The rest of the run, ready to be played: with the change and, if there are any, with these numbers
-        of nodes. ``unbounded``: no config is stopped for the budget of time or cost, and nodes choose units
-        by a rule that takes a tenth of the time."""
+        of nodes. ``unbounded``: no config is stopped for the budget of time or cost, configs without a unit
+        probably take less than this, and nodes choose units by a rule that takes a tenth of the time."""
         state, plan = self._state, self._plan
         new = [*self._new_nodes(change.add + sum(count.nodes for count in counts))]
         times = replace(
-            self._times, startup={**self._times.startup, **{node.name: self._new for node in new}}
+            self._times,
+            startup={**self._times.startup, **{node.name: self._new for node in new}},
+            usual=_at_most(self._times.configs.values()) if unbounded else self._times.usual,
         )
         conditions = Conditions(
             times, self._metrics, self._sizes, spread=0.0, lease=LEASE_SECONDS, start=self._now
@@ -452,6 +468,11 @@ def _without_bounds(recipe: Recipe) -> Recipe:
     if isinstance(search, EndlessSearch) and search.num is None and not others.ends:
         return recipe
     return recipe.model_copy(update={"search": search.model_copy(update={"budget": others})})
+
+
+def _at_most(seconds: Collection[float]) -> float:
+    """What the units of another config hardly exceed, as those of these configs take so many ``seconds``."""
+    return fmean(seconds) + 2 * (stdev(seconds) if len(seconds) > 1 else fmean(seconds) / 2)
 
 
 def _startup_seconds(view: RunView) -> float:
