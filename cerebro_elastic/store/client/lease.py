@@ -133,18 +133,20 @@ def lock(
     nothing, once that is there: whoever holds the lock then, perhaps on a bad network, is not waited for.
 
     While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
-    free when its lease of ``seconds`` ends.
+    free when its lease of ``seconds`` ends. Each try has a lease of its own: the machine may sleep meanwhile.
     """
-    with LeaseKeeper(store, seconds) as keeper:
-        announced = False
-        held = _try_lock(store, key, keeper.lease)
-        while not (there := store.get(made) is not None) and not held:
-            if not announced:
-                waiting()
-            announced = True
-            _await_change(store, key, seconds)
+    announced = False
+    while True:
+        with LeaseKeeper(store, seconds) as keeper:
             held = _try_lock(store, key, keeper.lease)
-        yield not there
+            there = store.get(made) is not None
+            if held or there:
+                yield not there
+                return
+        if not announced:
+            waiting()
+        announced = True
+        _await_change(store, key, seconds)
 
 
 def _try_lock(store: Store, key: str, lease: int) -> bool:
