@@ -176,8 +176,8 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
 
 
 def _bound(budget: Budget, key: str) -> float:
-    bound: float = budget.until if key == "deadline" else getattr(budget, key)
-    return bound
+    moment = budget.until if key == "deadline" else None
+    return float(getattr(budget, key)) if moment is None else moment
 
 
 def _more_configs(recipe: Recipe, num: int) -> int:

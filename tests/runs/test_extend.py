@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
-from cerebro_elastic.runs.extension import Wish
+from cerebro_elastic.runs.extension import Wish, _longer_recipe
 from cerebro_elastic.runs.start.going_on import planned
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
@@ -135,6 +136,16 @@ def test_an_impossible_extension_is_refused_with_a_reason(why: str, finished: Ru
     wish, text = WRONG[why]
     with pytest.raises(RunError, match=text):
         planned(finished, wish)
+
+
+def test_a_deadline_moves_to_a_later_moment(finished: RunResult) -> None:
+    recipe = finished.spec.recipe
+    search = {**recipe["search"], "budget": {"deadline": "2999-01-02T00:00+00:00"}}
+    spec = replace(finished.spec, recipe={**recipe, "search": search})
+    later = _longer_recipe(spec, Wish(budget={"deadline": "2999-01-02T00:00-01:00"})).search.budget.until
+    assert later == datetime(2999, 1, 2, 1, tzinfo=UTC).timestamp()
+    with pytest.raises(RunError, match=r"the run had 2999-01-02.*: give more"):
+        _longer_recipe(spec, Wish(budget={"deadline": "2999-01-02T00:00+01:00"}))
 
 
 def test_a_run_that_has_not_ended_is_not_extended(finished: RunResult) -> None:
