@@ -471,7 +471,7 @@ def _without_bounds(recipe: Recipe) -> Recipe:
 
 
 def _at_most(seconds: Collection[float]) -> float:
-    """What the units of another config hardly exceed, as those of these configs take so many ``seconds``."""
+    """What a unit of another config hardly exceeds, if units of the measured configs take these seconds."""
     return fmean(seconds) + 2 * (stdev(seconds) if len(seconds) > 1 else fmean(seconds) / 2)
 
 
