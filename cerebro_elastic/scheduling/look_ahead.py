@@ -223,10 +223,7 @@ def least_end(state: DispatchState, ends: Sequence[float]) -> float:
         state: The moment from which on nothing waits.
         ends: The ends of the units so far.
     """
-    nodes, configs = state.ready(state.time)
-    loaded = [at + load for at, load in zip(nodes, state.load, strict=True) if load > 0]
-    resting = [at + left for at, left in zip(configs, state.remaining, strict=True) if left > 0]
-    return max([*loaded, *resting, *ends], default=0.0)
+    return max(state.least_end(*state.ready(state.time)), *ends, 0.0)
 
 
 def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Rule:

@@ -30,12 +30,12 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.memory import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
 from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
+from cerebro_elastic.worker.resources import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.watchdog import Watchdog
 
 

@@ -18,7 +18,7 @@ from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
-from cerebro_elastic.worker import memory
+from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import (
     RankAssignment,
@@ -97,7 +97,6 @@ class RankAttempt:
         )
 
     def run(self) -> None:
-        """Take part, and record the outcome."""
         rank, size = self._rank_assignment.rank, self._rank_assignment.size
         self._context.metrics.began(self.attempt)
         self._log.info("began", **({} if size == 1 else {"rank": rank, "of": size}))
@@ -188,7 +187,7 @@ class RankAttempt:
         """
         if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
             return False
-        return memory.free_bytes("cpu", None) > _STATES_IN_MEMORY * trained.staged_bytes
+        return resources.free_bytes("cpu", None) > _STATES_IN_MEMORY * trained.staged_bytes
 
     def _watched_save(self, trained: TrainedUnit) -> SavedUnit:
         """In the writer's thread."""

@@ -17,7 +17,6 @@ from logged_run import HPARAMS, Election, Record
 from mlflow import MlflowClient, entities
 from wandb.proto import wandb_internal_pb2
 
-from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
 from cerebro_elastic.errors import RecipeError, RunError
@@ -30,6 +29,7 @@ from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosit
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.run import Run
+from support.histories import child
 from support.memory_store import MemoryStore
 
 

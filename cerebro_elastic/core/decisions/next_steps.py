@@ -61,7 +61,6 @@ class NextStep:
     """What a config does next on a kind of node."""
 
     strategy: Strategy
-    """How its unit is trained."""
     profile: bool = False
     """Profile the strategy, instead of a whole unit."""
     seconds: float | None = None

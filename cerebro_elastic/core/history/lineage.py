@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.configs import Config, HParams, Parent, Status
+from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
 from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
@@ -38,15 +37,9 @@ def born(config: Config) -> Config:
     )
 
 
-def child(parent: Config, name: str, hparams: HParams, origin: Mapping[str, Any]) -> Config:
-    """A new config that continues from where ``parent`` stands. It evaluates the present epoch anew, because
-    metrics are a config's own."""
-    return born(Config(name, hparams, parent=edge_from(parent), origin=origin))
-
-
 def edge_from(parent: Config) -> Parent | None:
     """The lineage edge of a config that continues from where ``parent`` stands; ``None`` if that is the
-    beginning."""
+    beginning. The config evaluates the present epoch anew, because metrics are its own."""
     if parent.head is None:
         return None
     inherited = parent.parent if is_newborn(parent) else None

@@ -113,7 +113,7 @@ class StayEnded(_Event):
     """The leader has noticed that a node is gone, and notes for how long it is to be paid."""
 
     stay: str
-    """The name of the stay."""
+    """``Stay.name``."""
     left: float
     """When the node left, as far as visits say: wall-clock seconds."""
 
@@ -124,7 +124,6 @@ class NodeReady(_Event):
 
     node: str
     cached: tuple[int, ...] = ()
-    """The training partitions in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +141,9 @@ class NodeQuarantined(_Event):
 
     node: str
     why: str
-    """The reason, for people."""
     failure: int
     """The token of the last of its failures."""
     seconds: float
-    """How long the quarantine lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,6 @@ class NodeStalled(_Event):
     began: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
-    """The agent's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +215,6 @@ class Ordered(_Event):
     """
 
     order: Order
-    """The proposed order of training units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +262,6 @@ class UnitFailed(_Event):
     """An attempt failed on a node that is alive."""
 
     failure: Failure
-    """The failure, as the node reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +269,6 @@ class ProfileDone(_Event):
     """An attempt at a profile has measured its strategy."""
 
     profile: ProfileResult
-    """The measured values, or the strategy's refusal."""
 
 
 @dataclass(frozen=True, slots=True)

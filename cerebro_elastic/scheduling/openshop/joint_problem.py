@@ -98,7 +98,7 @@ def _heuristic(seconds: Array, devices: Ints, seed: int, budget: float) -> Joint
     shortest = instance(seconds.min(axis=2))
     linear = lower_bound(shortest) <= bound * (1 + 1e-9)
     starts = (
-        dispatched(seconds, devices, bound),
+        dispatched(seconds, devices, _widths(seconds, devices, _shortest(seconds, devices, bound))),
         _one_by_one(seconds, shortest, budget if linear else 0.0),
     )
     best, units = min(
@@ -178,15 +178,6 @@ def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, Ints]:
     return times, counts
 
 
-def dispatched(seconds: Array, devices: Ints, bound: float) -> list[JointUnit]:
-    """The units of a first schedule, by their start; none takes less than ``bound`` seconds.
-
-    Whenever devices are free, the longest remaining config takes its width on the most loaded node, as in
-    ``dispatch``.
-    """
-    return _dispatch(seconds, devices, _widths(seconds, devices, _shortest(seconds, devices, bound)))
-
-
 def _shortest(seconds: Array, devices: Ints, bound: float) -> float:
     """The least horizon that has widths, to a thousandth."""
     low, high = bound, max(float(seconds.min(axis=2).sum()), bound)
@@ -239,8 +230,12 @@ def _widening(seconds: Array, widths: Ints, area: Array) -> tuple[int, int] | No
     return None if best is None else best[1:]
 
 
-def _dispatch(seconds: Array, devices: Ints, widths: Ints) -> list[JointUnit]:
-    """Each unit by its width, or by more devices if no other config wants them now."""
+def dispatched(seconds: Array, devices: Ints, widths: Ints) -> list[JointUnit]:
+    """The units of a first schedule, by their start.
+
+    Whenever devices are free, the longest remaining config takes its width on the most loaded node, as in
+    ``dispatch``, or more devices if no other config wants them now.
+    """
     chosen = _chosen(seconds, widths)
     area = chosen * widths / devices
     remaining, load = chosen.sum(axis=1).tolist(), area.sum(axis=0).tolist()
