@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.events import (
     ConfigResumed,
     Event,
     HomesAssigned,
+    NodeEvent,
     NodeJoined,
     NodeQuarantined,
     Ordered,
@@ -181,7 +182,9 @@ def named_in(event: Event) -> tuple[Sequence[str], Sequence[str]]:
             return (attempt.unit.config,), attempt.nodes
         case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):
             return (report.unit.config,), (report.node,)
-    return (), (event.node,) if hasattr(event, "node") else ()
+        case NodeEvent(node=node):
+            return (), (node,)
+    return (), ()
 
 
 def _nodes_of(state: State, event: Event) -> Sequence[str]:

@@ -27,6 +27,13 @@ class _Event:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeEvent(_Event):
+    """It happens to a node, or to an attempt on it."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunOpened(_Event):
     """The run exists."""
 
@@ -102,10 +109,8 @@ class NodeJoined(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLeft(_Event):
+class NodeLeft(NodeEvent):
     """A registration ended: the node gave it up, or its lease ran out."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +124,24 @@ class StayEnded(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReady(_Event):
+class NodeReady(NodeEvent):
     """The ranks of a node that was starting are ready."""
 
-    node: str
     cached: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDraining(_Event):
+class NodeDraining(NodeEvent):
     """A registered node was asked to leave."""
 
-    node: str
     grace: float
     """The seconds that it was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeQuarantined(_Event):
+class NodeQuarantined(NodeEvent):
     """The controller gives a node no units for a while, because of its last failures."""
 
-    node: str
     why: str
     failure: int
     """The token of the last of its failures."""
@@ -147,27 +149,22 @@ class NodeQuarantined(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReleased(_Event):
+class NodeReleased(NodeEvent):
     """A node's quarantine is over."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStalled(_Event):
+class NodeStalled(NodeEvent):
     """A registered node shows no sign of life except its lease."""
 
-    node: str
     began: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecovered(_Event):
+class NodeRecovered(NodeEvent):
     """A stalled node shows signs of life again."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +223,9 @@ class UnitAssigned(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTrained(_Event):
+class UnitTrained(NodeEvent):
     """An attempt is trained. Its save goes on behind the node's next unit."""
 
-    node: str
     token: int
     at: float = 0.0
     """When: wall-clock seconds; 0: unknown."""
@@ -272,10 +268,9 @@ class ProfileDone(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitWithdrawn(_Event):
+class UnitWithdrawn(NodeEvent):
     """The controller, or a node that leaves, took an assignment back. The attempt cannot commit any more."""
 
-    node: str
     token: int
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams, Status, created_by_hand
 from cerebro_elastic.core.model.nodes import Stay
@@ -196,24 +196,24 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Decision:
+    """What becomes of a config: ``Stop`` or ``Resume``."""
+
+    config: str
+    reason: str
+    """Why, for people."""
+
+
+class Stop(Decision):
     """Give a live config no more units. What it has done stays."""
 
-    config: str
-    reason: str
-    """Why, for people."""
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Decision):
     """Continue a stopped config."""
 
-    config: str
-    reason: str
-    """Why, for people."""
-
-
-Decision: TypeAlias = Stop | Resume
+    __slots__ = ()
 
 
 class Search(Protocol):
