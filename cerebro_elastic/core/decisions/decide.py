@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
@@ -274,14 +274,12 @@ def observe(state: State, plan: Plan) -> SearchContext:
 
 
 def _observe(moment: Moment) -> SearchContext:
-    state, plan = moment.state, moment.plan
-
-    def own(name: str) -> _Own:
-        return state.curves.get(name, ()), name not in moment.busy, state.row_losses.get(name, {})
-
-    views = _view(plan, ((config, own(config.id)) for config in in_order(state.configs.values())))
+    state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
+    curves, busy, losses = state.curves, moment.busy, state.row_losses
+    own = ((c, (curves.get(c.id, ()), c.id not in busy, losses.get(c.id, {}))) for c in in_order(configs))
+    views = _view(plan, own)
     if plan.has_members:
-        groups = by_config(state.configs.values()).values()
+        groups = by_config(configs).values()
         of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]
         views = _group(plan, of_groups)
     return SearchContext(
@@ -306,12 +304,10 @@ def _rest_of_epoch(moment: Moment, config: str) -> float:
     return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
 
 
-_Own: TypeAlias = tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
-"""Of a config: its curve, whether it is idle, and the losses of rows by epoch and partition."""
-
-
 @PerConfig
-def _view(plan: Plan, config: Config, own: _Own) -> ConfigView:
+def _view(
+    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
+) -> ConfigView:
     curve, idle, losses = own
     return ConfigView(
         config=config.id,
