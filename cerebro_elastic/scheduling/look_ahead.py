@@ -217,12 +217,8 @@ def first_visits(state: DispatchState, rule: Rule) -> list[ScheduledUnit]:
 
 
 def least_end(state: DispatchState, ends: Sequence[float]) -> float:
-    """The time before which the run cannot end, if no node and no config waits any more (seconds).
-
-    Args:
-        state: The moment from which on nothing waits.
-        ends: The ends of the units so far.
-    """
+    """The time before which the run cannot end, if no node and no config waits any more (seconds); ``ends``
+    are those of the units so far."""
     return max(state.least_end(*state.ready(state.time)), *ends, 0.0)
 
 
@@ -252,8 +248,6 @@ def dry_run(state: DispatchState, rule: Rule, ahead: float, cutoff: float) -> tu
     """Play a fork of the state forward by the rule.
 
     Args:
-        state: The moment from which to play.
-        rule: The rule to follow.
         ahead: How many seconds to play.
         cutoff: The dry run is given up once the run cannot end before.
 

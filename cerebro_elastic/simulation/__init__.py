@@ -80,7 +80,7 @@ def simulate(
         metrics: What units log.
         faults: What happens to nodes.
         spread: How much the seconds of units vary: the standard deviation of their logarithm, by the plan's
-        seed.
+            seed.
         lease: The seconds after which a death is noticed.
         start: What the wall clocks show at the beginning: seconds since the epoch.
         sizes: What the record says of checkpoints and units besides.

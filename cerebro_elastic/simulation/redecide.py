@@ -86,7 +86,6 @@ def redecide(
     rest of a decision that was under way then cannot be made again, and does not count.
 
     Args:
-        events: The history.
         policy: What decided then: which node takes which unit.
         search: What decided then: which configs there are.
         enough: Asked as events are decided again; the rest of the history is left out once it returns true.

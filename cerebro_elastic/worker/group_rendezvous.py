@@ -51,12 +51,8 @@ class GroupRendezvous:
 
     @contextmanager
     def group(self, attempt: Attempt, rank_assignment: RankAssignment, hang: float) -> Iterator[None]:
-        """Within the block: the process group that the attempt's strategy needs, if it needs one.
-
-        Args:
-            attempt: The attempt.
-            rank_assignment: This rank's place in it.
-            hang: Seconds after which a rank counts as hanging.
+        """Within the block: the process group that the attempt's strategy needs, if it needs one. A rank
+        counts as hanging after ``hang`` seconds.
 
         Raises:
             Withdrawn: The attempt was withdrawn before all ranks had come.

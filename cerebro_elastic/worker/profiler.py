@@ -86,9 +86,7 @@ def profile(
     """Train a few batches of the job on this rank, in the group that its strategy needs.
 
     Args:
-        runner: Performs the job.
         job: A job whose state may be given away.
-        clock: Times the batches.
         meter: Measures the memory, from before the state was loaded on.
         limit: How many bytes a unit may take; ``None``: what is free.
         seconds: Train more batches if the few take less than this.

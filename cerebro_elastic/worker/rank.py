@@ -40,12 +40,8 @@ from cerebro_elastic.worker.watchdog import Watchdog
 
 
 def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int | None:
-    """Serve the node and run that ``env`` names, until the run has ended or the rank has left.
-
-    Args:
-        env: The environment that the agent gives its ranks.
-        leaving: Whether the rank is asked to leave.
-        heartbeat: The rank's heartbeat.
+    """Serve the node and run that ``env`` names, as the agent has set it, until the run has ended or the rank
+    has left.
 
     Returns:
         The exit code; with 0 the agent ends, too. ``None``: the process is to be replaced by a fresh one.

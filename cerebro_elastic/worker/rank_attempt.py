@@ -46,13 +46,8 @@ _STATES_IN_MEMORY = 2
 
 
 def perform(context: RankContext, attempt: Attempt, own: Node | None = None) -> None:
-    """Do this rank's part of the attempt, unless it has none, or the attempt is stale.
-
-    Args:
-        context: The rank.
-        attempt: The attempt.
-        own: The rank's node as it was last seen; it is read again if the attempt is of another registration.
-    """
+    """Do this rank's part of the attempt, unless it has none, or the attempt is stale. The rank's ``own``
+    node, as it was last seen, is read again if the attempt is of another registration."""
     record, identity = context.ledger.record, context.identity
     log = context.log.bind(
         config=attempt.unit.config,

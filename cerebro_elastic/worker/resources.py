@@ -240,10 +240,8 @@ class Growth:
         """Whether it is time for a fresh process; to be called between units.
 
         Memory that allocators keep for the next unit is given back first, but only if the limit is exceeded:
-        to get it again takes time.
-
-        Args:
-            saving: Bytes of a state that is still being saved in the background.
+        to get it again takes time. ``saving`` are the bytes of a state that is still being saved in the
+        background.
         """
         most = self._before + self._most + saving
         if bytes_in_use(self._device) <= most:

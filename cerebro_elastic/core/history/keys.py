@@ -46,11 +46,7 @@ _SECOND = "/second"
 
 
 class Keys:
-    """The names of one run's keys. What each holds is in ``KINDS``.
-
-    Args:
-        run: The run's id.
-    """
+    """The names of one run's keys. What each holds is in ``KINDS``."""
 
     def __init__(self, run: str) -> None:
         self.run = run

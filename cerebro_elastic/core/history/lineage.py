@@ -106,18 +106,9 @@ def history(
     plan: Plan,
     until: CheckpointRef | None = None,
 ) -> list[tuple[Config, Visit]]:
-    """All visits that led to where the config stands: its ancestors' first.
-
-    Args:
-        name: The config's id.
-        configs: All configs by id.
-        visits: By config: its visits in the order of their commits.
-        plan: The run's plan.
-        until: Stop at the visit that wrote this checkpoint.
-
-    Returns:
-        Each visit, with its config as it stood before it.
-    """
+    """All visits that led to where the config stands, its ancestors' first, or ``until`` the one that wrote
+    this checkpoint; each with its config as it stood before it. ``visits`` has those of each config in the
+    order of their commits."""
     parent, at = configs[name].parent, born(configs[name])
     in_run = parent is not None and parent.owner
     steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and in_run else []

@@ -64,12 +64,8 @@ def lower_bound(instance: Instance) -> float:
 
 
 def relaxed(instance: Instance, passes: NDArray[np.int64] | None = None) -> Fractions | None:
-    """The linear program's solution; ``None`` if the program is too large.
-
-    Args:
-        instance: The problem.
-        passes: ``[C, P]``: the passes that are still to do; default: all.
-    """
+    """The linear program's solution; ``None`` if the program is too large. ``passes`` are those that are
+    still to do (``[C, P]``), by default all."""
     if passes is None:
         passes = np.repeat(instance.epochs[:, None], instance.partitions, axis=1)
     idle = replace(instance, config_ready=np.where(passes.any(axis=1), instance.config_ready, 0.0))

@@ -81,11 +81,13 @@ def joint(
 
     Args:
         seconds: ``[C, N, G]``: a unit's seconds by config, node and number of devices; infinite where it
-        cannot be trained on that number. devices: ``[N]``: how many devices each node has. seed: For all that
-        is random. budget: How long better schedules may be looked for, in seconds. ``auto`` turns it into a
-        number of steps, so that the schedule depends on the arguments alone. policy: ``auto`` is the
-        heuristic; ``exact`` is CP-SAT (see ``exact``) for ``budget`` seconds, from what the heuristic finds
-        in at most one second.
+            cannot be trained on that number.
+        devices: ``[N]``: how many devices each node has.
+        seed: For all that is random.
+        budget: How long better schedules may be looked for, in seconds. ``auto`` turns it into a number of
+            steps, so that the schedule depends on the arguments alone.
+        policy: ``auto`` is the heuristic; ``exact`` is CP-SAT (see ``exact``) for ``budget`` seconds, from
+            what the heuristic finds in at most one second.
 
     Raises:
         ScheduleError: An argument is wrong.

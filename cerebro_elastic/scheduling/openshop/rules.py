@@ -47,8 +47,7 @@ class Longest:
 
     Args:
         configs: A weight for each config's remaining seconds. Other weights than 1 make other schedules,
-        some of
-            them better (see ``rollouts``).
+            some of them better (see ``rollouts``).
         nodes: A weight for each node's load.
     """
 

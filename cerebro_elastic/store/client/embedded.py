@@ -121,8 +121,6 @@ class EmbeddedEtcd:
     folder where there can be none. It has no port, unless it is to ``listen`` on one.
 
     Args:
-        data_dir: The folder of etcd's data.
-        key: The run's key.
         listen: Where other machines are served, by TLS. They need a certificate made from the ``key``.
 
     Raises:

@@ -35,8 +35,6 @@ class Record:
     """One run's record in a store.
 
     Args:
-        store: The store.
-        run: The run's id.
         key: The key with which the run's values are signed; ``None`` if they are not, or to read them
             unchecked.
         unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it

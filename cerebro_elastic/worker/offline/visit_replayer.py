@@ -59,9 +59,11 @@ class VisitReplayer:
         """Replay ``visit``.
 
         Args:
-            at: The config as it stood before the visit. visit: The visit. head: The checkpoint to begin with.
+            at: The config as it stood before the visit.
+            visit: The visit on record.
+            head: The checkpoint to begin with.
             url: A fresh name for the checkpoint that is made. An evaluation makes none: its output is
-            ``head``.
+                ``head``.
         """
         if not needs_group(visit.strategy):
             return _replay(self._unit_runner, at, visit, head, url)
