@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active, flattened
-from cerebro_elastic.runs.attach import has_ended, live_run
+from cerebro_elastic.runs.attach import ended_error, live_run
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.sampling import contains, misfit, written_alike
@@ -317,7 +317,7 @@ def _members(record: Record, name: str) -> list[Config]:
 def _known(record: Record, name: str, config: Config | None) -> Config:
     if config is None:
         if record.ended():
-            raise has_ended(record.keys.run)
+            raise ended_error(record.keys.run)
         configs = record.state().configs
         raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
     return config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
@@ -14,13 +14,11 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError, FolderInUse, RunError, did_you_mean
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import bytes_text
-from cerebro_elastic.runs.attach import with_key
+from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.base import Delete
-from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
 from cerebro_elastic.system.words import counted, some_of
 
@@ -116,8 +114,7 @@ class Removal:
         settings = self._etcd()
         if settings is None:
             return
-        with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.folder.run, settings.run_key)
+        with record_in(settings, self.folder.run) as record:
             if record.spec() is not None and not record.ended() and record.state().nodes:
                 raise RunError(
                     f"run {self.folder.run!r} is live on other machines: end it first, by "
@@ -126,8 +123,9 @@ class Removal:
 
 
 def _delete_keys(settings: StoreSettings, run: str) -> None:
-    with closing(EtcdStore(settings)) as store:
-        keys = [item.key for item in store.range(Record(store, run).keys.prefix).items]
+    with record_in(settings, run) as record:
+        store = record.store.bare
+        keys = [item.key for item in store.range(record.keys.prefix).items]
         for first in range(0, len(keys), _KEYS):
             store.txn([], [Delete(key) for key in keys[first : first + _KEYS]])
 

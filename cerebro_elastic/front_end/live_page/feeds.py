@@ -22,7 +22,7 @@ from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunErr
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.runs.attach import events_of, known_spec, runs_in
+from cerebro_elastic.runs.attach import events_of, known_record, runs_in
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
@@ -111,10 +111,7 @@ class Feed:
 
     def _follow_store(self, settings: StoreSettings, *, afresh: bool) -> None:
         settings = replace(settings, patience=min(settings.patience, PATIENCE))
-        with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.run.id, settings.run_key)
-            spec = known_spec(record, settings)
-            record.check_signed(settings.trusted)
+        with known_record(settings, self.run.id) as (record, spec):
             view = RunPage(self.board, spec)
             events = [record.read()] if afresh else self._beginning(record)
             self._take(view, events)

@@ -11,7 +11,6 @@ their last checkpoints or from the start, with the code as it is now:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from cerebro_elastic.core.history.lineage import may_go_on, tried_again
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.runs.attach import live_run, with_key
+from cerebro_elastic.runs.attach import live_run, record_in, with_key
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.live import Watcher
@@ -37,9 +36,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     recheck,
     refuse_other_code,
 )
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
-from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.words import counted, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
@@ -95,8 +92,8 @@ def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
     terms.watcher.say(_text(after.extensions[-1]))
     if shared is None:
         return terms.go_on(result, after)
-    with closing(EtcdStore(shared)) as etcd:
-        extend_in_store(Record(etcd, result.run, shared.run_key), after)
+    with record_in(shared, result.run) as record:
+        extend_in_store(record, after)
     return terms.leave_to_hosts(result)
 
 
@@ -192,8 +189,7 @@ def _write_for_hosts(
     result: RunResult, after: Spec, shared: StoreSettings, resumed: Sequence[str], by: str, watcher: Watcher
 ) -> None:
     """Write to the etcd of hosts that start later: what goes on, and with the code of this machine."""
-    with closing(EtcdStore(shared)) as etcd:
-        record = Record(etcd, result.run, shared.run_key)
+    with record_in(shared, result.run) as record:
         operator = OperatorLedger(record)
         checked = recheck(after, result.recipe, record.state(), watcher, retried=resumed)
         if after.extensions:

@@ -6,7 +6,7 @@ import re
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.recipes import RUN_ID
-from cerebro_elastic.runs.attach import live_run
+from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
@@ -28,7 +28,6 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.room import check_count, check_part
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate as locate_files
@@ -76,7 +75,7 @@ def join(
     """
     watcher = watcher or Watcher()
     run_id, settings = Run.open(run, home=home, store=store).live_place()
-    with closing(EtcdStore(settings)) as etcd, present(Record(etcd, run_id)):
+    with record_in(settings, run_id) as record, present(record):
         return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.attach import with_key
+from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
@@ -50,7 +50,6 @@ from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
@@ -203,11 +202,10 @@ class Launch:
         env: Mapping[str, str],
     ) -> None:
         """Open the run in its store, unless it is open, and take part in it to its end."""
-        folder, key = self.folder, settings.run_key
-        recipe = spec.load_recipe()
+        folder, recipe = self.folder, spec.load_recipe()
         with ExitStack() as stack:
             stack.enter_context(publish_endpoint(folder, settings))
-            record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            record = stack.enter_context(record_in(settings, folder.run))
             if self.store is not None:
                 stack.enter_context(present(record))
             if _open(record, spec, journal):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.results.test_set import check_test_set, measure, note, winners
 from cerebro_elastic.runs.start.going_on import shared_store
 from cerebro_elastic.runs.start.prepare_run import has_ended
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.run_key import RunKey
@@ -49,14 +49,11 @@ def _ended_record(result: RunResult) -> Iterator[tuple[Record, Journal | None]]:
     here = folder.spec.exists()
     with folder.locked() if here else nullcontext():
         if shared is not None:
-            with closing(EtcdStore(shared)) as store:
-                yield (
-                    Record(store, result.run, shared.run_key),
-                    Journal(folder.history) if here else None,
-                )
+            with record_in(shared, result.run) as record:
+                yield record, Journal(folder.history) if here else None
             return
         with (
             EmbeddedEtcd(folder.etcd, key=RunKey.kept(folder.key)) as etcd,
-            closing(EtcdStore(etcd.settings)) as store,
+            record_in(etcd.settings, result.run) as record,
         ):
-            yield Record(store, result.run, etcd.settings.run_key), Journal(folder.history)
+            yield record, Journal(folder.history)

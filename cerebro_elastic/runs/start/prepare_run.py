@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
@@ -29,7 +30,6 @@ from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
 from cerebro_elastic.runs.versions import other_code
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
@@ -156,8 +156,7 @@ _EXTENDED = (
 def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
     """The spec of the run in this folder, which has ended by its history, if an operator has extended it in
     its store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
-    with suppress(CerebroError), closing(EtcdStore(replace(settings, patience=_PATIENCE))) as store:
-        record = Record(store, folder.run, settings.run_key)
+    with suppress(CerebroError), record_in(replace(settings, patience=_PATIENCE), folder.run) as record:
         record.check_signed(settings.trusted)
         spec = record.spec()
         if spec is not None and spec.extensions and not record.ended():
@@ -264,8 +263,7 @@ def write_spec(folder: RunFolder, spec: Spec) -> None:
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
     """Check before anything is prepared that the store answers, accepts the login, and has no run of this id
     other than the one in the folder."""
-    with closing(EtcdStore(settings)) as store:
-        record = Record(store, run)
+    with record_in(replace(settings, run_key=None), run) as record:  # whoever has signed it
         if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
