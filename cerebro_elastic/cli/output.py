@@ -22,7 +22,7 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import BudgetOutlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.results import not_compared
+from cerebro_elastic.reporting.results import not_compared, results
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     front_table,
@@ -70,7 +70,7 @@ def state_json(
     budget: BudgetOutlook | None = None,
 ) -> StatusJson:
     """A run's state for machines."""
-    bests = best_so_far(state, objective)
+    bests = best_so_far(results(state, {}, objective), objective)
     return {
         "run": run,
         "objective": {"metric": objective.metric, "mode": objective.mode},
@@ -126,15 +126,16 @@ def outcome_json(result: RunResult) -> OutcomeJson:
     }
 
 
-def conclude(result: RunResult, *, as_json: bool = False, ended: bool = True) -> None:
-    """Print what a command has made of a run. The exit status is 1 if a run that has ``ended`` has no result:
-    all configs failed, or none has a value of the objective."""
+def conclude(result: RunResult, *, as_json: bool = False) -> None:
+    """Print what a command has made of a run. The exit status is 1 if a run that has ended has no result: all
+    configs failed, or none has a value of the objective."""
     if as_json:
         echo(json_text(outcome_json(result)))
     else:
         show_outcome(result)
     rows = result.leaderboard
-    if ended and (all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)):
+    none_works = all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
+    if result.ended and none_works:
         raise typer.Exit(1)
 
 
@@ -179,7 +180,7 @@ def show_outcome(result: RunResult) -> None:
     else:
         if best.members:
             console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
-        for row in best.members or [best]:
+        for row in best.trainings:
             if row.best_checkpoint is not None:
                 console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
     if result.store is None:

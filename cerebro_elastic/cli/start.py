@@ -229,7 +229,6 @@ def host(
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.host import host as take_part
-        from cerebro_elastic.runs.start.prepare_run import has_ended
 
         machines = _range(hosts)
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
@@ -248,7 +247,7 @@ def host(
                 watcher=view.watcher,
                 imports=imports,
             )
-    conclude(result, ended=has_ended(result.view.state, result.spec))
+    conclude(result)
 
 
 def join(

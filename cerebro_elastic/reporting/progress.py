@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
-from cerebro_elastic.reporting.results import ranked, results
+from cerebro_elastic.reporting.results import ConfigResult, ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -163,10 +163,10 @@ def _configs_table(
     ahead of its config."""
     fixed = ("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
-    bests = best_so_far(state, objective)
-    lead = next(iter(bests), None)
     rows = results(state, {}, objective)
-    own = {each.config: each.best for row in rows for each in row.members or (row,)}
+    own = {each.config: each.best for row in rows for each in row.trainings}
+    bests = best_so_far(rows, objective)
+    lead = next(iter(bests), None)
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
@@ -184,16 +184,15 @@ def _configs_table(
     return table
 
 
-def best_so_far(state: State, objective: Objective) -> dict[str, float]:
+def best_so_far(rows: Sequence[ConfigResult], objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    rows = results(state, {}, objective)
     return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:
     """The config with the best value of the objective so far, and that value."""
-    return next(iter(best_so_far(state, objective).items()), None)
+    return next(iter(best_so_far(results(state, {}, objective), objective).items()), None)
 
 
 def summary_line(

@@ -99,6 +99,11 @@ class ConfigResult:
         return f"{self.best:.4f}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
 
     @property
+    def trainings(self) -> Sequence[ConfigResult]:
+        """What was trained: its members, else itself."""
+        return self.members or (self,)
+
+    @property
     def epochs(self) -> int:
         """How many full epochs are behind it, its parent's included."""
         return self.behind + len(self.curve)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.keys import ROOT
+from cerebro_elastic.core.history.members import named
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
@@ -95,6 +97,21 @@ def events_of(record: Record) -> Sequence[Event]:
 def runs_in(store: Store) -> list[str]:
     keys = (item.key.removeprefix(ROOT) for item in store.range(ROOT).items)
     return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))
+
+
+def trainings_named(run: str, configs: Mapping[str, Config], name: str) -> list[Config]:
+    """The config of this id, or its trainings. Raises ``RunError`` if there is none, or if it names one of
+    several trainings."""
+    trainings = named(configs, name)
+    if not trainings:
+        seen = dict.fromkeys(config.seen_as for config in configs.values())
+        raise RunError(f"run {run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+    if of := trainings[0].member_of if trainings[0].id == name else "":
+        raise RunError(
+            f"{name} is one of the trainings of config {of}, which are compared by their mean: name {of}, "
+            "and the same is done with all of them"
+        )
+    return trainings
 
 
 def ended_error(run: str) -> RunError:

@@ -103,7 +103,7 @@ def summary(folder: RunFolder) -> RunSummary:
     try:
         running = folder.is_locked()
         spec = folder.read_spec()
-        known = _known(folder) or _read(folder, spec, keep=not running)
+        known = _values(folder, spec)
         state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
         local = locate(spec.storage).local
         return RunSummary(
@@ -133,8 +133,7 @@ def summary(folder: RunFolder) -> RunSummary:
 
 def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
     """Where the run's configs began (``standing``)."""
-    values = _known(folder) or _read(folder, spec, keep=not folder.is_locked())
-    return list(values["beginnings"])
+    return list(_values(folder, spec)["beginnings"])
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
@@ -191,17 +190,15 @@ def _mark(folder: RunFolder) -> list[Any]:
     return [__version__, *((stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0))]
 
 
-def _known(folder: RunFolder) -> dict[str, Any] | None:
-    """What was read of the record as it is now, if it was kept: a long record takes seconds to read."""
+def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
+    """What the record says as it is now. It is kept once nobody runs the run: a long record takes seconds to
+    read."""
+    mark = _mark(folder)
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
-        if kept["of"] == _mark(folder) and "beginnings" in kept["values"]:
+        if kept["of"] == mark and "beginnings" in kept["values"]:
             return dict(kept["values"])
-    return None
-
-
-def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
-    mark = _mark(folder)
+    keep = not folder.is_locked()
     view = RunView(read_journal(folder.history) if folder.history.exists() else ())
     objective = spec.objective
     first = next(iter(leaderboard(view, objective)), None)

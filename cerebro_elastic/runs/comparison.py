@@ -171,7 +171,7 @@ def _same(rows: Sequence[ConfigResult]) -> bool:
     states = [
         {
             each.config.partition(".")[2]: [visit.output.digest for visit in each.visits]
-            for each in row.members or [row]
+            for each in row.trainings
             if each.visits
         }
         for row in rows

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.runs.attach import trainings_named
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.budgets import USED_UP
@@ -193,7 +194,7 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
     """The configs that go on."""
     state, visits = result.view.state, result.view.visits
     if wish.configs:
-        return [each for name in dict.fromkeys(wish.configs) for each in _named(result, state, name, epochs)]
+        return [each for name in dict.fromkeys(wish.configs) for each in _named(result, name, epochs)]
     groups = by_config(state.configs.values())
     may = [
         name
@@ -221,14 +222,9 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
     return bool(wish.budget) and out_of_budget and not config.by_hand
 
 
-def _named(result: RunResult, state: State, name: str, epochs: int) -> list[str]:
-    """The config of this id, or its trainings."""
-    members = named(state.configs, name)
-    if not members:
-        seen = by_config(state.configs.values())
-        raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
-    if of := members[0].member_of if members[0].id == name else "":
-        raise RunError(f"{name} is one of the trainings of config {of}, which go on together: name {of}")
+def _named(result: RunResult, name: str, epochs: int) -> list[str]:
+    """The config of this id, or its trainings, which can go on."""
+    members = trainings_named(result.run, result.view.state.configs, name)
     for config in members:
         if config.status is Status.FAILED:
             again = for_reader(f"cerebro retry {result.run} {name}", f"Run.retry([{name!r}])")

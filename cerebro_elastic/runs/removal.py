@@ -142,16 +142,22 @@ def users_of(folder: RunFolder, spec: Spec | None) -> list[str]:
     """The other runs of the home that read this run's checkpoints or data."""
     storage = spec.storage if spec is not None else str(folder.path)
     prefixes = tuple({f"{storage}/", f"{folder.path}/"})
-    users = []
+    return [
+        run
+        for run, data, start in _other_runs(folder)
+        if f"{data}/".startswith(prefixes) or start.startswith(prefixes)
+    ]
+
+
+def _other_runs(folder: RunFolder) -> Iterator[tuple[str, str, str]]:
+    """The other runs of the home that can be read: id, data, and with which checkpoint they began, if with
+    one."""
     for other in folders(folder.path.parent):
-        if other.path == folder.path:
-            continue
-        with suppress(CerebroError):
-            theirs = other.read_spec()
-            start = theirs.plan.start.checkpoint.url if theirs.plan.start is not None else ""
-            if f"{theirs.data}/".startswith(prefixes) or start.startswith(prefixes):
-                users.append(other.run)
-    return users
+        if other.path != folder.path:
+            with suppress(CerebroError):
+                spec = other.read_spec()
+                start = spec.plan.start
+                yield other.run, spec.data, start.checkpoint.url if start is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,18 +223,13 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     stays = {
         ref.url
         for row in rows
-        for each in row.members or (row,)
+        for each in row.trainings
         for ref in _kept(each, kept, row is rows[0])
         if ref is not None
     }
     root = f"{result.spec.storage}/checkpoints"
     found = _checkpoints(root)
     urls = tuple(sorted(set(found) - stays))
-    users = tuple(
-        other.run
-        for other in folders(folder.path.parent)
-        if other.path != folder.path and _start_of(other) in urls
-    )
     return Pruning(
         run=result.run,
         keep=kept,
@@ -238,7 +239,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
         configs=len(rows),
         exportable=_with(rows, found.keys() & stays, lambda row: row.best_checkpoint),
         extendable=_with(rows, found.keys() & stays, lambda row: row.checkpoint),
-        used_by=users,
+        used_by=tuple(run for run, _, start in _other_runs(folder) if start in urls),
     )
 
 
@@ -281,10 +282,3 @@ def _checkpoints(root: str) -> dict[str, int]:
         if (name := path.rpartition("/")[0]) in total:
             total[name] += size
     return {f"{root}/{name.removeprefix(place.path).strip('/')}": size for name, size in total.items()}
-
-
-def _start_of(folder: RunFolder) -> str | None:
-    with suppress(CerebroError):
-        start = folder.read_spec().plan.start
-        return start.checkpoint.url if start is not None else None
-    return None

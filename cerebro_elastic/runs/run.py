@@ -290,7 +290,7 @@ class Run(ControlledRun):
             Traceback (most recent call last):
             cerebro_elastic.errors.NoTestSet: run 'sweep' has no test set: its rows were all used for ...
         """
-        from cerebro_elastic.runs.start.measure import measure_best
+        from cerebro_elastic.runs.results.test_set import measure_best
 
         return measure_best(self.result, top, one_line(by))
 

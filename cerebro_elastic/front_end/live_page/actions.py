@@ -23,7 +23,6 @@ from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.going_on import Terms, extend, planned, planned_retry, retry
-from cerebro_elastic.runs.start.prepare_run import has_ended
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line, with_name
@@ -176,7 +175,7 @@ def _extend(run: Run, wish: Wish) -> str:
     waits for its hosts. Raises ``RunError`` as ``Run.extend`` does, before anything is changed.
     """
     result = run.result
-    if run.store is not None or result.recipe.etcd is not None:
+    if result.shared_store is not None:
         extend(result, wish, Terms())
         return f"{run.id} is extended. It goes on once its hosts run their command of before again."
     going_on = len(planned(result, wish).extensions[-1].configs)
@@ -188,12 +187,11 @@ def _retry(run: Run, configs: Sequence[str], by: str) -> str:
     goes on as in ``_extend``. Returns what was done. Raises ``RunError`` as ``Run.retry`` does."""
     live, result = run.status().live, run.result
     names = failed_configs(run.id, result.view.state, configs)
-    shared = run.store is not None or result.recipe.etcd is not None
-    if live or shared:
+    if live or result.shared_store is not None:
         retry(run, names, by, Terms())
         hosts = "" if live else " The run goes on once its hosts run their command of before again."
         return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
-    if not has_ended(result.view.state, result.spec):
+    if not result.ended:
         raise RunError(f"{run.id} was stopped before its end: start it again, and then have them tried again")
     planned_retry(result, names, by)
     return _started(run, "retry", [f"--by={by}", *names], len(names))

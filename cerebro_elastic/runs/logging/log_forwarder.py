@@ -49,11 +49,12 @@ def end_of(config: str) -> str:
 
 
 class FileLogPosition:
-    """A position in a file of this machine, for a logger that no other machine writes to."""
+    """A position in a file of this machine, for a logger that no other machine writes to; without a file, the
+    logger gets all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._written: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+        self._written: dict[str, int] = json.loads(path.read_text()) if path and path.exists() else {}
 
     def ours(self) -> bool:
         return True
@@ -63,7 +64,8 @@ class FileLogPosition:
 
     def write(self, name: str, number: int) -> None:
         self._written = {**self._written, name: number}
-        write_text(self._path, json.dumps(self._written))
+        if self._path is not None:
+            write_text(self._path, json.dumps(self._written))
 
 
 class LogForwarder:

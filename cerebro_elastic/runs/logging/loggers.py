@@ -194,19 +194,6 @@ def _log(folder: RunFolder) -> Path:
     return folder.logs / "loggers.log"
 
 
-class _FromTheBeginning:
-    """The position of a tracker that gets all."""
-
-    def ours(self) -> bool:
-        return True
-
-    def read(self) -> Mapping[str, int]:
-        return {}
-
-    def write(self, _name: str, _number: int) -> None:
-        """Does nothing: no later leader reads the position."""
-
-
 def track(
     run: str | Path,
     to: str,
@@ -241,7 +228,7 @@ def track(
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})
     by_config = _models(result, models)
     with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:
-        forwarder(result.folder, to, tracker, _FromTheBeginning(), say, by_config).send(finish=True)
+        forwarder(result.folder, to, tracker, FileLogPosition(), say, by_config).send(finish=True)
 
 
 def _models(result: RunResult, folders: Sequence[str | Path]) -> dict[str, str]:

@@ -67,7 +67,7 @@ class ReplayedVisit:
 def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
     """``Run.replay``, of a ``result``."""
     row = result.config(config)
-    names = [each.config for each in row.members or (row,)]
+    names = [each.config for each in row.trainings]
     from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)

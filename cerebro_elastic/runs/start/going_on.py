@@ -20,7 +20,7 @@ from cerebro_elastic.core.history.lineage import may_go_on, tried_again
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.runs.attach import live_run, record_in, with_key
+from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.live import Watcher
@@ -32,7 +32,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     agreement,
     check_code,
     extend_in_store,
-    has_ended,
     recheck,
     refuse_other_code,
 )
@@ -85,8 +84,7 @@ class Terms:
 
 def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
     """``Run.extend``, of a ``result``."""
-    shared = shared_store(result)
-    after = planned(result, wish)
+    shared, after = result.shared_store, planned(result, wish)
     if shared is None:
         check_code(after, result.view.state, terms.agrees)
     terms.watcher.say(_text(after.extensions[-1]))
@@ -97,18 +95,10 @@ def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
     return terms.leave_to_hosts(result)
 
 
-def shared_store(result: RunResult) -> StoreSettings | None:
-    """The etcd that hosts of the run share; ``None`` if it has one of its own."""
-    recipe = result.recipe
-    if result.store is not None or recipe.etcd is None:
-        return result.store
-    return with_key(StoreSettings.at(recipe.etcd), result.run, result.folder.path.parent)
-
-
 def planned(result: RunResult, wish: Wish) -> Spec:
     """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
     process of its own, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
-    if not has_ended(result.view.state, result.spec):
+    if not result.ended:
         raise RunError(
             f"run {result.run!r} has not ended: only then can it be extended; if nobody runs it, the command "
             "that started it goes on with it"
@@ -135,8 +125,7 @@ def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
         watcher.say(f"{_listed(names)} will be tried again: run {run.id!r} goes on with them")
         return run.result
     result = run.result
-    spec, state, shared = result.spec, result.view.state, shared_store(result)
-    ended = has_ended(state, spec)
+    spec, state, shared, ended = result.spec, result.view.state, result.shared_store, result.ended
     names = failed_configs(run.id, state, configs)
     after = planned_retry(result, names, by) if ended else spec
     # Those that an extension lets go on do so by themselves.

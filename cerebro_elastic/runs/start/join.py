@@ -25,7 +25,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.room import check_count, check_part
 from cerebro_elastic.store.ledger.journal import Journal
@@ -116,14 +116,11 @@ def join_as(
         stack.enter_context(publish_endpoint(folder, settings))
         env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
 
-        def stop_condition_of(agents: LocalAgents) -> StopCondition:
-            def stop_condition(_events: list[Event], _state: State) -> None:
-                if agents.left:
-                    raise NodesLeft
-                if agents.gone and not agents.saw_the_end:
-                    raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
-
-            return stop_condition
+        def stop_condition(agents: LocalAgents, _events: list[Event], _state: State) -> None:
+            if agents.left:
+                raise NodesLeft
+            if agents.gone and not agents.saw_the_end:
+                raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
         nodes_text = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (its imports take a few seconds)")
@@ -134,7 +131,7 @@ def join_as(
                 folder,
                 settings,
                 names,
-                stop_condition_of,
+                stop_condition,
                 journal=Journal(folder.history),
                 grace=grace,
                 watcher=watcher,

@@ -24,12 +24,12 @@ from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.results.report import write_results
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.result import RunResult, has_ended
 from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_code,
     check_extendable,
@@ -38,7 +38,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     ended_texts,
     extend_in_store,
     gone_on,
-    has_ended,
     new_spec,
     old_spec,
     recheck,
@@ -224,14 +223,11 @@ class Launch:
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
 
-            def stop_condition_of(agents: LocalAgents) -> StopCondition:
-                nodes_work = NodeHealthCheck(agents)
+            nodes_work = NodeHealthCheck()
 
-                def stop_condition(events: list[Event], state: State) -> None:
-                    check.poll(state)
-                    nodes_work(events, state)
-
-                return stop_condition
+            def stop_condition(agents: LocalAgents, events: list[Event], state: State) -> None:
+                check.poll(state)
+                nodes_work(agents, events, state)
 
             take_part(
                 record,
@@ -239,7 +235,7 @@ class Launch:
                 folder,
                 settings,
                 [f"node-{i}" for i in range(recipe.nodes.min)],
-                stop_condition_of,
+                stop_condition,
                 journal=journal,
                 grace=self.grace,
                 watcher=watcher,

@@ -10,9 +10,8 @@ from typing import Any
 
 from cerebro_elastic.core.history.members import by_config, named
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
-from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.search import KnownConfig, Start, active
 from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 from cerebro_elastic.runs.folder import find_run
@@ -34,18 +33,6 @@ def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
     if search.known:
         values["known"] = [config for known in search.known for config in _known_configs(recipe, known, home)]
     return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
-
-
-def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
-    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too. The message begins with ``what``, and
-    ends with the ``advice``."""
-    if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
-        return
-    lines = differences(spec.recipe, recipe.resolved())
-    own = [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
-    if changed := "\n".join(f"  {line}" for line in own):
-        raise RunError(f"{what} another recipe:\n{changed}\n{advice}")
 
 
 def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
