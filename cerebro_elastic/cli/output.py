@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
-
 import typer
 
-from cerebro_elastic.cli.options import echo
+from cerebro_elastic.cli.options import echo_json
 from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StatusJson
 from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.model.attempts import Attempt
@@ -38,21 +32,6 @@ from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
 
 
-def json_text(value: Any) -> str:
-    """``value`` as JSON that every program reads: JSON has no NaN and no infinity, they become ``null``."""
-    return json.dumps(_finite(value), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def head_text(run: str, head: RecordHead) -> str:
     """The digest to note, and what for."""
     return (
@@ -73,7 +52,7 @@ def state_json(
     bests = best_so_far(results(state, {}, objective), objective)
     return {
         "run": run,
-        "objective": {"metric": objective.metric, "mode": objective.mode},
+        "objective": objective.model_dump(exclude_none=True),
         "best": next(iter(bests), None),
         "head": head,
         "live": live,
@@ -99,7 +78,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
         "run": result.run,
         "folder": str(result.folder.path),
         "head": result.head,
-        "objective": result.recipe.objective.model_dump(),
+        "objective": result.recipe.objective.model_dump(exclude_none=True),
         "front": [row.config for row in result.front],
         "exactness": {
             "verdict": result.exactness.verdict,
@@ -130,7 +109,7 @@ def conclude(result: RunResult, *, as_json: bool = False) -> None:
     """Print what a command has made of a run. The exit status is 1 if a run that has ended has no result: all
     configs failed, or none has a value of the objective."""
     if as_json:
-        echo(json_text(outcome_json(result)))
+        echo_json(outcome_json(result))
     else:
         show_outcome(result)
     rows = result.leaderboard

@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo, overrides
-from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo_json, overrides
 from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlanJson, PlannedJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
@@ -58,7 +57,7 @@ def plan(
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        echo(json_text(_json(forecasts, price)))
+        echo_json(_json(forecasts, price))
     else:
         _show(terminal(), checked, forecasts, price)
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import By, Home, Json, RunName, config_ids, echo, on_last_run, on_run
+from cerebro_elastic.cli.options import (
+    By,
+    Home,
+    Json,
+    RunName,
+    config_ids,
+    echo,
+    echo_json,
+    on_last_run,
+    on_run,
+)
 from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
@@ -45,7 +55,7 @@ def verify(
 
     Example: cerebro verify digits
     """
-    from cerebro_elastic.cli.output import head_text, json_text
+    from cerebro_elastic.cli.output import head_text
     from cerebro_elastic.cli.shapes import VerifyJson
     from cerebro_elastic.core.history.keys import visits_of
     from cerebro_elastic.reporting.tables import brief
@@ -58,7 +68,7 @@ def verify(
     visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
-        echo(json_text(found))
+        echo_json(found)
     else:
         for violation in violations:
             echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
@@ -86,7 +96,6 @@ def replay(
 
     Example: cerebro replay digits --config c0003
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import ReplayJson
     from cerebro_elastic.reporting.tables import unit_text
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
@@ -115,7 +124,7 @@ def replay(
         same = not derived and all(visit["same"] for visit in visits)
         texts = [str(difference) for difference in derived]
         found = ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=texts, notes=notes)
-        echo(json_text(found))
+        echo_json(found)
         if not same:
             raise typer.Exit(1)
         return
@@ -156,7 +165,6 @@ def test(
 
     Example: cerebro test digits --top 3
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import TestJson
     from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
     from cerebro_elastic.reporting.terminal import terminal
@@ -164,7 +172,7 @@ def test(
     before = run.result.view.state.measured
     found = run.test(top, by=by)
     if as_json:
-        echo(json_text(TestJson(run=run.id, measured=found, before=len(before))))
+        echo_json(TestJson(run=run.id, measured=found, before=len(before)))
         return
     terminal().print(measured_table(found))
     echo(measured_note(found))
@@ -184,22 +192,9 @@ def importances(run: Run, as_json: Json = False) -> None:
 
     Example: cerebro importances digits
     """
-    from cerebro_elastic.cli.output import json_text
-    from cerebro_elastic.cli.shapes import ImportancesJson
-
-    result = run.result
-    found = result.importances()
+    found = run.result.importances()
     if as_json:
-        shares, left_out = dict(found.shares), list(found.left_out)
-        of = ImportancesJson(
-            run=result.run,
-            metric=found.metric,
-            importances=shares,
-            configs=found.configs,
-            method=found.method,
-            left_out=left_out,
-        )
-        echo(json_text(of))
+        echo_json(found)
         return
     width = max(map(len, found.shares))
     for name, share in found.shares.items():
@@ -213,14 +208,13 @@ def explain(run: Run, as_json: Json = False) -> None:
 
     Example: cerebro explain digits
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.reporting.terminal import plain_table, terminal
     from cerebro_elastic.system.words import counted
 
     found = run.explain()
     if as_json:
-        echo(json_text(found))
+        echo_json(found)
         return
     table = plain_table("config", "taken over", "trained", "")
     for config in found.configs:
@@ -281,7 +275,6 @@ def export(
     """
     exported = run.export(folder, config, merged=merged)
     if as_json:
-        from cerebro_elastic.cli.output import json_text
         from cerebro_elastic.cli.shapes import ExportJson
 
         of = ExportJson(
@@ -291,7 +284,7 @@ def export(
             folder=str(folder),
             not_carried=list(exported.not_carried),
         )
-        echo(json_text(of))
+        echo_json(of)
         return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
     if exported.not_carried:

@@ -21,9 +21,10 @@ from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
-from cerebro_elastic.runs.explanation import Explanation
 from cerebro_elastic.runs.forecast.spot import SpotPlan
 from cerebro_elastic.runs.removal import Pruning
+from cerebro_elastic.runs.results.importances import Importances
+from cerebro_elastic.runs.reusable import Explanation
 from cerebro_elastic.runs.start.doctor import Finding
 
 
@@ -77,14 +78,6 @@ class GapJson(TypedDict):
     """The gap as a share of the bound."""
 
 
-class ObjectiveJson(TypedDict):
-    """What configs are compared by."""
-
-    metric: str
-    mode: str
-    """`min` or `max`."""
-
-
 class StatusJson(TypedDict):
     """A run's state."""
 
@@ -93,7 +86,8 @@ class StatusJson(TypedDict):
     outcome: str | None
     """How it ended; `null` if it has not."""
     leader: str | None
-    objective: ObjectiveJson
+    objective: Mapping[str, Any]
+    """The section `objective` of the recipe."""
     best: str | None
     """The config with the best value of the objective."""
     nodes: Mapping[str, str | None]
@@ -241,20 +235,6 @@ class TestJson(TypedDict):
     """The best config by validation first."""
     before: int
     """How many measurements were in the record before the command."""
-
-
-class ImportancesJson(TypedDict):
-    """How much each hyper-parameter matters."""
-
-    run: str
-    metric: str
-    importances: Mapping[str, float]
-    """By hyper-parameter, the share of the differences that it explains; the most important first."""
-    configs: int
-    """How many finished configs they rest on."""
-    method: str
-    left_out: list[str]
-    """Hyper-parameters that are not the same in all branches of the space."""
 
 
 class ProfileJson(TypedDict):
@@ -425,7 +405,7 @@ SHAPES: Mapping[str, Any] = {
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,
-    "importances": ImportancesJson,
+    "importances": Importances,
     "export": ExportJson,
     "profile": ProfileJson,
     "check": CheckJson,

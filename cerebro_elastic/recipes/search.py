@@ -472,6 +472,13 @@ class EndlessSearch(SearchSection):
         return self
 
 
+class _WithSampler(EndlessSearch):
+    sampler: Sampler = "random"
+    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`, `tune`."""
+    options: Arguments = Field(default={})
+    """Arguments of the sampler, as for `tpe` and `tune`."""
+
+
 class SampledSearch(EndlessSearch):
     """Every config is trained to its end. The sampler of the method's name proposes the next one: one of
     optuna's, or `tune`."""
@@ -481,14 +488,10 @@ class SampledSearch(EndlessSearch):
     its arguments."""
 
 
-class MedianSearch(EndlessSearch):
+class MedianSearch(_WithSampler):
     """Stops configs that are worse than the median of the others at the same epoch. The keys have the names
     of optuna's ``MedianPruner``."""
 
-    sampler: Sampler = "random"
-    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`, `tune`."""
-    options: Arguments = Field(default={})
-    """Arguments of the sampler, as for `tpe` and `tune`."""
     n_startup_trials: Positive = 5
     """How many configs must reach an epoch before any config is stopped there."""
     n_warmup_steps: Count = 0
@@ -530,16 +533,12 @@ UNIT_RANGE = ("val_accuracy",)
 """Metrics whose values for a row are known to lie between 0 and 1."""
 
 
-class AshaSearch(EndlessSearch):
+class AshaSearch(_WithSampler):
     """Configs pause at rungs, and the best of each rung continue. The keys have the names of optuna's
     ``SuccessiveHalvingPruner``."""
 
     has_rungs: ClassVar[bool] = True
 
-    sampler: Sampler = "random"
-    """Where new configs come from, as for `median`."""
-    options: Arguments = Field(default={})
-    """Arguments of the sampler, as for `tpe` and `tune`."""
     reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = 3
     """One in this many configs is promoted from a rung."""
     min_resource: Positive = 1

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from cerebro_elastic.core.invariants import Violation
     from cerebro_elastic.runs.comparison import Comparison
-    from cerebro_elastic.runs.explanation import Explanation
     from cerebro_elastic.runs.results.replay import ReplayedVisit
+    from cerebro_elastic.runs.reusable import Explanation
 
 Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
@@ -268,7 +268,7 @@ class RecordedRun:
 
     def explain(self) -> Explanation:
         """What the run has taken over from earlier ones, and why the rest was trained."""
-        from cerebro_elastic.runs.explanation import explain
+        from cerebro_elastic.runs.reusable import explain
 
         return explain(self.result)
 

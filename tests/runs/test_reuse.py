@@ -17,12 +17,11 @@ from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs import versions
-from cerebro_elastic.runs.explanation import explain, why_nothing
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.reusable import read_reusable
+from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import lengths, reuse
 from cerebro_elastic.runs.start.launch import Launch
 

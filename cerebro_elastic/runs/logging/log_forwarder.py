@@ -17,8 +17,7 @@ from typing import Protocol, Self
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.errors import StoreError, TrackerAway
-from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of
-from cerebro_elastic.runs.logging.rows import read_rows
+from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of, read_rows
 from cerebro_elastic.store.ledger.journal import JournalReader
 from cerebro_elastic.system.files import write_text
 

@@ -16,8 +16,8 @@ from cerebro_elastic.core.model.events import LeaderChanged
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.reporting.logged import read_rows
 from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
-from cerebro_elastic.runs.logging.rows import read_rows
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.start.agents import visible_devices
