@@ -171,7 +171,6 @@ class AddedJson(TypedDict):
 
     run: str
     config: str
-    """Its id."""
     hparams: Mapping[str, Any]
     epoch: int
     """How many full epochs are behind the state with which it begins."""
@@ -186,7 +185,6 @@ class VerifyJson(TypedDict):
     notes: list[str]
     """What is worth knowing, and no violation."""
     head: RecordHead | None
-    """The head of the record."""
 
 
 class VisitJson(TypedDict):

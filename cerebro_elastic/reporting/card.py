@@ -44,33 +44,23 @@ class Card:
     """What the card says."""
 
     spec: Spec
-    """The run's spec."""
     objective: Objective
-    """The metric by which configs are ranked."""
     licence: str | None
     """The licence of the data, if the recipe names it."""
     configs: int
-    """How many configs the run has."""
     row: ConfigResult
-    """The results of the exported config."""
     at: Config
-    """The config at the end of the exported epoch."""
     ref: CheckpointRef
-    """Its checkpoint."""
     visits: Sequence[Visit]
-    """The visits that led to it."""
     parameters: int
-    """The number of the model's parameters."""
     load: str
     """Python code that loads the model from the files."""
     files: Sequence[str]
-    """The names of the exported files."""
     lost: Sequence[str]
     """The parts of the config's state that the files do not contain."""
     record: RecordHead | None
     """Where the run's record ended."""
     exactness: str
-    """What is known of the run's exactness, in a line."""
     matter: Mapping[str, str]
     """What the card begins with for programs, besides the licence and the tags."""
     features: Sequence[str]

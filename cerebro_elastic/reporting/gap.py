@@ -62,7 +62,6 @@ class _Left:
     """The training that is left."""
 
     nodes: Sequence[str]
-    """The names of the nodes that train."""
     speed_factors: Mapping[str, float]
     """By node: how many times longer than usual a unit takes on it."""
     configs: Mapping[str, Sequence[float]]

@@ -54,9 +54,7 @@ class Logged:
     """The rows that one visit logged."""
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     rows: Sequence[Mapping[str, float]]
     """Metrics by name, in the order in which they were logged. ``step`` counts the config's steps over all
     nodes, and ``epoch`` its epochs."""
@@ -81,11 +79,8 @@ class ConfigEnd:
     """A config gets no more units, unless it is resumed or the run is extended."""
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     status: EndStatus
-    """How it ended."""
     reason: str
     """Why it has this status, for people; empty if there is nothing to say."""
     time: float | None
@@ -105,9 +100,7 @@ class RunEnd:
     best: str
     """The id of the best config; empty if no config has a value of the objective."""
     metric: str
-    """The objective's name."""
     value: float | None
-    """The objective's best value."""
     time: float
     """When the last visit ended, in seconds of wall-clock time."""
     files: Sequence[str]

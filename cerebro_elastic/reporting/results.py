@@ -47,9 +47,7 @@ class ConfigResult:
     """
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     status: Status
     """Whether it is live, finished, stopped or failed."""
     reason: str

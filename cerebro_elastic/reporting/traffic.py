@@ -27,7 +27,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.manifest import Manifest, PartitionFiles
+from cerebro_elastic.data.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,7 @@ class CommunicationCost:
     """What one method of training the configs costs: a row of Table 2."""
 
     name: str
-    """The method."""
     formula: str
-    """Its formula in Table 2."""
     bytes: float
     """The bytes that it moves over the network."""
 
@@ -130,10 +128,6 @@ def communication_costs(
     ]
 
 
-def _bytes(partition: PartitionFiles) -> int:
-    return sum(file.bytes for file in partition.files)
-
-
 def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node]) -> int:
     """Bytes read from the source: each host, whose nodes share a cache, reads a partition once, also one that
     it only prefetched, and again what its cache had dropped."""
@@ -149,5 +143,5 @@ def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node
                 cached[host] = after
             else:
                 cached[host] = before | after
-            read += sum(_bytes(manifest.train[partition]) for partition in after - before)
+            read += sum(manifest.train[partition].bytes for partition in after - before)
     return read

@@ -41,7 +41,6 @@ class RunSummary:
     run: str
     """The run's id; of a node that joined a run here, the name of its folder, ``RUN.NODE``."""
     folder: str
-    """Its folder."""
     project: str
     """The folder of its recipe."""
     state: Standing

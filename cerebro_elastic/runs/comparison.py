@@ -62,7 +62,6 @@ class Comparison:
     """
 
     runs: tuple[str, ...]
-    """The ids of the runs."""
     rows: tuple[ComparedValue, ...]
     """All values of recipes, data, code and versions that differ, and all values of the results."""
     metrics: tuple[str, ...]

@@ -57,7 +57,6 @@ class RunFolder:
     """The files in a run's folder."""
 
     path: Path
-    """The folder itself."""
 
     @property
     def run(self) -> str:

@@ -71,7 +71,6 @@ class RowProgress:
     """How far a preparation is, in rows."""
 
     total: int
-    """Rows of the source."""
     done: int = 0
     """Rows whose chunk is done."""
     known: int = 0
@@ -85,11 +84,9 @@ class ChunkRecords:
     limit: float
     """How many rows may be bad; below 1, the share of them that may."""
     progress: RowProgress
-    """Their sum."""
     show: Callable[[RowProgress], None]
     """Called with the progress after each chunk."""
     chunks: dict[str, JobRecord] = field(default_factory=dict)
-    """The record of each chunk, by name."""
 
     def add(self, name: str, record: JobRecord, now: bool) -> None:
         """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if more rows are

@@ -6,7 +6,6 @@ stay where they are. The columns of ``.npz`` files, remote ``.npy`` files and fu
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -31,7 +30,6 @@ from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
 from cerebro_elastic.errors import CerebroError, DataError
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import (
-    CHUNK,
     Place,
     exists,
     expand,
@@ -40,7 +38,7 @@ from cerebro_elastic.system.files import (
     is_folder,
     literal_folder,
     locate,
-    open_read,
+    open_buffered,
     read,
     redacted,
     sizes,
@@ -280,13 +278,9 @@ def _read_npy(place: Place) -> NDArray[Any]:
         if place.local:
             array: NDArray[Any] = np.load(place.path, mmap_mode="r", allow_pickle=False)
             return array
-        with _opened(place) as file:
+        with open_buffered(place) as file:
             loaded: NDArray[Any] = np.load(file, allow_pickle=False)
             return loaded
-
-
-def _opened(place: Place) -> io.BufferedReader:
-    return io.BufferedReader(open_read(place), CHUNK)
 
 
 def _npy_columns(files: list[Place]) -> Columns:
@@ -305,7 +299,7 @@ def _is_known(path: str) -> bool:
 def _npz_columns(files: list[Place]) -> Columns:
     if len(files) > 1:
         raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
-    with _opened(files[0]) as file, np.load(file, allow_pickle=False) as archive:
+    with open_buffered(files[0]) as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 

@@ -79,7 +79,6 @@ class MadeBatches:
     root: Path
     """The folder for all runs of this user that share the host's cache."""
     limit_bytes: int
-    """What all of it may take."""
     run: str
     """64 hexadecimal digits that stand for the run, its data and its users' code."""
 

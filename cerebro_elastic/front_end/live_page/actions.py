@@ -35,7 +35,6 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     by: Name = ""
-    """The person who sends the request."""
 
     @property
     def person(self) -> str:

@@ -312,7 +312,6 @@ class Places:
     """Where all runs are that are shown."""
 
     home: Path
-    """The folder of runs on this machine."""
     etcd: StoreSettings | None = None
     """The etcd whose runs are shown, instead of those of ``home``."""
 

@@ -36,9 +36,7 @@ class Difference:
     field: str
     """What differs: ``digest``, ``samples``, ``metric val_loss``, ..."""
     recorded: Any
-    """The value on record."""
     replayed: Any
-    """The value in the replay."""
 
     def __str__(self) -> str:
         return f"{self.field}: recorded {self.recorded}, replayed {self.replayed}"

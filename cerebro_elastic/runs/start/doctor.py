@@ -33,7 +33,6 @@ class Finding:
     """The result of one check."""
 
     what: str
-    """What was checked."""
     ok: bool | None
     """Whether it works; ``None`` for what is not installed, and only some runs need."""
     detail: str

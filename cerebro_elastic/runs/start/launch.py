@@ -62,7 +62,6 @@ class Launch:
     """A checked call of ``run``."""
 
     recipe: Recipe
-    """The recipe with its overrides."""
     folder: RunFolder
     store: StoreSettings | None = None
     """The etcd to use; ``None`` for one of the run's own."""

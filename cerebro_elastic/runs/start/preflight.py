@@ -50,9 +50,7 @@ class PreflightResult:
     data: str
     """Folder or URL of the prepared data."""
     data_digest: str
-    """The digest of their manifest."""
     partitions: int
-    """Number of training partitions."""
     validations: int
     """Number of partitions that units of their own could evaluate for each config."""
     code: Mapping[str, str]
@@ -164,7 +162,6 @@ def check(
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_strategy(task, allowed[0], of_task)
     _check_race(recipe, task, allowed)
-    folds = recipe.validation if isinstance(recipe.validation, Folds) else None
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
@@ -172,8 +169,8 @@ def check(
         raise RecipeError(
             "a race compares validation rows, and the dataset has none: prepare it with `valid`"
         )
-    if folds is not None:
-        _check_folds(folds.folds, manifest, data)
+    if recipe.folds:
+        _check_folds(recipe.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
@@ -206,7 +203,7 @@ def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
     """What folds fetch beside training, if they are validated within it."""
     if not recipe.folds or recipe.validates_apart:
         return ()
-    size = bytes_text(sum(file.bytes for partition in manifest.train for file in partition.files))
+    size = bytes_text(sum(partition.bytes for partition in manifest.train))
     return [
         "a fold is validated at the end of each epoch's last unit, on that unit's node, which fetches the "
         f"fold's partitions: each host comes to hold all {size} of the training data. `validation: {{folds: "
@@ -324,7 +321,7 @@ def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequenc
 def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
     """Raise ``RecipeError`` if a host could not even cache one partition."""
     limit = recipe.node.cache_bytes
-    largest = max(sum(file.bytes for file in partition.files) for partition in manifest.train)
+    largest = max(partition.bytes for partition in manifest.train)
     if limit is not None and limit < largest:
         raise RecipeError(
             f"node.cache_bytes is {limit}, and the largest partition has {largest} bytes: allow at least "
