@@ -5,9 +5,8 @@ from __future__ import annotations
 import typer
 
 from cerebro_elastic.cli.options import echo_json
-from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StatusJson
+from cerebro_elastic.cli.shapes import ConfigJson, OutcomeJson, StatusJson
 from cerebro_elastic.core.decisions.gangs import waits
-from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
@@ -49,7 +48,7 @@ def state_json(
     budget: BudgetOutlook | None = None,
 ) -> StatusJson:
     """A run's state for machines."""
-    bests = best_so_far(results(state, {}, objective), objective)
+    bests, found = best_so_far(results(state, {}, objective), objective), gap(state)
     return {
         "run": run,
         "objective": objective.model_dump(exclude_none=True),
@@ -58,7 +57,7 @@ def state_json(
         "live": live,
         "outcome": state.outcome,
         "leader": state.leader,
-        "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
+        "nodes": {n: unit_text(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "queued": {n: unit_text(attempt.unit) for n, attempt in state.queued.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
@@ -66,7 +65,7 @@ def state_json(
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
-        "gap": _gap(state),
+        "gap": found and {"forecast": found.forecast, "bound": found.bound, "share": found.share},
         "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
     }
@@ -186,14 +185,3 @@ def _config_json(config: Config, best: float | None) -> ConfigJson:
         "best": best,
         "member_of": config.member_of,
     }
-
-
-def _gap(state: State) -> GapJson | None:
-    found = gap(state)
-    if found is None:
-        return None
-    return {"forecast": found.forecast, "bound": found.bound, "share": found.share}
-
-
-def _unit(attempt: Attempt | None) -> str | None:
-    return unit_text(attempt.unit) if attempt else None

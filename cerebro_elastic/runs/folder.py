@@ -123,9 +123,10 @@ class RunFolder:
                 if not os.fstat(lock.fileno()).st_nlink:
                     raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
+                watch = for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
                 raise FolderInUse(
-                    f"run {self.run!r} is being run already: watch it with {self._way_to_watch()}, or choose "
-                    f"another id with {option('run-id')}"
+                    f"run {self.run!r} is being run already: watch it with {watch}, or choose another id "
+                    f"with {option('run-id')}"
                 ) from exc
             try:
                 with disk_full_raised(self.path):
@@ -134,9 +135,6 @@ class RunFolder:
             finally:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)
-
-    def _way_to_watch(self) -> str:
-        return for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""

@@ -182,8 +182,11 @@ def prepare_rows(
             kinds = records.columns()
             joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
-            written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
-            splits = by_split(written)
+            records_of = ((partition.split, parts[_name(partition)]) for partition in dealt)
+            splits = by_split(
+                (split, PartitionFiles(record["rows"], tuple(ColumnFile(**file) for file in record["files"])))
+                for split, record in records_of
+            )
             manifest = Manifest(
                 tuple(kinds),
                 splits["train"],
@@ -238,10 +241,6 @@ def _join(
         )
     arguments = (url, folder, partition.split, partition.index, columns, chunks)
     return Job(_name(partition), join_chunks, lambda: arguments)
-
-
-def _files(record: JobRecord) -> PartitionFiles:
-    return PartitionFiles(record["rows"], tuple(ColumnFile(**file) for file in record["files"]))
 
 
 def _name(partition: PartitionRows) -> str:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from cerebro_elastic.data.preparing.arrow_tables import (
@@ -47,7 +46,10 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
         if name in inferred.names:
             types[name] = pa.string()
 
-    batches = partial(_csv_batches, place, delimiter, types)
+    def batches() -> Iterator[Any]:
+        with _csv_reader(place, delimiter, types) as reader:
+            yield from reader
+
     table = Table(str(place), inferred, batches, read_as_text).check_names()
     while True:
         try:
@@ -94,11 +96,6 @@ def _wider(type_: Any) -> Any:
     order = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s")]
     order += [pa.timestamp("s"), pa.timestamp("ns"), pa.string(), pa.binary()]
     return order[order.index(type_) + 1]
-
-
-def _csv_batches(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
-    with _csv_reader(place, delimiter, types) as reader:
-        yield from reader
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from cerebro_elastic.core.model.events import (
     Event,
     RunExtended,
 )
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Measurement, Strategy
@@ -117,11 +116,19 @@ class RunPage(RunView):
         for kind in ("configs", "curves", "stories"):
             self._board.keep(kind, {*state.configs, *groups})
         for name, node in state.nodes.items():
-            attempt = state.attempts.get(name)
-            unit = None if attempt is None else self._unit(attempt)
-            row = _node_row(node, unit, state.saving.get(name), state.quarantined.get(name))
-            usage = state.usage.nodes.get(name)
-            row["takes"] = None if usage is None else resources_text(usage.resources)
+            attempt, saved = state.attempts.get(name), state.saving.get(name)
+            usage, quarantined = state.usage.nodes.get(name), state.quarantined.get(name)
+            row = {
+                "host": node.host,
+                "hardware": node.hardware,
+                "starting": node.starting,
+                "leaving": node.drain is not None,
+                "stalled": None if node.stalled is None else shortened(node.stalled.why),
+                "quarantined": None if quarantined is None else shortened(quarantined),
+                "unit": None if attempt is None else self._unit(attempt),
+                "saves": None if saved is None else saved.unit.config,
+                "takes": None if usage is None else resources_text(usage.resources),
+            }
             self._board.put("nodes", name, row)
         self._board.keep("nodes", state.nodes)
         homes = {str(partition): names for partition, names in state.homes.items()}
@@ -268,10 +275,20 @@ class RunPage(RunView):
         return visits[-1].node if visits else None
 
     def _unit(self, attempt: Attempt) -> dict[str, Any]:
+        """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new
+        one."""
         began = begun_at(self.state, attempt)
         if began is None:  # the run's first units: nothing in the record says when
             began = self._first_seen.setdefault(attempt.token, time.time())
-        return _unit_under_way(attempt, began, self._last_node(attempt.unit.config))
+        return {
+            "config": attempt.unit.config,
+            "epoch": attempt.unit.epoch + 1,
+            "partition": attempt.unit.partition,
+            "began": began,
+            "expected": attempt.expected,
+            "from": self._last_node(attempt.unit.config) if attempt.input is not None else None,
+            "strategy": _strategy_text(attempt.strategy),
+        }
 
     def ranked(self) -> list[ConfigResult]:
         """The configs that have a value of the objective, the best first."""
@@ -419,35 +436,6 @@ def _curves(points: tuple[Point, ...]) -> dict[str, list[tuple[int, float]]]:
         for name, value in end.metrics.items():
             curves.setdefault(name, []).append((end.epochs, value))
     return curves
-
-
-def _node_row(
-    node: Node, unit: dict[str, Any] | None, saved: Attempt | None, quarantined: str | None
-) -> dict[str, Any]:
-    """A node that is registered, and what it does."""
-    return {
-        "host": node.host,
-        "hardware": node.hardware,
-        "starting": node.starting,
-        "leaving": node.drain is not None,
-        "stalled": None if node.stalled is None else shortened(node.stalled.why),
-        "quarantined": None if quarantined is None else shortened(quarantined),
-        "unit": unit,
-        "saves": None if saved is None else saved.unit.config,
-    }
-
-
-def _unit_under_way(attempt: Attempt, began: float, last_node: str | None) -> dict[str, Any]:
-    """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new one."""
-    return {
-        "config": attempt.unit.config,
-        "epoch": attempt.unit.epoch + 1,
-        "partition": attempt.unit.partition,
-        "began": began,
-        "expected": attempt.expected,
-        "from": last_node if attempt.input is not None else None,
-        "strategy": _strategy_text(attempt.strategy),
-    }
 
 
 def _strategy_text(strategy: Strategy) -> str:

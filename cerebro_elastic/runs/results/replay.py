@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.core.history.lineage import history
@@ -70,9 +69,10 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"
+    took_part = result.folder.spec.exists()
     with (
         Scratch("replay") as scratch,
-        VisitReplayer(result.spec, _cache(result, scratch.path)) as replayer,
+        VisitReplayer(result.spec, result.folder.cache if took_part else scratch.path / "cache") as replayer,
     ):
         units = [(place, unit) for name in names for place, unit in enumerate(_units(result, name))]
         head: CheckpointRef | None = None
@@ -176,21 +176,15 @@ def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]
     configs, visits = result.view.state.configs, result.view.visits
     unit: list[tuple[Config, Visit]] = []
     for at, visit in history(result.config(config).config, configs, visits, result.spec.plan):
-        if unit and (unit[-1][1].whole or not _takes_up(visit, unit[-1][1])):
-            yield unit
-            unit = []
+        if unit:
+            before = unit[-1][1]
+            other = (visit.unit.config, visit.strategy) != (before.unit.config, before.strategy)
+            if before.whole or other:
+                yield unit
+                unit = []
         unit.append((at, visit))
     if unit:
         yield unit
-
-
-def _takes_up(visit: Visit, part: Visit) -> bool:
-    return (visit.unit.config, visit.strategy) == (part.unit.config, part.strategy)
-
-
-def _cache(result: RunResult, scratch: Path) -> Path:
-    """The cache of this machine, if it took part in the run."""
-    return result.folder.cache if result.folder.spec.exists() else scratch / "cache"
 
 
 def _in_one_go(

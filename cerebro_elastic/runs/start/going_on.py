@@ -159,7 +159,9 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
     """
     with live_run(*run.live_place()) as (record, spec):
         names = failed_configs(run.id, record.state(), configs)
-        if run.store is None and (changed := _changed_files(spec)):
+        root = Path(spec.root)
+        changed = [name for name in changed_code(spec, package=False) if users_file(name, root)]
+        if run.store is None and changed:  # the user's files that are here, but not as the run has them
             raise RunError(
                 f"{', '.join(changed)} has changed since run {run.id!r} was started, and its processes go on "
                 "with what they have imported: stop the run, and then have the configs tried again"
@@ -167,11 +169,6 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
         for name in names:
             OperatorLedger(record).resume(name, tried_again(by))
         return names
-
-
-def _changed_files(spec: Spec) -> list[str]:
-    """The user's files that are here, but not as the run has imported them."""
-    return [name for name in changed_code(spec, package=False) if users_file(name, Path(spec.root))]
 
 
 def _write_for_hosts(

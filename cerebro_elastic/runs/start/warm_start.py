@@ -4,7 +4,7 @@ spec's recipe. Other machines and a replay need only the spec."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,8 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
     configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
-        curve = [_finite(logged, metrics) for logged in row.curve]
+        finite = [{name: value for name, value in each.items() if math.isfinite(value)} for each in row.curve]
+        curve = [{name: each[name] for name in metrics if name in each} for each in finite]
         if any(curve):
             comparable += 1
             yield {
@@ -107,10 +108,6 @@ def _comparable(other: RunResult, configs: Mapping[str, Config]) -> Iterable[Con
         child = config.parent is not None and config.parent.config
         if other.configs[name].status is not Status.FAILED and not child:
             yield other.configs[name]
-
-
-def _finite(logged: Mapping[str, float], metrics: Sequence[str]) -> dict[str, float]:
-    return {name: logged[name] for name in metrics if math.isfinite(logged.get(name, math.nan))}
 
 
 def _run(name: str, home: Path, where: str) -> RunResult:
