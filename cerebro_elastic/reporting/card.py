@@ -15,8 +15,7 @@ from jinja2 import Environment, PackageLoader
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
-from cerebro_elastic.recipes import Objective
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import measured_by, number
 from cerebro_elastic.system.words import one_line
@@ -44,13 +43,9 @@ class Card:
     """What the card says."""
 
     spec: Spec
-    objective: Objective
-    licence: str | None
-    """The licence of the data, if the recipe names it."""
     configs: int
     row: ConfigResult
     at: Config
-    ref: CheckpointRef
     visits: Sequence[Visit]
     parameters: int
     load: str
@@ -85,9 +80,11 @@ class Card:
             "yaml": _yaml,
             "slug": _slug,
         }
-        licence = (self.licence or "unknown").lower()
+        named = self.spec.recipe["data"].get("license")
+        licence = (named or "unknown").lower()
         return environment.get_template("card.md.j2").render(
             **vars(self),
+            licence=named,
             hub_licence=licence if licence in _HUB_LICENCES else "other",
             shown=_SHOWN,
             meanings=_MEANINGS,
