@@ -183,16 +183,16 @@ def retag(folder: RunFolder, add: Iterable[str], remove: Iterable[str]) -> tuple
     return after
 
 
-def _mark(folder: RunFolder) -> list[Any]:
-    """What changes when the record does, or the program that reads it."""
+def mark_of(folder: RunFolder) -> tuple[int, int]:
+    """What changes when the run's record does."""
     stat = folder.history.stat() if folder.history.exists() else None
-    return [__version__, *((stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0))]
+    return (stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0)
 
 
 def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
     """What the record says as it is now. It is kept once nobody runs the run: a long record takes seconds to
     read."""
-    mark = _mark(folder)
+    mark = [__version__, *mark_of(folder)]  # what reads it may change, too
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
         if kept["of"] == mark and "beginnings" in kept["values"]:

@@ -23,6 +23,7 @@ from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.attach import events_of, known_record, runs_in
+from cerebro_elastic.runs.catalog import mark_of
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
@@ -287,13 +288,10 @@ class Feeds:
 
     def _of_record(self, folder: RunFolder) -> dict[str, Any]:
         """The summary of a run that is not live, read again when its record has grown."""
-        history = folder.history
-        stat = history.stat() if history.exists() else None
-        mark = (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
-        known = self._ended.get(folder.run)
+        mark, known = mark_of(folder), self._ended.get(folder.run)
         if known is None or known[0] != mark:
             view = RunPage(Board(), folder.read_spec())
-            events = iter(read_journal(history) if stat is not None else ())
+            events = iter(read_journal(folder.history) if folder.history.exists() else ())
             while not self._closed.is_set() and (part := list(islice(events, STEP))):
                 for event in part:
                     view.take(event)
