@@ -55,22 +55,16 @@ def extended(result: RunResult, wish: Wish) -> Spec:
     _check_wish(wish)
     recipe = _longer_recipe(spec, wish)
     names = _chosen(result, wish, recipe.epochs)
-    configs = {name: state.configs[name].epoch for name in names}
     before = dict(spec.recipe)
-    if recipe.resolved() == before and not configs:
+    if recipe.resolved() == before and not names:
         raise RunError(f"run {result.run!r} is as long already: nothing would change")
     _check_search(spec, recipe, state)
     stopped = [name for name in wish.configs if state.configs[name].status is Status.STOPPED]
-    extension = Extension(
-        number=len(spec.extensions) + 1,
+    extension = replace(
+        _next_extension(spec, state, names, wish.by),
         epochs=recipe.epochs,
-        configs=configs,
         by_hand=tuple(stopped),
-        others=_others(state, configs),
-        epochs_before=spec.plan.epochs,
         recipe_before=changed(before, recipe.resolved()),
-        digest_before=spec.recipe_digest,
-        by=wish.by,
     )
     return replace(
         spec,
@@ -84,16 +78,7 @@ def extended(result: RunResult, wish: Wish) -> Spec:
 def retried(spec: Spec, state: State, names: Sequence[str], by: str) -> Spec:
     """The spec of a run that has ended after an extension that changes nothing but lets failed configs go
     on."""
-    extension = Extension(
-        number=len(spec.extensions) + 1,
-        epochs=spec.plan.epochs,
-        configs={name: state.configs[name].epoch for name in names},
-        others=_others(state, names),
-        epochs_before=spec.plan.epochs,
-        digest_before=spec.recipe_digest,
-        by=by,
-    )
-    return replace(spec, extensions=(*spec.extensions, extension))
+    return replace(spec, extensions=(*spec.extensions, _next_extension(spec, state, names, by)))
 
 
 def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[str]:
@@ -116,8 +101,17 @@ def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[st
     return list(dict.fromkeys(chosen)) or failed
 
 
-def _others(state: State, configs: Collection[str]) -> tuple[str, ...]:
-    return tuple(config.id for config in in_order(state.configs.values()) if config.id not in configs)
+def _next_extension(spec: Spec, state: State, names: Collection[str], by: str) -> Extension:
+    """One that lets these configs go on, and changes nothing else."""
+    return Extension(
+        number=len(spec.extensions) + 1,
+        epochs=spec.plan.epochs,
+        configs={name: state.configs[name].epoch for name in names},
+        others=tuple(each.id for each in in_order(state.configs.values()) if each.id not in names),
+        epochs_before=spec.plan.epochs,
+        digest_before=spec.recipe_digest,
+        by=by,
+    )
 
 
 def _check_wish(wish: Wish) -> None:

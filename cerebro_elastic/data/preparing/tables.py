@@ -116,8 +116,13 @@ def _class_names(tables: Sequence[Table]) -> Mapping[str, Sequence[str]]:
     return known
 
 
+def suffix_of(path: str) -> str:
+    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    return PurePosixPath(path.partition("?")[0]).suffix.lower()
+
+
 def _open(place: Place, wanted: Wanted) -> Table:
-    suffix = PurePosixPath(place.path.partition("?")[0]).suffix.lower()
+    suffix = suffix_of(place.path)
     if suffix == ".parquet":
         return _parquet(place)
     if suffix in (".arrow", ".feather"):
