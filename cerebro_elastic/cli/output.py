@@ -48,7 +48,7 @@ def state_json(
     budget: BudgetOutlook | None = None,
 ) -> StatusJson:
     """A run's state for machines."""
-    bests, found = best_so_far(results(state, {}, objective), objective), gap(state)
+    bests = best_so_far(results(state, {}, objective), objective)
     return {
         "run": run,
         "objective": objective.model_dump(exclude_none=True),
@@ -65,7 +65,7 @@ def state_json(
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
-        "gap": found and {"forecast": found.forecast, "bound": found.bound, "share": found.share},
+        "gap": gap(state),
         "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
     }

@@ -21,8 +21,6 @@ from cerebro_elastic.cli.options import (
 from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
-    from cerebro_elastic.cli.shapes import VisitJson
-    from cerebro_elastic.runs.results.replay import ReplayedVisit
     from cerebro_elastic.runs.run import Run
 
 OneConfig = Annotated[
@@ -96,7 +94,7 @@ def replay(
 
     Example: cerebro replay digits --config c0003
     """
-    from cerebro_elastic.cli.shapes import ReplayJson
+    from cerebro_elastic.cli.shapes import ReplayJson, VisitJson
     from cerebro_elastic.reporting.tables import unit_text
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again
@@ -118,36 +116,32 @@ def replay(
             echo(f"  {difference}")
         if more := len(replayed.differences[_MOST_DIFFERENCES:]):
             echo(f"  and {more} more")
-    derived = list(compare_results(result, name, replays))
-    if as_json:
-        visits = [_visit(replayed) for replayed in replays]
-        same = not derived and all(visit["same"] for visit in visits)
-        texts = [str(difference) for difference in derived]
-        found = ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=texts, notes=notes)
-        echo_json(found)
-        if not same:
-            raise typer.Exit(1)
-        return
-    for difference in derived:
-        echo(f"{name}, {difference}")
+    derived = [str(difference) for difference in compare_results(result, name, replays)]
     total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
-    if differ or derived:
+    same = not (differ or derived)
+    if as_json:
+        visits = [
+            VisitJson(
+                unit=unit_text(replayed.visit.unit),
+                node=replayed.visit.node,
+                digest=replayed.digest,
+                same=replayed.same,
+                differences=list(map(str, replayed.differences)),
+            )
+            for replayed in replays
+        ]
+        echo_json(
+            ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=derived, notes=notes)
+        )
+    elif same:
+        echo(f"bit-identical to the record: {total} of {name}")
+    else:
+        for text in derived:
+            echo(f"{name}, {text}")
         reason = ": what the notes above name may be the reason" if notes else ""
         echo(f"{differ} of {total} of {name} not as recorded{reason}", err=True)
+    if not same:
         raise typer.Exit(1)
-    echo(f"bit-identical to the record: {total} of {name}")
-
-
-def _visit(replayed: ReplayedVisit) -> VisitJson:
-    from cerebro_elastic.reporting.tables import unit_text
-
-    return {
-        "unit": unit_text(replayed.visit.unit),
-        "node": replayed.visit.node,
-        "digest": replayed.digest,
-        "same": replayed.same,
-        "differences": [str(difference) for difference in replayed.differences],
-    }
 
 
 @on_run
@@ -277,14 +271,8 @@ def export(
     if as_json:
         from cerebro_elastic.cli.shapes import ExportJson
 
-        of = ExportJson(
-            run=run.id,
-            config=exported.row.config,
-            epoch=exported.at.epoch,
-            folder=str(folder),
-            not_carried=list(exported.not_carried),
-        )
-        echo_json(of)
+        name, epoch, lacking = exported.row.config, exported.at.epoch, list(exported.not_carried)
+        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=str(folder), not_carried=lacking))
         return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
     if exported.not_carried:

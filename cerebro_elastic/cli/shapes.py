@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.units import Measurement, RecordHead
 from cerebro_elastic.reporting.budget import BudgetOutlook
+from cerebro_elastic.reporting.gap import Gap
 from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
@@ -67,17 +68,6 @@ class ConfigJson(TypedDict):
     """The config whose training on a fold, or with one of several seeds, it is; else empty."""
 
 
-class GapJson(TypedDict):
-    """How far the run is from the best possible schedule. Times are seconds since its first visit began."""
-
-    forecast: float
-    """When the run will end."""
-    bound: float
-    """The earliest time at which it could end."""
-    share: float
-    """The gap as a share of the bound."""
-
-
 class StatusJson(TypedDict):
     """A run's state."""
 
@@ -105,7 +95,8 @@ class StatusJson(TypedDict):
     resources: Mapping[str, Resources]
     """By node: what its last unit took."""
     configs: Mapping[str, ConfigJson]
-    gap: GapJson | None
+    gap: Gap | None
+    """How far it is from the best possible schedule."""
     budget: BudgetOutlook | None
     """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]

@@ -59,8 +59,8 @@ def _rows(state: State, plan: Plan, config: Config) -> Iterator[ProfileRow]:
         for strategy in plan.strategies:
             row = ProfileRow(config.id, hardware, str(strategy), refusal=refused.get(strategy))
             if row.refusal is None and (found := known.get(strategy)) is not None:
-                numbers = {"seconds": found.seconds, "bytes": found.bytes, "units": found.units}
-                row = replace(row, **numbers, used=strategy == best)
+                used = strategy == best
+                row = replace(row, seconds=found.seconds, bytes=found.bytes, units=found.units, used=used)
             yield row
 
 
