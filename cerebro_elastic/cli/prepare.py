@@ -88,7 +88,7 @@ def prepare(
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
     from cerebro_elastic.data.preparing.defects import rows_left_out
-    from cerebro_elastic.runs.start.datasets import prepare_dataset
+    from cerebro_elastic.runs.start.prepare_data import prepare_dataset
 
     watch(submitted_by)
     settings = _settings(given)

@@ -34,7 +34,7 @@ from cerebro_elastic.data.reading.column_rows import (
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
-from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.user_state import Watched
 from cerebro_elastic.errors import DamagedData
 

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.files import private_folder
 

@@ -22,7 +22,7 @@ from cerebro_elastic.reporting.tables import cloned_text, hparams_text
 from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
-from cerebro_elastic.runs.start.going_on import Terms, extend, planned, planned_retry, retry
+from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned, planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line, with_name

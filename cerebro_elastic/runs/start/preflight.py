@@ -31,7 +31,7 @@ from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
-from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch

@@ -27,7 +27,7 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.lengths import check_lengths
+from cerebro_elastic.runs.start.more_epochs import check_lengths
 from cerebro_elastic.runs.start.prepare_run import (
     agreement,
     check_code,
