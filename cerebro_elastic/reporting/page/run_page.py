@@ -13,7 +13,6 @@ import yaml
 
 from cerebro_elastic.core.history.estimates import begun_at
 from cerebro_elastic.core.history.members import by_config, mean_curve, statuses
-from cerebro_elastic.core.history.progress import units_done, units_left
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Visit
 from cerebro_elastic.core.model.best import epoch_ends
@@ -34,6 +33,7 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
+from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult, config_result, front, group_result, ranked
 from cerebro_elastic.reporting.tables import (
@@ -172,18 +172,8 @@ class RunPage(RunView):
         }
         self._board.put("run", "health", health)
         self._board.put("run", "traffic", asdict(summarize_traffic(self, manifest)))
-        strategies = [
-            {
-                "config": config,
-                "strategy": str(estimate.strategy),
-                "hardware": estimate.hardware,
-                "seconds": estimate.seconds,
-                "memory": estimate.bytes,
-                "refusal": estimate.refusal,
-            }
-            for config, estimates in self.state.profiles.items()
-            for estimate in estimates
-        ]
+        rows = profile_rows(self.state)
+        strategies = [{**asdict(row), "refusal": row.refusal and shortened(row.refusal)} for row in rows]
         self._board.put("run", "strategies", strategies)
 
     def _publish_nodes(self, line: Timeline) -> None:
@@ -245,7 +235,7 @@ class RunPage(RunView):
             "status": result.status,
             "reason": result.reason,
             "epoch": min(config.epoch for config in members),
-            "done": sum(units_done(config, self.plan) for config in members) // len(members)
+            "done": unit_counts(members, self.plan)[0] // len(members)
             if result.status is Status.LIVE
             else None,
             "metrics": result.curve[-1] if result.curve else {},
@@ -385,13 +375,12 @@ def _config_row(
     plan: Plan,
 ) -> dict[str, Any]:
     """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
-    total = plan.epochs * (plan.trained + plan.evaluations)
     return {
         "hparams": config.hparams,
         "status": config.status,
         "reason": config.reason,
         "epoch": config.epoch,
-        "done": total - units_left(config, plan) if config.status is Status.LIVE else None,
+        "done": unit_counts([config], plan)[0] if config.status is Status.LIVE else None,
         "best": result.best,
         "at": result.best_epoch,
         "metrics": config.metrics,
