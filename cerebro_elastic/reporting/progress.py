@@ -15,7 +15,7 @@ from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State, Usage
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
@@ -74,17 +74,9 @@ def progress_view(
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
         summary_line(state, objective, elapsed, verbose=verbose),
-        *_data_line(state.usage),
+        *([f"data: {data_text(state.usage)}"] if state.usage.batches_shared else []),
         *notes,
     )
-
-
-def _data_line(usage: Usage) -> list[str]:
-    """What was made of the data, once configs have shared some of it."""
-    if not usage.batches_shared:
-        return []
-    seconds = sum(node.seconds for node in usage.nodes.values())
-    return [f"data: {data_text(usage.batches_made, usage.batches_shared, usage.data_seconds, seconds)}"]
 
 
 def lacking(waiting: Mapping[str, Wait]) -> list[str]:
