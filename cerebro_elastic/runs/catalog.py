@@ -19,7 +19,6 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
-from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.files import locate, write_text
 from cerebro_elastic.system.version import __version__
 
@@ -198,7 +197,7 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
         if kept["of"] == mark and "beginnings" in kept["values"]:
             return dict(kept["values"])
     keep = not folder.is_locked()
-    view = RunView(read_journal(folder.history) if folder.history.exists() else ())
+    view = RunView(folder.events())
     objective = spec.objective
     first = next(iter(leaderboard(view, objective)), None)
     values = {

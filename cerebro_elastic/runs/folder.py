@@ -16,6 +16,7 @@ from typing import TextIO
 import tenacity
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
 from cerebro_elastic.recipes import RUN_ID
@@ -101,6 +102,12 @@ class RunFolder:
     """The folder of the run that is put aside meanwhile (``emptied``)."""
     data = _Within("data")
     """The dataset, if the run prepared it itself."""
+
+    def events(self) -> list[Event]:
+        """The history so far, as far as the record here has it."""
+        from cerebro_elastic.store.ledger.journal import read_journal
+
+        return read_journal(self.history) if self.history.exists() else []
 
     def read_spec(self) -> Spec:
         """The run's spec. Raises ``RunError`` if its copy cannot be read."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
 
 from cerebro_elastic.config import StoreSettings
@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError, FolderInUse, RunError, did_you_mean
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import bytes_text
+from cerebro_elastic.reporting.tables import bytes_text, day_text
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
@@ -211,7 +211,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     """
     folder, kept = result.folder, check_kept(keep)
     check_own(folder.path)
-    if older_than is not None and datetime.now(UTC).timestamp() - changed(folder) < older_than:
+    if older_than is not None and time.time() - changed(folder) < older_than:
         return None
     _refuse_live(folder, "pruned")
     if result.view.state.outcome is None:
@@ -255,12 +255,10 @@ def prune(result: RunResult, planned: Pruning) -> None:
     """Remove the checkpoints that were ``planned``; a note stays in the place of each."""
     from cerebro_elastic import checkpoint
 
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with result.folder.locked():
+        keep = " ".join(planned.keep) or "none"
         for url in planned.urls:
-            checkpoint.prune(
-                url, f"removed by `cerebro prune` on {when}, keep: {' '.join(planned.keep) or 'none'}"
-            )
+            checkpoint.prune(url, f"removed by `cerebro prune` on {day_text(time.time())}, keep: {keep}")
         checkpoint.sweep(f"{result.spec.storage}/checkpoints")
 
 

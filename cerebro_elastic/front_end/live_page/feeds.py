@@ -29,7 +29,7 @@ from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import JournalReader, read_journal
+from cerebro_elastic.store.ledger.journal import JournalReader
 from cerebro_elastic.store.ledger.record import EventStream, Record
 
 _PAUSE = 0.2
@@ -128,8 +128,7 @@ class Feed:
 
     def _beginning(self, record: Record) -> Sequence[Event]:
         """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
-        history = self.run.folder.history
-        recorded = read_journal(history) if history.exists() else []
+        recorded = self.run.folder.events()
         if recorded and recorded[-1].revision <= record.now():
             return recorded
         return events_of(record)
@@ -291,7 +290,7 @@ class Feeds:
         mark, known = mark_of(folder), self._ended.get(folder.run)
         if known is None or known[0] != mark:
             view = RunPage(Board(), folder.read_spec())
-            events = iter(read_journal(folder.history) if folder.history.exists() else ())
+            events = iter(folder.events())
             while not self._closed.is_set() and (part := list(islice(events, STEP))):
                 for event in part:
                     view.take(event)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageErr
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
 from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
+from cerebro_elastic.reporting.tables import day_text
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
@@ -57,7 +58,7 @@ def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known:
     where = str(output)
     manifest = manifest_of(spec)
     metadata = ReportMetadata(
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        written=day_text(time.time()),
         version=__version__,
         versions={
             "Python": platform.python_version(),

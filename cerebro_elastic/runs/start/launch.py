@@ -131,7 +131,7 @@ class Launch:
         folder = self.folder
         notes = check_room(self.recipe, self.recipe.nodes.min, *places_here())
         spec = None if self.fresh else old_spec(folder, self.recipe)
-        state = state_in(folder) if spec is not None and folder.history.exists() else State()
+        state = state_in(folder) if spec is not None else State()
         if self.extended is not None:
             check_extendable(folder, state, self.extended)
             spec = self.extended

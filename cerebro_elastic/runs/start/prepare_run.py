@@ -31,7 +31,6 @@ from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.versions import other_code
-from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
@@ -98,14 +97,12 @@ def check_project(folder: RunFolder, recipe: Recipe) -> None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    if not folder.history.exists():
-        return False
-    return has_ended(state_in(folder), folder.read_spec())
+    return folder.history.exists() and has_ended(state_in(folder), folder.read_spec())
 
 
 def state_in(folder: RunFolder) -> State:
     """The state that the history in this folder leads to."""
-    return RunView(read_journal(folder.history)).state
+    return RunView(folder.events()).state
 
 
 def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
