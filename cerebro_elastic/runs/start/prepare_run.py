@@ -97,7 +97,8 @@ def check_project(folder: RunFolder, recipe: Recipe) -> None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    return folder.history.exists() and has_ended(state_in(folder), folder.read_spec())
+    state = state_in(folder)
+    return state.outcome is not None and has_ended(state, folder.read_spec())
 
 
 def state_in(folder: RunFolder) -> State:
