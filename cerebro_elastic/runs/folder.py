@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
-from cerebro_elastic.recipes import RUN_ID
+from cerebro_elastic.recipes.fields import NAME_RULE, RUN_ID
 from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
 from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.process import is_locked
@@ -220,13 +220,10 @@ def how_to_retry(folder: RunFolder) -> str:
     return f"to train what failed again, with the code as it is now: {command}"
 
 
-def check_id(run: str) -> None:
-    """Raise ``RunError`` for what is no run id."""
-    if re.fullmatch(RUN_ID, run) is None:
-        raise RunError(
-            f"the run id {run!r} names a folder and keys in etcd: use letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
-        )
+def check_id(name: str, what: str = "the run id") -> None:
+    """Raise ``RunError`` for what is no run id, and cannot name a node either."""
+    if re.fullmatch(RUN_ID, name) is None:
+        raise RunError(f"{what} {name!r} names a folder and keys in etcd: {NAME_RULE}")
 
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:

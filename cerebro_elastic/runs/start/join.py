@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,9 +15,8 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
-from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.runs.attach import live_run, record_in
-from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.folder import RunFolder, check_id, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
@@ -145,11 +143,7 @@ def join_as(
 def _check(record: Record, spec: Spec, node: str) -> None:
     """Whether this machine can be the run's ``node``, as far as that is known without torch."""
     run = spec.plan.run
-    if re.fullmatch(RUN_ID, node) is None:
-        raise RunError(
-            f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
-        )
+    check_id(node, "the node's name")
     taken = record.node(node)
     if taken is not None:
         raise RunError(
