@@ -33,6 +33,7 @@ from cerebro_elastic.reporting.tables import (
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.words import counted
 
 
 def progress_view(
@@ -195,8 +196,7 @@ def summary_line(
     assert state.plan is not None
     plan = state.plan
     done, total = unit_counts(state.configs.values(), plan)
-    nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
-    parts = [f"{done}/{total} units", nodes]
+    parts = [f"{done}/{total} units", counted(len(state.nodes), "node")]
     if elapsed is not None:
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
