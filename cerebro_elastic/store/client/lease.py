@@ -150,8 +150,9 @@ def lock(
 
 
 def _try_lock(store: Store, key: str, lease: int) -> bool:
-    """Whether we hold the lock, by this try or by an earlier one whose answer was lost."""
-    with suppress(TxnUnknown):
+    """Whether we hold the lock, also if the answer to the try was lost. A lease that ended meanwhile, as
+    while the store was away, holds nothing."""
+    with suppress(TxnUnknown, LeaseLost):
         store.txn([absent(key)], [Put(key, b"{}", lease)])
     item = store.get(key)
     return item is not None and item.lease == lease
