@@ -128,7 +128,7 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.FLAP, Whom.HOST): (10.0,),
     Kind(What.SLOW, Whom.HOST): (10.0,),
     Kind(What.LOSSY, Whom.HOST): (10.0,),
-    Kind(What.NARROW, Whom.HOST): (30.0,),
+    Kind(What.NARROW, Whom.HOST): (20.0,),
     Kind(What.KILL, Whom.HOST): (1.0, 10.0),
     Kind(What.AHEAD, Whom.HOST): (1.0,),
     Kind(What.BEHIND, Whom.HOST): (1.0,),
