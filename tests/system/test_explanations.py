@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+import pytest
+
+from cerebro_elastic import registry
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.explanations import explain_error, explain_error_with_frames, shortened
@@ -39,6 +43,29 @@ def test_the_short_story_has_the_users_line_and_the_whole_one_all(tmp_path: Path
     assert "json/decoder.py" in story.splitlines()[2]
     reason = f"epoch 0, partition 1 failed alike on a, b: exception: {story}"
     assert shortened(reason).splitlines()[1:] == shown[1:]
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_frames_of_users_files_outside_of_the_recipes_folder_have_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shared, archive = tmp_path / "project", tmp_path / "shared", tmp_path / "project" / "steps.zip"
+    for folder in (root, shared):
+        folder.mkdir()
+    (shared / "a_shared_step.py").write_text(MODULE)
+    (root / "a_linked_step.py").symlink_to(shared / "a_shared_step.py")
+    with ZipFile(archive, "w") as file:
+        file.writestr("a_zipped_step.py", MODULE)
+    monkeypatch.setattr(registry, "_PYTHONPATH", [shared])
+    for place in (shared, archive):
+        monkeypatch.syspath_prepend(place)
+    for module, shown in {
+        "a_shared_step": "PYTHONPATH/a_shared_step.py",
+        "a_linked_step": "a_linked_step.py",
+        "a_zipped_step": "steps.zip/a_zipped_step.py",
+    }.items():
+        error = raised(import_object(f"{module}:step", root))
+        assert f"\n  {shown}:6 in step" in explain_error(error, root)
 
 
 def test_ours_explain_themselves(tmp_path: Path) -> None:
