@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,13 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """As in a rank. There are more workers than cores, and threads that wait for each other compute."""
+def _one_thread() -> Iterator[None]:
+    """As in a rank, here and in processes that tests start. There are more workers than cores, and threads
+    that wait for each other compute."""
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 def pytest_collection_finish() -> None:
@@ -275,12 +279,11 @@ def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
 def _children(parent: int | str = "self") -> set[int]:
     """The ids of a process's children; none where there is no /proc."""
     children: set[int] = set()
-    for file in Path(f"/proc/{parent}/task").glob("*/children"):
-        try:
-            children.update(map(int, file.read_text().split()))
-        except (FileNotFoundError, ProcessLookupError):
-            # The thread ended in between.
-            continue
+    threads = f"/proc/{parent}/task"
+    for thread in os.listdir(threads) if os.path.isdir(threads) else ():
+        # One that has ended in between has no children.
+        with suppress(FileNotFoundError, ProcessLookupError), open(f"{threads}/{thread}/children") as file:
+            children.update(map(int, file.read().split()))
     return children
 
 
