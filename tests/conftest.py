@@ -31,6 +31,7 @@ from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
 from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
+from cerebro_elastic.system.forkserver.messages import FORK_OF
 from cerebro_elastic.system.process import ALLOCATOR
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
@@ -133,14 +134,15 @@ def _runs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[None]:
-    """Processes that train, and their agents, are forks of a process that has imported their modules."""
+    """Processes that train, their agents, and processes that make batches are forks of a process that has
+    imported their modules."""
     shared: str | None = getattr(request.config, "workerinput", {}).get(_SHARED)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        if shared is not None:
-            patch.setenv(SOCKET, shared)
-        elif any(item.get_closest_marker("cluster") for item in request.session.items):
-            patch.setenv(SOCKET, stack.enter_context(_server()).path)
+        if shared is None and any(item.get_closest_marker("cluster") for item in request.session.items):
+            shared = stack.enter_context(_server()).path
+        for name in (SOCKET, FORK_OF) if shared is not None else ():
+            patch.setenv(name, shared)
         yield
 
 
