@@ -108,6 +108,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: collections need not look through its million objects, nor copy their pages in
     forks."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
