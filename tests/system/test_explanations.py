@@ -30,15 +30,23 @@ def raised(call: Any) -> Exception:
     raise AssertionError
 
 
-def test_the_short_story_has_the_users_line_and_the_whole_one_all(tmp_path: Path) -> None:
-    (tmp_path / "a_step.py").write_text(MODULE)
-    error = raised(import_object("a_step:step", tmp_path))
-    story = explain_error_with_frames(error, tmp_path)
+@pytest.mark.usefixtures("imports_as_found")
+@pytest.mark.parametrize(("folder", "name"), [("project", "a_step.py"), ("shared", "PYTHONPATH/a_step.py")])
+def test_the_short_story_has_the_users_line_and_the_whole_one_all(
+    folder: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shared = tmp_path / "project", tmp_path / "shared"
+    root.mkdir(), shared.mkdir()
+    (tmp_path / folder / "a_step.py").write_text(MODULE)
+    monkeypatch.setattr(registry, "_PYTHONPATH", [shared])
+    monkeypatch.syspath_prepend(shared)
+    error = raised(import_object("a_step:step", root))
+    story = explain_error_with_frames(error, root)
     shown = [
         "JSONDecodeError: Expecting value: line 1 column 2 (char 1)",
-        '  a_step.py:6 in step: return json.loads("[")',
+        f'  {name}:6 in step: return json.loads("[")',
     ]
-    assert shortened(story).splitlines() == explain_error(error, tmp_path).splitlines() == shown
+    assert shortened(story).splitlines() == explain_error(error, root).splitlines() == shown
     assert story.splitlines()[:2] == shown
     assert "json/decoder.py" in story.splitlines()[2]
     reason = f"epoch 0, partition 1 failed alike on a, b: exception: {story}"
@@ -46,21 +54,17 @@ def test_the_short_story_has_the_users_line_and_the_whole_one_all(tmp_path: Path
 
 
 @pytest.mark.usefixtures("imports_as_found")
-def test_frames_of_users_files_outside_of_the_recipes_folder_have_their_names(
+def test_a_file_behind_a_link_or_in_an_archive_is_named_as_the_project_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, shared, archive = tmp_path / "project", tmp_path / "shared", tmp_path / "project" / "steps.zip"
-    for folder in (root, shared):
-        folder.mkdir()
-    (shared / "a_shared_step.py").write_text(MODULE)
-    (root / "a_linked_step.py").symlink_to(shared / "a_shared_step.py")
+    root, archive = tmp_path / "project", tmp_path / "project" / "steps.zip"
+    root.mkdir()
+    (tmp_path / "elsewhere.py").write_text(MODULE)
+    (root / "a_linked_step.py").symlink_to(tmp_path / "elsewhere.py")
     with ZipFile(archive, "w") as file:
         file.writestr("a_zipped_step.py", MODULE)
-    monkeypatch.setattr(registry, "_PYTHONPATH", [shared])
-    for place in (shared, archive):
-        monkeypatch.syspath_prepend(place)
+    monkeypatch.syspath_prepend(archive)
     for module, shown in {
-        "a_shared_step": "PYTHONPATH/a_shared_step.py",
         "a_linked_step": "a_linked_step.py",
         "a_zipped_step": "steps.zip/a_zipped_step.py",
     }.items():
