@@ -52,7 +52,7 @@ do: a run shall not begin by reading all of its source data."""
 def code_digest(file: Path) -> str:
     """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
     bytes."""
-    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns)) is not None:
+    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns, "")) is not None:
         return tree[0]
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
@@ -85,7 +85,7 @@ def outside(file: Path, without: str = "") -> Outside:
 
 
 @lru_cache(10_000)  # a project has some hundred files, each asked for several times in a row
-def _parsed(file: Path, _changed: int, without: str = "") -> tuple[str, Outside] | None:
+def _parsed(file: Path, _changed: int, without: str) -> tuple[str, Outside] | None:
     """The digest of a file's tree, and what it reads; ``None`` if it is no Python of this version."""
     try:
         source = file.read_bytes()
