@@ -14,7 +14,6 @@ import pytest
 import recorded_run
 from logged_run import HPARAMS, Election, Record
 
-from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
 from cerebro_elastic.errors import RecipeError, RunError
@@ -27,6 +26,7 @@ from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosit
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.run import Run
+from support.histories import child
 from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:  # they take seconds to import, which is left to the one process that has these tests
