@@ -117,9 +117,8 @@ def _levels() -> dict[str, int]:
 
 def _put_levels(levels: Mapping[str, int]) -> None:
     for name, level in levels.items():
-        if (
-            logger := logging.getLogger(name)
-        ).level != level:  # each change empties the caches of all loggers
+        logger = logging.getLogger(name)
+        if logger.level != level:  # a change empties the caches of all loggers
             logger.setLevel(level)
 
 
