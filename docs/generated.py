@@ -97,7 +97,7 @@ def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
     if not issubclass(section, search.SearchSection):
         return dict(section.model_fields)
     (base,) = section.__bases__
-    known = search.SearchSection if base is search.EndlessSearch else base
+    known = base if base in (Section, *search.SEARCHES.values()) else search.SearchSection
     inherited = getattr(known, "model_fields", {})
     return {key: field for key, field in section.model_fields.items() if key not in inherited}
 
@@ -332,7 +332,7 @@ def keys_reference() -> str:
         for name in (*row.keys, *row.also):
             writers[name].update(row.by)
     rows = (
-        f"| `{name}{'/...' if kind.named else ''}` | {kind.text} | {', '.join(sorted(writers[name]))} |"
+        f"| `{name}{'/...' if kind.has_names else ''}` | {kind.text} | {', '.join(sorted(writers[name]))} |"
         for name, kind in KINDS.items()
     )
     return "\n".join(["| key | value | written by |", "|---|---|---|", *rows])

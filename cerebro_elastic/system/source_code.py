@@ -52,8 +52,8 @@ do: a run shall not begin by reading all of its source data."""
 def code_digest(file: Path) -> str:
     """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
     bytes."""
-    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns)) is not None:
-        return hashlib.sha256(tree[0].encode()).hexdigest()
+    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns, "")) is not None:
+        return tree[0]
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -84,9 +84,9 @@ def outside(file: Path, without: str = "") -> Outside:
     return Outside() if known is None else known[1]
 
 
-@lru_cache(256)
-def _parsed(file: Path, _changed: int, without: str = "") -> tuple[str, Outside] | None:
-    """The tree of a file as text, and what it reads; ``None`` if it is no Python of this version."""
+@lru_cache(10_000)  # a project has some hundred files, each asked for several times in a row
+def _parsed(file: Path, _changed: int, without: str) -> tuple[str, Outside] | None:
+    """The digest of a file's tree, and what it reads; ``None`` if it is no Python of this version."""
     try:
         source = file.read_bytes()
         tree = ast.parse(source)
@@ -96,7 +96,7 @@ def _parsed(file: Path, _changed: int, without: str = "") -> tuple[str, Outside]
     found = _outside(tree)
     if b"__doc__" not in source:  # else it may use them
         _drop_docstrings(tree)
-    return ast.dump(tree), found
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), found
 
 
 def _drop_docstrings(tree: ast.AST) -> None:

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
 from cerebro_elastic.runs.extension import Wish, _longer_recipe
-from cerebro_elastic.runs.start.going_on import planned
+from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 pytestmark = pytest.mark.cluster
@@ -94,7 +94,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     at = born(result.view.state.configs[config])
     with VisitReplayer(spec, result.folder.cache) as replayer:
         for number, visit in enumerate(row.visits):
-            again = replayer(at, visit, head, str(folder / str(number)))
+            again = replayer(at, visit, head, str(folder / str(number))).visit
             assert again.output.digest == visit.output.digest
             assert again.metrics == visit.metrics
             at, head = advance(at, visit, spec.plan), again.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.start import preflight
-from cerebro_elastic.system.source_code import OF_FILE, outside, read_by
+from cerebro_elastic.system.source_code import OF_FILE, code_digest, outside, read_by
 
 
 def test_a_large_file_that_code_names_counts_by_its_size_and_last_change(tmp_path: Path) -> None:
@@ -102,3 +103,21 @@ def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
     assert own <= code
     assert str(shared / "a_shared.py") in code
     assert "another.py" not in code
+
+
+def test_each_file_of_a_large_project_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / f"net_{number}.py" for number in range(300)]
+    for number, file in enumerate(files):
+        file.write_text(f"WIDTH = {number}\n")
+    parsed, parse = [], ast.parse
+
+    def counted(source: bytes, *how: str) -> ast.AST:
+        parsed.append(source)
+        return parse(source, *how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", counted)
+        for look in (outside, code_digest):
+            for file in files:
+                look(file)
+    assert len(parsed) == len(files)

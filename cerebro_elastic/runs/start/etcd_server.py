@@ -15,16 +15,15 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError, StoreUnavailable
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.attach import known_spec
+from cerebro_elastic.runs.attach import known_record
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
@@ -186,10 +185,7 @@ def keep_record(folder: RunFolder, settings: StoreSettings, recipe: Recipe) -> R
     """The run of ``recipe`` as the store has it. Its record is brought up to date in ``folder``, unless a
     host keeps it there: this machine may have had none."""
     try:
-        with folder.locked(), closing(EtcdStore(settings)) as store:
-            record = Record(store, folder.run, settings.run_key)
-            spec = known_spec(record, settings)
-            record.check_signed(settings.trusted)
+        with folder.locked(), known_record(settings, folder.run) as (record, spec):
             check_hosts_recipe(spec, recipe)
             write_spec(folder, spec)
             if settings.run_key is not None:
