@@ -63,7 +63,7 @@ def power():
 
 
 class Line:
-    @functools.cached_property
+    @property
     def slope(self):
         return SLOPE
 
