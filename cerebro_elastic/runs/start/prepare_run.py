@@ -25,6 +25,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.owner import claim, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
@@ -204,6 +205,8 @@ def new_spec(
     )
     spec = with_reusable(spec, recipe)
     write_spec(folder, spec)
+    if recipe.checkpoints is not None:
+        claim(spec.storage, folder)
     return spec
 
 
@@ -253,6 +256,7 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
     storage = f"{recipe.rooted(recipe.checkpoints)}/{folder.run}"
     if (place := locate(storage)).local:  # machines that join look for it
         private_folder(Path(place.path))
+    refuse_others(storage, folder)
     return storage
 
 
