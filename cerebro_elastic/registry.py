@@ -385,13 +385,8 @@ def place_in(folder: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    own = [frame for frame in frames if is_own(Path(frame.filename), Path(folder))] or frames
+    own = [frame for frame in frames if users_name(Path(frame.filename), Path(folder))] or frames
     return f"{own[-1].filename}:{own[-1].lineno}"
-
-
-def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file is the user's: it has a ``users_name``."""
-    return users_name(file, folder) is not None
 
 
 def users_name(file: Path, folder: Path) -> str | None:

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.fields import Section
-from cerebro_elastic.recipes.schema import Recipe, section_type
+from cerebro_elastic.recipes.schema import Recipe, section_type, sections_with
 from cerebro_elastic.recipes.source import Source, read_yaml
 from cerebro_elastic.system.files import redacted
 
@@ -95,7 +95,10 @@ def _lines(error: ValidationError, source: Source) -> Iterable[str]:
     for problem in error.errors(include_url=False):
         path = problem["loc"]
         name = ".".join(map(str, path)) or "the recipe"
-        said = describe_problem(problem, name, partial(section_type, path[:-1], kind, method))
+        if problem["type"] == "extra_forbidden" and (sections := sections_with(str(path[-1]), kind, method)):
+            said = f"unknown key {name!r}; write it {' or '.join(sections)}"
+        else:
+            said = describe_problem(problem, name, partial(section_type, path[:-1], kind, method))
         yield f"{source.where(path)}: {said}"
 
 

@@ -417,3 +417,12 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _texts(part)
+
+
+def sections_with(key: str, kind: object, method: object) -> list[str]:
+    """Where in a recipe a key may be written, in words: in the sections that most recipes have."""
+    paths = [("task",), ("data",), ("search",), ("search", "budget"), ("objective",)]
+    paths += [("validation",), ("repeats",), ("limits",), ("node",)]
+    found = [path for path in paths if key in section_type(path, kind, method).model_fields]
+    top = ["at the top of the recipe"] if key in Recipe.model_fields else []
+    return [*top, *(f"below `{'.'.join(path)}`" for path in found)]

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.registry import is_own
+from cerebro_elastic.registry import users_name
 
 _OWN_FRAMES, _FRAMES = 3, 6
 _LINES, _COLUMNS = 4, 300
@@ -21,16 +21,15 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error and its innermost frames below ``root``, nearest first. Errors of this package explain
+    """The error and its innermost frames in files of the user, nearest first. Errors of this package explain
     themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
     text = _COLOURS.sub("", str(error)) or "without a message"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_own(Path(f.filename), root)]
+    named = [(users_name(Path(f.filename), root), f) for f in traceback.extract_tb(error.__traceback__)]
     lines = [
-        f"\n  {Path(frame.filename).resolve().relative_to(root.resolve())}:{frame.lineno} in {frame.name}: "
-        f"{frame.line}"
-        for frame in reversed(frames[-_OWN_FRAMES:])
+        f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"
+        for name, frame in reversed([own for own in named if own[0] is not None][-_OWN_FRAMES:])
     ]
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
     return f"{type(error).__name__}: {text}{notes}{''.join(lines)}"

@@ -43,6 +43,12 @@ RECIPES = {
         if find_spec("ortools") is None
         else {}
     ),
+    "a key of another section": (
+        "epochs:",
+        "batch_size:",
+        1,
+        "unknown key 'batch_size'; write it below `data`",
+    ),
     "a misspelt key": ("epochs:", "epoch:", 1, "unknown key 'epoch'; did you mean 'epochs'? choices: "),
     "a misspelt key inside": ("partitions", "partition", 3, "did you mean 'partitions'?"),
     "text for a number": ("epochs: 3", "epochs: three", 1, "epochs is 'three': expected a whole number"),

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.client.base import Compare, Op, TxnResult
+from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult
 from cerebro_elastic.store.client.lease import lock
 from support.memory_store import MemoryStore
 
-KEY = "/a/turn"
+KEY, MADE = "/a/turn", "/a/thing"
 
 
 def nothing() -> None:
@@ -30,10 +30,10 @@ def test_the_next_process_waits_and_its_callback_is_called_once() -> None:
     store, order, waits = MemoryStore(), [], threading.Semaphore(0)
 
     def other() -> None:
-        with lock(store, KEY, waits.release):
+        with lock(store, KEY, MADE, waits.release):
             order.append("other")
 
-    with lock(store, KEY, nothing):
+    with lock(store, KEY, MADE, nothing):
         thread = in_a_thread(other)
         assert waits.acquire(timeout=60)
         order.append("one")
@@ -43,23 +43,39 @@ def test_the_next_process_waits_and_its_callback_is_called_once() -> None:
     assert store.get(KEY) is None
 
 
+def test_what_is_made_is_not_waited_for_though_the_lock_is_held() -> None:
+    store, waits, got = MemoryStore(), threading.Semaphore(0), []
+
+    def other() -> None:
+        with lock(store, KEY, MADE, waits.release, 0.05) as needed:
+            got.append(needed)
+
+    with lock(store, KEY, MADE, nothing) as needed:
+        assert needed
+        thread = in_a_thread(other)
+        assert waits.acquire(timeout=60)
+        store.txn([], [Put(MADE, b"{}")])
+        thread.join(60)
+        assert got == [False]
+
+
 def test_a_block_that_fails_lets_go() -> None:
     store = MemoryStore()
-    with pytest.raises(ValueError, match="no"), lock(store, KEY, nothing):
+    with pytest.raises(ValueError, match="no"), lock(store, KEY, MADE, nothing):
         raise ValueError("no")
-    with lock(store, KEY, nothing):
+    with lock(store, KEY, MADE, nothing):
         pass
 
 
 def test_a_dead_holder_is_waited_for_no_longer_than_its_lease() -> None:
     store = MemoryStore()
-    dead = lock(store, KEY, nothing)
+    dead = lock(store, KEY, MADE, nothing)
     dead.__enter__()
     item = store.get(KEY)
     assert item is not None
     ended = threading.Timer(0.1, lambda: store.revoke(item.lease))
     ended.start()
-    with lock(store, KEY, nothing):
+    with lock(store, KEY, MADE, nothing):
         pass
     ended.join()
     with suppress(ValueError):
@@ -76,5 +92,5 @@ def test_a_try_whose_answer_is_lost_counts() -> None:
             raise TxnUnknown("no answer")
 
     store = Forgetful()
-    with lock(store, KEY, nothing):
+    with lock(store, KEY, MADE, nothing):
         assert store.lost == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cerebro_elastic import registry
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.explanations import explain_error, explain_error_with_frames, shortened
@@ -26,15 +29,23 @@ def raised(call: Any) -> Exception:
     raise AssertionError
 
 
-def test_the_short_story_has_the_users_line_and_the_whole_one_all(tmp_path: Path) -> None:
-    (tmp_path / "a_step.py").write_text(MODULE)
-    error = raised(import_object("a_step:step", tmp_path))
-    story = explain_error_with_frames(error, tmp_path)
+@pytest.mark.usefixtures("imports_as_found")
+@pytest.mark.parametrize(("folder", "name"), [("project", "a_step.py"), ("shared", "PYTHONPATH/a_step.py")])
+def test_the_short_story_has_the_users_line_and_the_whole_one_all(
+    folder: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shared = tmp_path / "project", tmp_path / "shared"
+    root.mkdir(), shared.mkdir()
+    (tmp_path / folder / "a_step.py").write_text(MODULE)
+    monkeypatch.setattr(registry, "_PYTHONPATH", [shared])
+    monkeypatch.syspath_prepend(shared)
+    error = raised(import_object("a_step:step", root))
+    story = explain_error_with_frames(error, root)
     shown = [
         "JSONDecodeError: Expecting value: line 1 column 2 (char 1)",
-        '  a_step.py:6 in step: return json.loads("[")',
+        f'  {name}:6 in step: return json.loads("[")',
     ]
-    assert shortened(story).splitlines() == explain_error(error, tmp_path).splitlines() == shown
+    assert shortened(story).splitlines() == explain_error(error, root).splitlines() == shown
     assert story.splitlines()[:2] == shown
     assert "json/decoder.py" in story.splitlines()[2]
     reason = f"epoch 0, partition 1 failed alike on a, b: exception: {story}"

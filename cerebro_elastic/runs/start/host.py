@@ -203,8 +203,9 @@ def _open(
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
         return
-    with lock(store, keys.opening, lambda: watcher.say("another host is opening the run")):
-        if store.get(keys.spec) is not None:
+    waiting = partial(watcher.say, "another host is opening the run")
+    with lock(store, keys.opening, keys.spec, waiting) as needed:
+        if not needed:
             return
         with folder.locked():
             _check_new(folder)

@@ -127,26 +127,32 @@ _LEASE_SECONDS = 15.0
 
 @contextmanager
 def lock(
-    store: Store, key: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
-) -> Iterator[None]:
-    """Hold the lock ``key`` in the block.
+    store: Store, key: str, made: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
+) -> Iterator[bool]:
+    """Hold the lock ``key`` in the block, which makes the key ``made``. The block gets ``False``, and need do
+    nothing, once that is there: whoever holds the lock then, perhaps on a bad network, is not waited for.
 
-    While another process holds it, wait; ``waiting`` is called once. The lock of a process that dies is free
-    when its lease of ``seconds`` ends.
+    While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
+    free when its lease of ``seconds`` ends. Each try has a lease of its own: the machine may sleep meanwhile.
     """
-    with LeaseKeeper(store, seconds) as keeper:
-        announced = False
-        while not _try_lock(store, key, keeper.lease):
-            if not announced:
-                waiting()
-            announced = True
-            _await_change(store, key, seconds)
-        yield
+    announced = False
+    while True:
+        with LeaseKeeper(store, seconds) as keeper:
+            held = _try_lock(store, key, keeper.lease)
+            there = store.get(made) is not None
+            if held or there:
+                yield not there
+                return
+        if not announced:
+            waiting()
+        announced = True
+        _await_change(store, key, seconds)
 
 
 def _try_lock(store: Store, key: str, lease: int) -> bool:
-    """Whether we hold the lock, by this try or by an earlier one whose answer was lost."""
-    with suppress(TxnUnknown):
+    """Whether we hold the lock, also if the answer to the try was lost. A lease that ended meanwhile, as
+    while the store was away, holds nothing."""
+    with suppress(TxnUnknown, LeaseLost):
         store.txn([absent(key)], [Put(key, b"{}", lease)])
     item = store.get(key)
     return item is not None and item.lease == lease
