@@ -34,11 +34,11 @@ from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.extending.tasks import Strategy, select_arguments
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.recipes.loading import LoaderSettings
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
