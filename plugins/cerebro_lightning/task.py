@@ -238,7 +238,8 @@ class LightningTask:
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
-                "fit: remove the callback"
+                "fit: remove the callback, or have it monitor what training logs, under a name that begins "
+                "with `train`"
             )
         return None
 
