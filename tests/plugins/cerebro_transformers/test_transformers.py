@@ -678,7 +678,7 @@ class Module(pl.LightningModule):
         self.lr = lr
 
     def training_step(self, batch, _):
-        return self.net(input_ids=batch["x"], labels=batch["x"]).loss
+        return self.net(input_ids=batch, labels=batch).loss
 
     def configure_optimizers(self):
         return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=self.lr)
