@@ -30,7 +30,7 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
-from cerebro_elastic.runs.start.datasets import prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.recorded import RunStatus
     from cerebro_elastic.runs.results.result import RunResult
     from cerebro_elastic.runs.run import Run
-    from cerebro_elastic.runs.start.datasets import prepare
     from cerebro_elastic.runs.start.join import join
+    from cerebro_elastic.runs.start.prepare_data import prepare
 
 __all__ = [
     "CerebroError",
@@ -84,7 +84,7 @@ _MODULES = {
     "runs.results.result": ["RunResult"],
     "runs.recorded": ["RunStatus"],
     "runs.run": ["Run"],
-    "runs.start.datasets": ["prepare"],
+    "runs.start.prepare_data": ["prepare"],
     "runs.start.join": ["join"],
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

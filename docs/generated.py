@@ -97,7 +97,7 @@ def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
     if not issubclass(section, search.SearchSection):
         return dict(section.model_fields)
     (base,) = section.__bases__
-    known = search.SearchSection if base is search.EndlessSearch else base
+    known = base if base in (Section, *search.SEARCHES.values()) else search.SearchSection
     inherited = getattr(known, "model_fields", {})
     return {key: field for key, field in section.model_fields.items() if key not in inherited}
 

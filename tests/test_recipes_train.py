@@ -21,7 +21,7 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.runs.from_recipe import plan_of
-from cerebro_elastic.runs.start.datasets import prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 with patch.dict(os.environ, KERAS_BACKEND="jax"):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cerebro_elastic.cli.options import By, Config, Json, config_ids, echo, on_run
+from cerebro_elastic.cli.options import By, Config, Json, config_ids, echo, echo_json, on_run
 from cerebro_elastic.config import A_DAY
-from cerebro_elastic.recipes.source import read_yaml
-from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.recipes.source import read_value
+from cerebro_elastic.reporting.tables import cloned_text, hparams_text
 from cerebro_elastic.system.words import counted, with_name
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ def clone(
     if as_json:
         _print_added(run, new)
         return
-    begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {config}"
-    if new.parent is None and start == "here":
-        begins = f"anew, as {config} has no state yet"
-    echo(f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}")
+    echo(cloned_text(new, config, start))
 
 
 @on_run
@@ -136,14 +133,13 @@ def drain(
 
 
 def _print_added(run: Run, new: AddedConfig) -> None:
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import AddedJson
 
-    echo(json_text(AddedJson(run=run.id, config=new.seen_as, hparams=new.hparams, epoch=new.epoch)))
+    echo_json(AddedJson(run=run.id, config=new.seen_as, hparams=new.hparams, epoch=new.epoch))
 
 
 def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as lr=0.01")
-    return name, read_yaml(f"{name}: {value}", text).values.get(name)
+    return name, read_value(name, value)

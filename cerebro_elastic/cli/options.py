@@ -6,13 +6,16 @@ For completion only folders and the recorded history are read: importing other m
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import os
 import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -157,7 +160,6 @@ def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
 
 def _last(home: Path | None, etcd: str | None) -> str:
     """The run that is meant without a name. It is named to the person."""
-    from cerebro_elastic.errors import RunError
     from cerebro_elastic.runs.catalog import last_run
 
     if etcd is not None:
@@ -181,7 +183,6 @@ def reuse_of(run: str | None, nothing: bool) -> bool | str:
 
 def store_of(etcd: str | None) -> StoreSettings | None:
     """The settings of the external etcd, if one is named."""
-
     return StoreSettings.at(etcd) if etcd else None
 
 
@@ -191,6 +192,22 @@ def echo(text: str, *, err: bool = False) -> None:
         typer.echo(visible(text), err=err)
     except BrokenPipeError:
         stop_printing(sys.stderr if err else sys.stdout)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as one JSON object that every program reads: JSON has no NaN and no infinity, they become
+    ``null``."""
+    echo(json.dumps(_finite(value), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
-
 import typer
 
-from cerebro_elastic.cli.options import echo
-from cerebro_elastic.cli.shapes import ConfigJson, GapJson, OutcomeJson, StatusJson
+from cerebro_elastic.cli.options import echo_json
+from cerebro_elastic.cli.shapes import ConfigJson, OutcomeJson, StatusJson
 from cerebro_elastic.core.decisions.gangs import waits
-from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
@@ -22,7 +15,7 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import BudgetOutlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.results import not_compared
+from cerebro_elastic.reporting.results import not_compared, results
 from cerebro_elastic.reporting.tables import (
     failure_texts,
     front_table,
@@ -36,21 +29,6 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
-
-
-def json_text(value: Any) -> str:
-    """``value`` as JSON that every program reads: JSON has no NaN and no infinity, they become ``null``."""
-    return json.dumps(_finite(value), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def head_text(run: str, head: RecordHead) -> str:
@@ -70,16 +48,16 @@ def state_json(
     budget: BudgetOutlook | None = None,
 ) -> StatusJson:
     """A run's state for machines."""
-    bests = best_so_far(state, objective)
+    bests = best_so_far(results(state, {}, objective), objective)
     return {
         "run": run,
-        "objective": {"metric": objective.metric, "mode": objective.mode},
+        "objective": objective.model_dump(exclude_none=True),
         "best": next(iter(bests), None),
         "head": head,
         "live": live,
         "outcome": state.outcome,
         "leader": state.leader,
-        "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
+        "nodes": {n: unit_text(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "queued": {n: unit_text(attempt.unit) for n, attempt in state.queued.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
@@ -87,7 +65,7 @@ def state_json(
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
-        "gap": _gap(state),
+        "gap": gap(state),
         "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
     }
@@ -99,7 +77,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
         "run": result.run,
         "folder": str(result.folder.path),
         "head": result.head,
-        "objective": result.recipe.objective.model_dump(),
+        "objective": result.recipe.objective.model_dump(exclude_none=True),
         "front": [row.config for row in result.front],
         "exactness": {
             "verdict": result.exactness.verdict,
@@ -126,15 +104,16 @@ def outcome_json(result: RunResult) -> OutcomeJson:
     }
 
 
-def conclude(result: RunResult, *, as_json: bool = False, ended: bool = True) -> None:
-    """Print what a command has made of a run. The exit status is 1 if a run that has ``ended`` has no result:
-    all configs failed, or none has a value of the objective."""
+def conclude(result: RunResult, *, as_json: bool = False) -> None:
+    """Print what a command has made of a run. The exit status is 1 if a run that has ended has no result: all
+    configs failed, or none has a value of the objective."""
     if as_json:
-        echo(json_text(outcome_json(result)))
+        echo_json(outcome_json(result))
     else:
         show_outcome(result)
     rows = result.leaderboard
-    if ended and (all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)):
+    none_works = all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
+    if result.ended and none_works:
         raise typer.Exit(1)
 
 
@@ -179,7 +158,7 @@ def show_outcome(result: RunResult) -> None:
     else:
         if best.members:
             console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
-        for row in best.members or [best]:
+        for row in best.trainings:
             if row.best_checkpoint is not None:
                 console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
     if result.store is None:
@@ -206,14 +185,3 @@ def _config_json(config: Config, best: float | None) -> ConfigJson:
         "best": best,
         "member_of": config.member_of,
     }
-
-
-def _gap(state: State) -> GapJson | None:
-    found = gap(state)
-    if found is None:
-        return None
-    return {"forecast": found.forecast, "bound": found.bound, "share": found.share}
-
-
-def _unit(attempt: Attempt | None) -> str | None:
-    return unit_text(attempt.unit) if attempt else None

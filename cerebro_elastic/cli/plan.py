@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo, overrides
-from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo_json, overrides
 from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlanJson, PlannedJson
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
@@ -58,7 +57,7 @@ def plan(
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        echo(json_text(_json(forecasts, price)))
+        echo_json(_json(forecasts, price))
     else:
         _show(terminal(), checked, forecasts, price)
 
@@ -81,10 +80,12 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     def say(text: str) -> None:
         console.print(text, soft_wrap=True)
 
+    size = forecasts.measurement.bytes
+    shown_size = "they stay in your dataset" if size is None else bytes_text(size)
     profiled = {profile.config for profile in forecasts.measurement.profiles}
     say(
         f"{recipe.name}: {counted(forecasts.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(forecasts.measurement.rows, 'row')} ({_size(forecasts.measurement.bytes)}); "
+        f"{counted(forecasts.measurement.rows, 'row')} ({shown_size}); "
         f"{len(profiled)} profiled here, about a second each\n"
     )
     console.print(_options_table(forecasts, price))
@@ -103,7 +104,7 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     if forecasts.communication:
         say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
         console.print(_communication_table(forecasts))
-        if forecasts.measurement.bytes is None:
+        if size is None:
             say(
                 "Methods that copy the data are left out, and so is what the nodes read: the rows stay in "
                 "your dataset, and how many bytes they have is not known."
@@ -123,10 +124,6 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     if recipe.node.cache_bytes is not None:
         say(f"\n{NO_CACHE_LIMIT}")
     say(f"\nBest in time times cost: {_as_recipe(recipe, forecasts.best.candidate)}")
-
-
-def _size(of_rows: int | None) -> str:
-    return "they stay in your dataset" if of_rows is None else bytes_text(of_rows)
 
 
 def _options_table(forecasts: RunForecast, price: float | None) -> Table:

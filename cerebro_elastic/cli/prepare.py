@@ -25,6 +25,7 @@ from cerebro_elastic.data.preparing.settings import (
 )
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
+from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.files import exists, locate, redacted, translated, write
 from cerebro_elastic.system.process import Scratch
@@ -88,7 +89,7 @@ def prepare(
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
     from cerebro_elastic.data.preparing.defects import rows_left_out
-    from cerebro_elastic.runs.start.datasets import prepare_dataset
+    from cerebro_elastic.runs.start.prepare_data import prepare_dataset
 
     watch(submitted_by)
     settings = _settings(given)
@@ -182,9 +183,8 @@ def progress_text(progress: RowProgress, seconds: float) -> str:
         parts.append(f"{progress.bad} bad")
     if rate > 0:
         parts.append(f"{rate:.3g} rows/s")
-        minutes, rest = divmod(round((progress.total - progress.done) / rate), 60)
-        if progress.done < progress.total:
-            parts.append(f"about {minutes}:{rest:02d} to go")
+        if left := progress.total - progress.done:
+            parts.append(f"about {clock_text(round(left / rate))} to go")
     return ", ".join(parts)
 
 

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import By, Home, Json, RunName, config_ids, echo, on_last_run, on_run
+from cerebro_elastic.cli.options import (
+    By,
+    Home,
+    Json,
+    RunName,
+    config_ids,
+    echo,
+    echo_json,
+    on_last_run,
+    on_run,
+)
 from cerebro_elastic.config import DECIDING_SECONDS
 
 if TYPE_CHECKING:
-    from cerebro_elastic.cli.shapes import VisitJson
-    from cerebro_elastic.runs.results.replay import ReplayedVisit
     from cerebro_elastic.runs.run import Run
 
 OneConfig = Annotated[
@@ -45,7 +53,7 @@ def verify(
 
     Example: cerebro verify digits
     """
-    from cerebro_elastic.cli.output import head_text, json_text
+    from cerebro_elastic.cli.output import head_text
     from cerebro_elastic.cli.shapes import VerifyJson
     from cerebro_elastic.core.history.keys import visits_of
     from cerebro_elastic.reporting.tables import brief
@@ -58,7 +66,7 @@ def verify(
     visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
-        echo(json_text(found))
+        echo_json(found)
     else:
         for violation in violations:
             echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
@@ -86,8 +94,7 @@ def replay(
 
     Example: cerebro replay digits --config c0003
     """
-    from cerebro_elastic.cli.output import json_text
-    from cerebro_elastic.cli.shapes import ReplayJson
+    from cerebro_elastic.cli.shapes import ReplayJson, VisitJson
     from cerebro_elastic.reporting.tables import unit_text
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again
@@ -109,36 +116,32 @@ def replay(
             echo(f"  {difference}")
         if more := len(replayed.differences[_MOST_DIFFERENCES:]):
             echo(f"  and {more} more")
-    derived = list(compare_results(result, name, replays))
-    if as_json:
-        visits = [_visit(replayed) for replayed in replays]
-        same = not derived and all(visit["same"] for visit in visits)
-        texts = [str(difference) for difference in derived]
-        found = ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=texts, notes=notes)
-        echo(json_text(found))
-        if not same:
-            raise typer.Exit(1)
-        return
-    for difference in derived:
-        echo(f"{name}, {difference}")
+    derived = [str(difference) for difference in compare_results(result, name, replays)]
     total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
-    if differ or derived:
+    same = not (differ or derived)
+    if as_json:
+        visits = [
+            VisitJson(
+                unit=unit_text(replayed.visit.unit),
+                node=replayed.visit.node,
+                digest=replayed.digest,
+                same=replayed.same,
+                differences=list(map(str, replayed.differences)),
+            )
+            for replayed in replays
+        ]
+        echo_json(
+            ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=derived, notes=notes)
+        )
+    elif same:
+        echo(f"bit-identical to the record: {total} of {name}")
+    else:
+        for text in derived:
+            echo(f"{name}, {text}")
         reason = ": what the notes above name may be the reason" if notes else ""
         echo(f"{differ} of {total} of {name} not as recorded{reason}", err=True)
+    if not same:
         raise typer.Exit(1)
-    echo(f"bit-identical to the record: {total} of {name}")
-
-
-def _visit(replayed: ReplayedVisit) -> VisitJson:
-    from cerebro_elastic.reporting.tables import unit_text
-
-    return {
-        "unit": unit_text(replayed.visit.unit),
-        "node": replayed.visit.node,
-        "digest": replayed.digest,
-        "same": replayed.same,
-        "differences": [str(difference) for difference in replayed.differences],
-    }
 
 
 @on_run
@@ -156,7 +159,6 @@ def test(
 
     Example: cerebro test digits --top 3
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import TestJson
     from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
     from cerebro_elastic.reporting.terminal import terminal
@@ -164,7 +166,7 @@ def test(
     before = run.result.view.state.measured
     found = run.test(top, by=by)
     if as_json:
-        echo(json_text(TestJson(run=run.id, measured=found, before=len(before))))
+        echo_json(TestJson(run=run.id, measured=found, before=len(before)))
         return
     terminal().print(measured_table(found))
     echo(measured_note(found))
@@ -184,22 +186,9 @@ def importances(run: Run, as_json: Json = False) -> None:
 
     Example: cerebro importances digits
     """
-    from cerebro_elastic.cli.output import json_text
-    from cerebro_elastic.cli.shapes import ImportancesJson
-
-    result = run.result
-    found = result.importances()
+    found = run.result.importances()
     if as_json:
-        shares, left_out = dict(found.shares), list(found.left_out)
-        of = ImportancesJson(
-            run=result.run,
-            metric=found.metric,
-            importances=shares,
-            configs=found.configs,
-            method=found.method,
-            left_out=left_out,
-        )
-        echo(json_text(of))
+        echo_json(found)
         return
     width = max(map(len, found.shares))
     for name, share in found.shares.items():
@@ -213,14 +202,13 @@ def explain(run: Run, as_json: Json = False) -> None:
 
     Example: cerebro explain digits
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.reporting.tables import brief
     from cerebro_elastic.reporting.terminal import plain_table, terminal
     from cerebro_elastic.system.words import counted
 
     found = run.explain()
     if as_json:
-        echo(json_text(found))
+        echo_json(found)
         return
     table = plain_table("config", "taken over", "trained", "")
     for config in found.configs:
@@ -281,17 +269,10 @@ def export(
     """
     exported = run.export(folder, config, merged=merged)
     if as_json:
-        from cerebro_elastic.cli.output import json_text
         from cerebro_elastic.cli.shapes import ExportJson
 
-        of = ExportJson(
-            run=run.id,
-            config=exported.row.config,
-            epoch=exported.at.epoch,
-            folder=str(folder),
-            not_carried=list(exported.not_carried),
-        )
-        echo(json_text(of))
+        name, epoch, lacking = exported.row.config, exported.at.epoch, list(exported.not_carried)
+        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=str(folder), not_carried=lacking))
         return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
     if exported.not_carried:

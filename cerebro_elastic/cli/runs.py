@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Home, Json, RunName, echo, run_ids
+from cerebro_elastic.cli.options import Home, Json, RunName, echo, echo_json, run_ids
 from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ def runs(
 
     Example: cerebro runs --tag good
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import RunsJson
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.catalog import summaries
@@ -54,7 +53,7 @@ def runs(
         )
     found = summaries(place, tag or ())
     if as_json:
-        echo(json_text(RunsJson(home=str(place), runs=found)))
+        echo_json(RunsJson(home=str(place), runs=found))
     elif not found:
         echo(f"no run{' with these tags' if tag else ''} in {place}")
     else:
@@ -76,7 +75,6 @@ def tag(
 
     Example: cerebro tag digits +good -draft
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import TagJson
     from cerebro_elastic.runs.run import Run
 
@@ -87,7 +85,7 @@ def tag(
     add, remove = ([text[1:] for text in changes or () if text[0] == sign] for sign in "+-")
     tags = opened.tag(*add, remove=remove) if changes else opened.tags
     if as_json:
-        echo(json_text(TagJson(run=opened.id, tags=list(tags))))
+        echo_json(TagJson(run=opened.id, tags=list(tags)))
     else:
         echo(f"{opened.id}: {' '.join(tags) or 'no tags'}")
 
@@ -100,7 +98,6 @@ def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
 
     Example: cerebro compare digits digits-2
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.runs.run import Run
 
     if len(runs) < 2:
@@ -108,7 +105,7 @@ def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
     first, *others = (Run.open(name, home=home) for name in runs)
     comparison = first.compare(*others)
     if as_json:
-        echo(json_text(comparison))
+        echo_json(comparison)
     else:
         _show_comparison(comparison)
 
@@ -166,7 +163,6 @@ def prune(
 
     Example: cerebro prune digits --keep best
     """
-    from cerebro_elastic.cli.output import json_text
     from cerebro_elastic.cli.shapes import PruneJson
     from cerebro_elastic.runs.catalog import folders
     from cerebro_elastic.runs.folder import find_run
@@ -201,7 +197,7 @@ def prune(
         if not as_json:
             echo(f"pruned run {result.run}")
     if as_json:
-        echo(json_text(PruneJson(runs=[found for _, found in planned])))
+        echo_json(PruneJson(runs=[found for _, found in planned]))
 
 
 def _agree(question: str, yes: bool) -> None:

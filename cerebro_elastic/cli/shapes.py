@@ -17,13 +17,15 @@ from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.units import Measurement, RecordHead
 from cerebro_elastic.reporting.budget import BudgetOutlook
+from cerebro_elastic.reporting.gap import Gap
 from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
-from cerebro_elastic.runs.explanation import Explanation
 from cerebro_elastic.runs.forecast.spot import SpotPlan
 from cerebro_elastic.runs.removal import Pruning
+from cerebro_elastic.runs.results.importances import Importances
+from cerebro_elastic.runs.reusable import Explanation
 from cerebro_elastic.runs.start.doctor import Finding
 
 
@@ -66,25 +68,6 @@ class ConfigJson(TypedDict):
     """The config whose training on a fold, or with one of several seeds, it is; else empty."""
 
 
-class GapJson(TypedDict):
-    """How far the run is from the best possible schedule. Times are seconds since its first visit began."""
-
-    forecast: float
-    """When the run will end."""
-    bound: float
-    """The earliest time at which it could end."""
-    share: float
-    """The gap as a share of the bound."""
-
-
-class ObjectiveJson(TypedDict):
-    """What configs are compared by."""
-
-    metric: str
-    mode: str
-    """`min` or `max`."""
-
-
 class StatusJson(TypedDict):
     """A run's state."""
 
@@ -93,7 +76,8 @@ class StatusJson(TypedDict):
     outcome: str | None
     """How it ended; `null` if it has not."""
     leader: str | None
-    objective: ObjectiveJson
+    objective: Mapping[str, Any]
+    """The section `objective` of the recipe."""
     best: str | None
     """The config with the best value of the objective."""
     nodes: Mapping[str, str | None]
@@ -111,7 +95,8 @@ class StatusJson(TypedDict):
     resources: Mapping[str, Resources]
     """By node: what its last unit took."""
     configs: Mapping[str, ConfigJson]
-    gap: GapJson | None
+    gap: Gap | None
+    """How far it is from the best possible schedule."""
     budget: BudgetOutlook | None
     """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]
@@ -177,7 +162,6 @@ class AddedJson(TypedDict):
 
     run: str
     config: str
-    """Its id."""
     hparams: Mapping[str, Any]
     epoch: int
     """How many full epochs are behind the state with which it begins."""
@@ -192,7 +176,6 @@ class VerifyJson(TypedDict):
     notes: list[str]
     """What is worth knowing, and no violation."""
     head: RecordHead | None
-    """The head of the record."""
 
 
 class VisitJson(TypedDict):
@@ -241,20 +224,6 @@ class TestJson(TypedDict):
     """The best config by validation first."""
     before: int
     """How many measurements were in the record before the command."""
-
-
-class ImportancesJson(TypedDict):
-    """How much each hyper-parameter matters."""
-
-    run: str
-    metric: str
-    importances: Mapping[str, float]
-    """By hyper-parameter, the share of the differences that it explains; the most important first."""
-    configs: int
-    """How many finished configs they rest on."""
-    method: str
-    left_out: list[str]
-    """Hyper-parameters that are not the same in all branches of the space."""
 
 
 class ProfileJson(TypedDict):
@@ -425,7 +394,7 @@ SHAPES: Mapping[str, Any] = {
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,
-    "importances": ImportancesJson,
+    "importances": Importances,
     "export": ExportJson,
     "profile": ProfileJson,
     "check": CheckJson,

@@ -8,8 +8,16 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo, overrides
-from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.cli.options import (
+    NO_CACHE_LIMIT,
+    Epochs,
+    Home,
+    Json,
+    RecipeFile,
+    echo,
+    echo_json,
+    overrides,
+)
 from cerebro_elastic.cli.shapes import SimulateJson
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.model.configs import Status
@@ -74,7 +82,7 @@ def simulate(
     if gantt is not None:
         write_gantt(result.simulation.events, gantt)
     if as_json:
-        echo(json_text(_json(result)))
+        echo_json(_json(result))
     else:
         _show(result, report, gantt)
         if checked.node.cache_bytes is not None:

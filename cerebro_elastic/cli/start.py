@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
     from cerebro_elastic.runs.run import Run
-    from cerebro_elastic.runs.start.going_on import Terms
+    from cerebro_elastic.runs.start.extend_and_retry import Terms
 
 _LEFT = (
     "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
@@ -153,7 +153,7 @@ def extend(
     with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.start.going_on import extend as perform
+        from cerebro_elastic.runs.start.extend_and_retry import extend as perform
 
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
         result = perform(opened.result, wish, terms)
@@ -184,7 +184,7 @@ def retry(
     """
     with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
         from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.runs.start.going_on import retry as perform
+        from cerebro_elastic.runs.start.extend_and_retry import retry as perform
 
         result = perform(opened, configs or (), one_line(by), terms)
     if result.view.state.outcome is not None:
@@ -229,7 +229,6 @@ def host(
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.host import host as take_part
-        from cerebro_elastic.runs.start.prepare_run import has_ended
 
         machines = _range(hosts)
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
@@ -248,7 +247,7 @@ def host(
                 watcher=view.watcher,
                 imports=imports,
             )
-    conclude(result, ended=has_ended(result.view.state, result.spec))
+    conclude(result)
 
 
 def join(
@@ -389,7 +388,7 @@ def _going_on(
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.run import Run
-        from cerebro_elastic.runs.start.going_on import Terms
+        from cerebro_elastic.runs.start.extend_and_retry import Terms
 
         opened = Run.open(run, home=home, store=store_of(etcd))
         with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:

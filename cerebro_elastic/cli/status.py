@@ -8,8 +8,8 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, on_last_run, store_of
-from cerebro_elastic.cli.output import head_text, json_text, state_json
+from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, echo_json, on_last_run, store_of
+from cerebro_elastic.cli.output import head_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
@@ -34,7 +34,7 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     objective = run.spec.objective
     outlook = budget_outlook(now.state, budget_of(run.spec.recipe))
     if as_json:
-        echo(json_text(state_json(run.id, now.state, objective, now.live, now.head, outlook)))
+        echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook))
         return
     console = terminal()
     how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` goes on from here"
@@ -55,7 +55,7 @@ def profile(run: Run, as_json: Json = False) -> None:
     rows = profile_rows(run.status().state)
     strategies = run.spec.plan.strategies
     if as_json:
-        echo(json_text(ProfileJson(run=run.id, profiles=rows)))
+        echo_json(ProfileJson(run=run.id, profiles=rows))
     elif len(strategies) == 1:
         echo(
             f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
@@ -80,7 +80,7 @@ def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.detail)
     if as_json:
-        echo(json_text(DoctorJson(findings=findings)))
+        echo_json(DoctorJson(findings=findings))
     else:
         terminal().print(table)
         if (advice := next_step(findings)) is not None:

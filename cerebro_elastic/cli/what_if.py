@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column, Table
 
-from cerebro_elastic.cli.options import Json, config_ids, echo, on_run
+from cerebro_elastic.cli.options import Json, config_ids, echo_json, on_run
 from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 
@@ -56,9 +56,7 @@ def what_if(
     """
     answer = run.what_if(lose=lose or (), add=add, stop=stop or (), deadline=deadline, prices=prices)
     if as_json:
-        from cerebro_elastic.cli.output import json_text
-
-        echo(json_text(_json(answer)))
+        echo_json(_json(answer))
     else:
         _show(answer)
 

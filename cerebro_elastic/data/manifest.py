@@ -35,7 +35,6 @@ class Column:
     """A column of a dataset."""
 
     name: str
-    """Its name, the same in all partitions."""
     dtype: str
     """Its numpy dtype, such as ``<f4``."""
     shape: tuple[int, ...]
@@ -52,9 +51,7 @@ class ColumnFile:
     path: str
     """The file's path under the dataset's URL."""
     bytes: int
-    """The file's size."""
     sha256: str
-    """The file's sha256, in hex."""
     length: int | None = None
     """Of the values of a column of varying lengths: how many there are in all rows."""
 
@@ -72,6 +69,11 @@ class PartitionFiles:
     files: tuple[ColumnFile, ...]
     """Its files, in the order of the manifest's columns; offsets stand before their values."""
 
+    @property
+    def bytes(self) -> int:
+        """The size of all its files."""
+        return sum(file.bytes for file in self.files)
+
     def by_column(self, columns: Iterable[Column]) -> Iterator[tuple[Column, list[ColumnFile]]]:
         """Each of the manifest's ``columns`` with its files: one, or of varying lengths two."""
         files = iter(self.files)
@@ -83,11 +85,8 @@ class Manifest:
     """What a dataset holds."""
 
     columns: tuple[Column, ...]
-    """Its columns, the same in all splits."""
     train: tuple[PartitionFiles, ...]
-    """The training partitions."""
     valid: tuple[PartitionFiles, ...]
-    """The validation partitions."""
     seed: int
     """The seed of the one shuffle before the rows are split into partitions."""
     test: tuple[PartitionFiles, ...] = ()
@@ -129,7 +128,7 @@ class Manifest:
         """Bytes of the training rows; ``None`` if they stay in a user's dataset."""
         if self.datasets:
             return None
-        return sum(file.bytes for partition in self.train for file in partition.files)
+        return sum(partition.bytes for partition in self.train)
 
     def to_json(self) -> bytes:
         """The content of ``manifest.json``."""

@@ -60,8 +60,9 @@ class _Writer:
             return self._call(functools.partial, [value.func, *value.args], value.keywords)
         if (name := self._reference(value)) is not None:
             return name
-        if kind.__module__ == "numpy" and not getattr(value, "ndim", 1) and _is_plain(value.item()):
-            return self._call(kind, [value.item()])
+        is_single = kind.__module__ == "numpy" and not getattr(value, "ndim", 1)
+        if is_single and type(item := value.item()) in (*_PLAIN, float):
+            return self._call(kind, [item])
         if dataclasses.is_dataclass(kind) and all(field.init for field in dataclasses.fields(kind)):
             return self._call(kind, [], {f.name: getattr(value, f.name) for f in dataclasses.fields(kind)})
         return self._reduced(value)
@@ -97,7 +98,3 @@ class _Writer:
             if vars(module).get(name) is value and (text := self._reference(module)) is not None:
                 return f"{text}.{name}"
         raise _NoExpression
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in (*_PLAIN, float)

@@ -63,7 +63,9 @@ class NotebookView:
         ipython: Any = import_module("IPython.display")
         self._status, self._page = ipython.DisplayHandle(), ipython.DisplayHandle()
         self._status.display(_Html(""))
-        self._page.display(_Html("" if self._has_page else _missing_page()))
+        install = html.escape(install_extra("ui"))
+        missing = f"<p>For the live page, with buttons: <code>{install}</code></p>"
+        self._page.display(_Html("" if self._has_page else missing))
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -112,10 +114,6 @@ class NotebookView:
             return _ELSEWHERE.format(summary="The live page, with buttons", way=way)
         frame = _FRAME.format(address=html.escape(address), run=html.escape(self._folder.run), height=_HEIGHT)
         return frame + _ELSEWHERE.format(summary="Nothing above? The browser is on another machine:", way=way)
-
-
-def _missing_page() -> str:
-    return f"<p>For the live page, with buttons: <code>{html.escape(install_extra('ui'))}</code></p>"
 
 
 class _Html:

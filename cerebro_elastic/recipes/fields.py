@@ -24,6 +24,7 @@ class Section(BaseModel):
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """The pattern of a run's name, which names a folder and keys in etcd."""
+NAME_RULE = "use letters from a to z, digits, '.', '_' and '-', at most 100, beginning with a letter or digit"
 
 MOST_NODES = 1000
 """The most nodes of a run. A decision looks at all of them; more have not been tried."""
@@ -184,10 +185,7 @@ def _byte_count_or_none(value: object) -> int:
 def _run_name(value: str) -> str:
     """A name that can be a folder's and a key's."""
     if re.fullmatch(RUN_ID, value) is None:
-        raise ValueError(
-            "it names the run's folder and keys in etcd: use letters from a to z, digits, '.', '_' and '-', "
-            "at most 100, beginning with a letter or digit"
-        )
+        raise ValueError(f"it names the run's folder and keys in etcd: {NAME_RULE}")
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -50,13 +50,8 @@ from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     RACED_PARTITIONS,
-    Budget,
-    Domain,
-    KnownConfig,
     Objective,
     SearchSection,
-    Stage,
-    Start,
     search_section,
     search_type,
 )
@@ -340,45 +335,24 @@ class Recipe(Section):
         return hash(self.digest)
 
 
-def _section_in(section: type[Section], keys: Sequence[str | int]) -> type[Section]:
-    """The schema of the section at ``keys`` inside ``section``."""
-    for key in keys:
-        field = section.model_fields.get(str(key))
-        kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
-        found = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
-        section = next(found, section)
-    return section
-
-
 def section_type(path: tuple[str | int, ...], kind: object, method: object) -> type[Section]:
     """The schema of the section at ``path`` of a recipe, whose task has this ``kind`` and whose search this
     ``method``."""
-    match path:
-        case ():
-            return Recipe
-        case ("validation",):
-            return Folds
-        case ("repeats",):
-            return Repeats
-        case ("task", *inside):
-            return _section_in(task_type(kind), inside)
-        case ("search",):
-            return search_type(method)
-        case ("search", "space", *_):
-            return Domain
-        case ("search", "budget"):
-            return Budget
-        case ("search", "schedule", _):
-            return Stage
-        case ("search", "start"):
-            return Start
-        case ("search", "known", *_):
-            return KnownConfig
-        case _:
-            section = Recipe.model_fields[str(path[0])].annotation
-            assert isinstance(section, type)
-            assert issubclass(section, Section)
-            return section
+    section: type[Section] = Recipe
+    for key in path:
+        if section is Recipe and key in ("task", "search"):
+            section = task_type(kind) if key == "task" else search_type(method)
+        elif (field := section.model_fields.get(str(key))) is not None:
+            section = next(_sections_in(field.annotation), section)
+    return section
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """The schemas that a field's type names."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections_in(part)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], _prefix: str = "") -> list[str]:

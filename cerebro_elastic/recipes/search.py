@@ -56,8 +56,12 @@ class Domain(Section):
 
     def __str__(self) -> str:
         """As in a recipe: ``uniform: [0.1, 1.0]``."""
-        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
-        return ", ".join(f"{name}: {list(value)}" for name, value in given.items())
+        return ", ".join(f"{name}: {list(value)}" for name, value in self.given.items())
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values of the kind, by its name in a recipe."""
+        return {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
 
     @model_validator(mode="before")
     @classmethod
@@ -70,8 +74,7 @@ class Domain(Section):
 
     @model_validator(mode="after")
     def _sensible(self) -> Domain:
-        kinds = (self.choice, self.integers, self.uniform, self.loguniform, self.branches)
-        if sum(kind is not None for kind in kinds) != 1:
+        if len(self.given) != 1:
             raise ValueError(
                 "give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b], branches: {..}"
             )
@@ -162,11 +165,9 @@ def _check_branches(space: Space, above: frozenset[str] = frozenset()) -> dict[s
 
 def _kind(domain: Domain) -> tuple[str, str]:
     """What must be the same of a hyper-parameter in all branches: the kind, and the values of a list."""
-    name = next(name for name in ("choice", "integers", "uniform", "loguniform", "branches")
-                if getattr(domain, name) is not None)  # fmt: skip
+    (name,) = domain.given
     listed = domain.choice if domain.choice is not None else sorted(domain.branches or ())
-    shown = {"choice": f"choice {list(listed)}", "integers": "int"}.get(name, name)
-    return shown, json.dumps(listed)
+    return f"choice {list(listed)}" if name == "choice" else name, json.dumps(listed)
 
 
 class Constraint(Section):
@@ -188,25 +189,22 @@ class Constraint(Section):
     def excess(self, metrics: Mapping[str, float]) -> float:
         """By how much the constraint is broken: below 0 if it holds, infinite if the metric was not
         logged."""
-        value = metrics.get(self.metric, math.nan)
-        if not math.isfinite(value):
-            return math.inf
-        if self.below is not None:
-            return value - self.below if value != self.below else sys.float_info.min
-        assert self.above is not None
-        return self.above - value if value != self.above else sys.float_info.min
+        value, (_, bound, sign) = metrics.get(self.metric, math.nan), self._side
+        return (sign * (value - bound) or sys.float_info.min) if math.isfinite(value) else math.inf
 
     def widened(self, by: float) -> Constraint:
         """The constraint with a bound that lets pass what breaks it ``by`` less than this."""
-        if self.below is not None:
-            return Constraint(metric=self.metric, below=self.below + by)
-        assert self.above is not None
-        return Constraint(metric=self.metric, above=self.above - by)
+        side, bound, sign = self._side
+        return self.model_copy(update={side: bound + sign * by})
 
     def __str__(self) -> str:
-        """``latency_ms below 20``."""
-        side, bound = ("below", self.below) if self.below is not None else ("above", self.above)
+        side, bound, _ = self._side
         return f"{self.metric} {side} {bound:g}"
+
+    @property
+    def _side(self) -> tuple[str, float, int]:
+        """The key that is given, its bound, and the sign of a difference from it that breaks it."""
+        return ("above", self.above, -1) if self.above is not None else ("below", self.below or 0.0, 1)
 
 
 class Objective(Section):
@@ -472,6 +470,13 @@ class EndlessSearch(SearchSection):
         return self
 
 
+class _WithSampler(EndlessSearch):
+    sampler: Sampler = "random"
+    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`, `tune`."""
+    options: Arguments = Field(default={})
+    """Arguments of the sampler, as for `tpe` and `tune`."""
+
+
 class SampledSearch(EndlessSearch):
     """Every config is trained to its end. The sampler of the method's name proposes the next one: one of
     optuna's, or `tune`."""
@@ -481,14 +486,10 @@ class SampledSearch(EndlessSearch):
     its arguments."""
 
 
-class MedianSearch(EndlessSearch):
+class MedianSearch(_WithSampler):
     """Stops configs that are worse than the median of the others at the same epoch. The keys have the names
     of optuna's ``MedianPruner``."""
 
-    sampler: Sampler = "random"
-    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`, `tune`."""
-    options: Arguments = Field(default={})
-    """Arguments of the sampler, as for `tpe` and `tune`."""
     n_startup_trials: Positive = 5
     """How many configs must reach an epoch before any config is stopped there."""
     n_warmup_steps: Count = 0
@@ -530,16 +531,12 @@ UNIT_RANGE = ("val_accuracy",)
 """Metrics whose values for a row are known to lie between 0 and 1."""
 
 
-class AshaSearch(EndlessSearch):
+class AshaSearch(_WithSampler):
     """Configs pause at rungs, and the best of each rung continue. The keys have the names of optuna's
     ``SuccessiveHalvingPruner``."""
 
     has_rungs: ClassVar[bool] = True
 
-    sampler: Sampler = "random"
-    """Where new configs come from, as for `median`."""
-    options: Arguments = Field(default={})
-    """Arguments of the sampler, as for `tpe` and `tune`."""
     reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = 3
     """One in this many configs is promoted from a rung."""
     min_resource: Positive = 1

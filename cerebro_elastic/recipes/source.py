@@ -128,6 +128,16 @@ def read_yaml(text: str, label: str) -> Source:
     return Source(label, values, places)
 
 
+def read_value(name: str, text: str) -> Any:
+    """The value ``name``, written as in a recipe. Raises ``RecipeError``."""
+    try:
+        return read_yaml(f"value: {text}", name).values.get("value")
+    except RecipeError as exc:
+        raise RecipeError(
+            f"{name} is {text!r}, which is no value: write it as in a recipe, e.g. 0.01"
+        ) from exc
+
+
 def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], problems: list[str]) -> None:
     """Note the place of every value under ``node``, and each key that is written twice or is no string."""
     if len(path) > _MOST_LEVELS:  # also an alias inside what it stands for

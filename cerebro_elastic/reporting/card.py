@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import yaml
 from jinja2 import Environment, PackageLoader
 
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
-from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import measured_by, number
+from cerebro_elastic.system.words import one_line
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
@@ -40,33 +43,19 @@ class Card:
     """What the card says."""
 
     spec: Spec
-    """The run's spec."""
-    objective: Objective
-    """The metric by which configs are ranked."""
-    licence: str | None
-    """The licence of the data, if the recipe names it."""
     configs: int
-    """How many configs the run has."""
     row: ConfigResult
-    """The results of the exported config."""
     at: Config
-    """The config at the end of the exported epoch."""
-    ref: CheckpointRef
-    """Its checkpoint."""
     visits: Sequence[Visit]
-    """The visits that led to it."""
     parameters: int
-    """The number of the model's parameters."""
     load: str
     """Python code that loads the model from the files."""
     files: Sequence[str]
-    """The names of the exported files."""
     lost: Sequence[str]
     """The parts of the config's state that the files do not contain."""
     record: RecordHead | None
     """Where the run's record ended."""
     exactness: str
-    """What is known of the run's exactness, in a line."""
     matter: Mapping[str, str]
     """What the card begins with for programs, besides the licence and the tags."""
     features: Sequence[str]
@@ -85,15 +74,17 @@ class Card:
         )
         environment.filters |= {
             "number": number,
-            "text": markdown,
-            "code": code,
-            "fence": fence,
-            "yaml": yaml_value,
+            "text": _text,
+            "code": _code,
+            "fence": _fence,
+            "yaml": _yaml,
             "slug": _slug,
         }
-        licence = (self.licence or "unknown").lower()
+        named = self.spec.recipe["data"].get("license")
+        licence = (named or "unknown").lower()
         return environment.get_template("card.md.j2").render(
             **vars(self),
+            licence=named,
             hub_licence=licence if licence in _HUB_LICENCES else "other",
             shown=_SHOWN,
             meanings=_MEANINGS,
@@ -104,3 +95,33 @@ class Card:
 def _slug(text: str) -> str:
     """The text as the hub takes the name of a licence."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+
+
+def _text(value: Any) -> str:
+    """Text in a line or a cell of a table: no HTML, no link, no image, no end of the cell."""
+    text = re.sub(r"([\\`\[\]|*~])", r"\\\1", one_line(str(value)))
+    return html.escape(text, quote=False)
+
+
+def _code(value: Any) -> str:
+    """The same as a span of code."""
+    text = one_line(str(value)).replace("|", "\\|")
+    ticks = "`" * (_longest(text) + 1)
+    gap = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{gap}{text}{gap}{ticks}"
+
+
+def _fence(text: str) -> str:
+    """The fence of a block of code with this text."""
+    return "`" * max(3, _longest(text) + 1)
+
+
+def _yaml(value: str) -> str:
+    """A text as a value on one line."""
+    text: str = yaml.safe_dump([one_line(value)], default_flow_style=True, allow_unicode=True, width=math.inf)
+    return text.strip()[1:-1]
+
+
+def _longest(text: str) -> int:
+    """The length of the longest row of backticks."""
+    return max((len(ticks) for ticks in re.findall("`+", text)), default=0)

@@ -50,11 +50,8 @@ class Gap:
     """When the run will end."""
     bound: float
     """The earliest time at which it could end."""
-
-    @property
-    def share(self) -> float:
-        """The gap as a share of the bound: 0.1 if the run takes 10 % longer."""
-        return self.forecast / self.bound - 1
+    share: float
+    """The gap as a share of the bound: 0.1 if the run takes 10 % longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,6 @@ class _Left:
     """The training that is left."""
 
     nodes: Sequence[str]
-    """The names of the nodes that train."""
     speed_factors: Mapping[str, float]
     """By node: how many times longer than usual a unit takes on it."""
     configs: Mapping[str, Sequence[float]]
@@ -94,6 +90,7 @@ def gap(state: State) -> Gap | None:
         _end(left, _spent(usage.nodes), _spent(usage.configs), training),
     )
     forecast = max(
+        bound,
         usage.elapsed,
         _end(
             left,
@@ -102,7 +99,7 @@ def gap(state: State) -> Gap | None:
             1.0,
         ),
     )
-    return Gap(max(forecast, bound), bound) if bound > 0 else None
+    return Gap(forecast, bound, forecast / bound - 1) if bound > 0 else None
 
 
 def _left(state: State, plan: Plan) -> _Left | None:

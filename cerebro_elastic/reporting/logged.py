@@ -1,16 +1,52 @@
-"""The interface of loggers, which get the rows that visits logged."""
+"""The rows that visits have logged, one for each step at which the task logged something, and the interface
+of loggers, which get them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Status
+from cerebro_elastic.system.files import locate, read
 
 EndStatus: TypeAlias = Literal["finished", "stopped", "pruned", "failed"]
 """How a config has ended: a person stops it, the search prunes it."""
+
+
+_MOST_POINTS = 2000
+"""A longer curve is thinned out: a chart has no more pixels."""
+
+
+def read_rows(url: str) -> list[dict[str, float]]:
+    """The rows of one visit. Whatever is wrong with the file is raised."""
+    return [json.loads(line) for line in read(locate(url)).splitlines()]
+
+
+def step_curves(visits: Iterable[Visit]) -> dict[str, list[tuple[int, float]]]:
+    """The curves of a config with these visits: by metric, steps and values. Rows that cannot be read from
+    this machine are missing: they are for people only."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for visit in visits:
+        if visit.log is None:
+            continue
+        try:
+            rows = read_rows(visit.log)
+        except Exception:  # out of reach, damaged or deleted: the curve lacks it
+            continue
+        for row in rows:
+            for name, value in row.items():
+                if name not in ("step", "epoch"):
+                    curves.setdefault(name, []).append((int(row["step"]), value))
+    return {name: _thinned(points) for name, points in curves.items()}
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    every = -(-len(points) // _MOST_POINTS)
+    return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +54,7 @@ class Logged:
     """The rows that one visit logged."""
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     rows: Sequence[Mapping[str, float]]
     """Metrics by name, in the order in which they were logged. ``step`` counts the config's steps over all
     nodes, and ``epoch`` its epochs."""
@@ -45,11 +79,8 @@ class ConfigEnd:
     """A config gets no more units, unless it is resumed or the run is extended."""
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     status: EndStatus
-    """How it ended."""
     reason: str
     """Why it has this status, for people; empty if there is nothing to say."""
     time: float | None
@@ -69,9 +100,7 @@ class RunEnd:
     best: str
     """The id of the best config; empty if no config has a value of the objective."""
     metric: str
-    """The objective's name."""
     value: float | None
-    """The objective's best value."""
     time: float
     """When the last visit ended, in seconds of wall-clock time."""
     files: Sequence[str]

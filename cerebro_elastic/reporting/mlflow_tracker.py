@@ -54,9 +54,7 @@ class _Tracked:
     """A run of MLflow's: that of a config, or the parent."""
 
     run_id: str
-    """Its id in MLflow."""
     running: bool = True
-    """Whether it runs, by its status."""
     visits: int = 0
     """How many of the config's visits it has."""
     end: int | None = None

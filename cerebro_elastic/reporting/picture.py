@@ -51,7 +51,6 @@ def gantt_picture(line: Timeline) -> bytes:
         MissingExtra: matplotlib is not installed.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as exc:
         raise MissingExtra(f"a Gantt chart as PNG needs matplotlib: {install_extra('plots')}") from exc
@@ -62,7 +61,6 @@ def gantt_picture(line: Timeline) -> bytes:
     legend = _LEGEND_ROW * math.ceil(min(len(colours), _HUES) / _A_ROW)
     height = rows + 2 * _MARGIN + legend
     figure = Figure(figsize=(_WIDTH, height), dpi=_DOTS)
-    FigureCanvasAgg(figure)
     axes = figure.add_axes((_LEFT, (_MARGIN + legend) / height, _RIGHT - _LEFT, rows / height))
     _draw_gantt(axes, line, colours)
     for place, (config, colour) in enumerate(list(colours.items())[:_HUES]):
@@ -135,12 +133,10 @@ def curves_html(rows: Sequence[ConfigResult], metric: str) -> str:
     if not any(metric in epoch for row in rows for epoch in row.curve):
         return ""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         return f"<p>For the curves: <code>{html.escape(install_extra('plots'))}</code></p>"
     figure = Figure(figsize=(8, 4))
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     draw_curves(axes, rows, metric)
     axes.tick_params(colors=_GREY)

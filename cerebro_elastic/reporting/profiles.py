@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -15,8 +15,7 @@ from cerebro_elastic.core.history.estimates import estimates_of
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.system.explanations import shortened
@@ -58,22 +57,11 @@ def _rows(state: State, plan: Plan, config: Config) -> Iterator[ProfileRow]:
         feasible = [strategy for strategy in known if strategy not in refused]
         best = min(feasible, key=lambda strategy: known[strategy].seconds, default=None)
         for strategy in plan.strategies:
-            yield _row(
-                config.id,
-                hardware,
-                strategy,
-                known.get(strategy),
-                refused.get(strategy),
-                used=strategy == best,
-            )
-
-
-def _row(
-    config: str, hardware: str, strategy: Strategy, known: Estimate | None, refusal: str | None, *, used: bool
-) -> ProfileRow:
-    if refusal is not None or known is None:
-        return ProfileRow(config, hardware, str(strategy), refusal=refusal)
-    return ProfileRow(config, hardware, str(strategy), known.seconds, known.bytes, known.units, used=used)
+            row = ProfileRow(config.id, hardware, str(strategy), refusal=refused.get(strategy))
+            if row.refusal is None and (found := known.get(strategy)) is not None:
+                used = strategy == best
+                row = replace(row, seconds=found.seconds, bytes=found.bytes, units=found.units, used=used)
+            yield row
 
 
 def profiles_view(rows: Sequence[ProfileRow]) -> RenderableType:

@@ -15,11 +15,11 @@ from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State, Usage
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
-from cerebro_elastic.reporting.results import ranked, results
+from cerebro_elastic.reporting.results import ConfigResult, ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -33,6 +33,7 @@ from cerebro_elastic.reporting.tables import (
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
+from cerebro_elastic.system.words import counted
 
 
 def progress_view(
@@ -74,17 +75,9 @@ def progress_view(
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
         summary_line(state, objective, elapsed, verbose=verbose),
-        *_data_line(state.usage),
+        *([f"data: {data_text(state.usage)}"] if state.usage.batches_shared else []),
         *notes,
     )
-
-
-def _data_line(usage: Usage) -> list[str]:
-    """What was made of the data, once configs have shared some of it."""
-    if not usage.batches_shared:
-        return []
-    seconds = sum(node.seconds for node in usage.nodes.values())
-    return [f"data: {data_text(usage.batches_made, usage.batches_shared, usage.data_seconds, seconds)}"]
 
 
 def lacking(waiting: Mapping[str, Wait]) -> list[str]:
@@ -163,10 +156,10 @@ def _configs_table(
     ahead of its config."""
     fixed = ("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
-    bests = best_so_far(state, objective)
-    lead = next(iter(bests), None)
     rows = results(state, {}, objective)
-    own = {each.config: each.best for row in rows for each in row.members or (row,)}
+    own = {each.config: each.best for row in rows for each in row.trainings}
+    bests = best_so_far(rows, objective)
+    lead = next(iter(bests), None)
     for config in configs:
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
@@ -184,16 +177,15 @@ def _configs_table(
     return table
 
 
-def best_so_far(state: State, objective: Objective) -> dict[str, float]:
+def best_so_far(rows: Sequence[ConfigResult], objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
     configs that have none."""
-    rows = results(state, {}, objective)
     return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:
     """The config with the best value of the objective so far, and that value."""
-    return next(iter(best_so_far(state, objective).items()), None)
+    return next(iter(best_so_far(results(state, {}, objective), objective).items()), None)
 
 
 def summary_line(
@@ -204,8 +196,7 @@ def summary_line(
     assert state.plan is not None
     plan = state.plan
     done, total = unit_counts(state.configs.values(), plan)
-    nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
-    parts = [f"{done}/{total} units", nodes]
+    parts = [f"{done}/{total} units", counted(len(state.nodes), "node")]
     if elapsed is not None:
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):

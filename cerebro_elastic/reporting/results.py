@@ -28,8 +28,10 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.markup import csv_value
 from cerebro_elastic.system.files import write_text
+
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""The characters with which formulas begin; the last four are full-width."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,9 +47,7 @@ class ConfigResult:
     """
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters by name."""
     status: Status
     """Whether it is live, finished, stopped or failed."""
     reason: str
@@ -97,6 +97,11 @@ class ConfigResult:
         std = "" if self.std is None else f" ± {self.std:.2g}"
         missing = f" of {len(self.members)}" if self.partial else ""
         return f"{self.best:.4f}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
+
+    @property
+    def trainings(self) -> Sequence[ConfigResult]:
+        """What was trained: its members, else itself."""
+        return self.members or (self,)
 
     @property
     def epochs(self) -> int:
@@ -305,6 +310,11 @@ def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
 def _csv(names: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names)
-    writer.writerow({name: csv_value(name) for name in names})
-    writer.writerows({name: csv_value(value) for name, value in row.items()} for row in table)
+    writer.writerow({name: _csv_value(name) for name in names})
+    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in table)
     return text.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    """The value for a spreadsheet: a text that looks like a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -40,6 +40,15 @@ def hparams_text(hparams: Mapping[str, Any]) -> str:
     return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))
 
 
+def cloned_text(new: Config, of: str, start: str) -> str:
+    """What a clone of the config ``of`` begins with, which was to ``start`` there, and its
+    hyper-parameters."""
+    begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {of}"
+    if new.parent is None and start == "here":
+        begins = f"anew, as {of} has no state yet"
+    return f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}"
+
+
 def brief(text: str, most: int = 200) -> str:
     """A message on one line of at most ``most`` characters."""
     return shorten(text, most, placeholder=" ...")

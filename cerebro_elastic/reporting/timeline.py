@@ -61,13 +61,10 @@ class Share:
     hopping: float
     """While it loaded states, handed them over to be saved, and waited for partitions."""
     profiling: float
-    """While it profiled strategies."""
     lost: float
     """In attempts that were not committed."""
     quarantined: float
-    """In quarantine."""
     visits: int
-    """How many visits it took part in."""
 
     @property
     def idle(self) -> float:

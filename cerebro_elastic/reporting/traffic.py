@@ -26,8 +26,9 @@ from itertools import pairwise
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.state import Usage
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.manifest import Manifest, PartitionFiles
+from cerebro_elastic.data.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,7 @@ class CommunicationCost:
     """What one method of training the configs costs: a row of Table 2."""
 
     name: str
-    """The method."""
     formula: str
-    """Its formula in Table 2."""
     bytes: float
     """The bytes that it moves over the network."""
 
@@ -70,7 +69,6 @@ class TrafficSummary:
 
 def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummary:
     """Sum up what a run moved; ``manifest`` is that of its dataset, if it can be read."""
-    usage = view.state.usage
     trained = [visit for visit in view.trained if visit.unit.phase is Phase.TRAIN]
     visits = {name: [visit for visit in row if not visit.reused] for name, row in view.visits.items()}
     steps = [pair for row in visits.values() for pair in pairwise(row)]
@@ -85,22 +83,19 @@ def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummar
         limited=any(v.cached is not None for v in trained),
         dataset=dataset,
         indexed=manifest is not None and bool(manifest.datasets),
-        data=data_text(
-            usage.batches_made,
-            usage.batches_shared,
-            usage.data_seconds,
-            sum(visit.seconds for visit in view.trained),
-        ),
+        data=data_text(view.state.usage),
         communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
 
 
-def data_text(made: int, shared: int, waited_seconds: float, seconds: float) -> str:
+def data_text(usage: Usage) -> str:
     """How many batches were made, how many were taken by configs that they were not made for, and for which
-    share of its ``seconds`` training waited. Empty before the first batch."""
+    share of its time training waited. Empty before the first batch."""
+    made, shared = usage.batches_made, usage.batches_shared
     if not made + shared:
         return ""
-    share = waited_seconds / seconds if seconds else 0.0
+    seconds = sum(config.seconds for config in usage.configs.values())
+    share = usage.data_seconds / seconds if seconds else 0.0
     return f"made {made:,} batches, shared {shared:,}; training waited for them {share:.0%} of its time"
 
 
@@ -130,10 +125,6 @@ def communication_costs(
     ]
 
 
-def _bytes(partition: PartitionFiles) -> int:
-    return sum(file.bytes for file in partition.files)
-
-
 def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node]) -> int:
     """Bytes read from the source: each host, whose nodes share a cache, reads a partition once, also one that
     it only prefetched, and again what its cache had dropped."""
@@ -149,5 +140,5 @@ def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node
                 cached[host] = after
             else:
                 cached[host] = before | after
-            read += sum(_bytes(manifest.train[partition]) for partition in after - before)
+            read += sum(manifest.train[partition].bytes for partition in after - before)
     return read

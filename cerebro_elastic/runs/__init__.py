@@ -1,2 +1,2 @@
-"""Whole runs: start and join them (``start``), decide on live ones (``control``), read their results
+"""Whole runs: start and join them (``start``), decide on live ones (``controlled``), read their results
 (``results``), forecast them (``forecast``), and check that units equal an ordinary fit (``exactness``)."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.keys import ROOT
+from cerebro_elastic.core.history.members import named
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
@@ -28,6 +30,26 @@ def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSe
     return replace(store, run_key=known_key(run, home))
 
 
+@contextmanager
+def record_in(settings: StoreSettings, run: str) -> Iterator[Record]:
+    """The record of a run in its store, within the block."""
+    with closing(EtcdStore(settings)) as store:
+        yield Record(store, run, settings.run_key)
+
+
+@contextmanager
+def known_record(
+    settings: StoreSettings, run: str, *, believed: bool = True
+) -> Iterator[tuple[Record, Spec]]:
+    """The record of a run, and its spec. Raises ``RunError`` if the store has no such run or, if the run must
+    be ``believed``, its values are not signed with its key."""
+    with record_in(settings, run) as record:
+        spec = known_spec(record, settings)
+        if believed:
+            record.check_signed(settings.trusted)
+        yield record, spec
+
+
 def store_of(folder: RunFolder) -> StoreSettings:
     """The store of the live run that has this folder. Raises ``RunError`` if others can have made it: they
     would get this user's login, and commands signed with a key of theirs."""
@@ -39,12 +61,9 @@ def store_of(folder: RunFolder) -> StoreSettings:
 def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Record, Spec]]:
     """The record of a live run. Raises ``RunError`` if the store has no such run, the run has ended, or its
     values are not signed with its key."""
-    with closing(EtcdStore(settings)) as store:
-        record = Record(store, run, settings.run_key)
-        spec = known_spec(record, settings)
-        record.check_signed(settings.trusted)
+    with known_record(settings, run) as (record, spec):
         if record.ended():
-            raise has_ended(run)
+            raise ended_error(run)
         yield record, spec
 
 
@@ -63,10 +82,7 @@ def known_spec(record: Record, settings: StoreSettings) -> Spec:
 def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event]]:
     """The run's spec and its events from the beginning; if the store has compacted some, the present state
     instead. Raises ``RunError`` if the store has no such run, or its values are not signed with its key."""
-    with closing(EtcdStore(settings)) as store:
-        record = Record(store, run, settings.run_key)
-        spec = known_spec(record, settings)
-        record.check_signed(settings.trusted)
+    with known_record(settings, run) as (record, spec):
         return spec, events_of(record)
 
 
@@ -83,7 +99,22 @@ def runs_in(store: Store) -> list[str]:
     return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))
 
 
-def has_ended(run: str) -> RunError:
+def trainings_named(run: str, configs: Mapping[str, Config], name: str) -> list[Config]:
+    """The config of this id, or its trainings. Raises ``RunError`` if there is none, or if it names one of
+    several trainings."""
+    trainings = named(configs, name)
+    if not trainings:
+        seen = dict.fromkeys(config.seen_as for config in configs.values())
+        raise RunError(f"run {run!r} has no config {name!r}; {did_you_mean(name, seen)}")
+    if of := trainings[0].member_of if trainings[0].id == name else "":
+        raise RunError(
+            f"{name} is one of the trainings of config {of}, which are compared by their mean: name {of}, "
+            "and the same is done with all of them"
+        )
+    return trainings
+
+
+def ended_error(run: str) -> RunError:
     """The error of a request to a run that has ended."""
     extend = for_reader(f"`cerebro extend {run}`", f"Run.open({run!r}).extend()")
     return RunError(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.ledger.journal import JournalReader
-
-T = TypeVar("T")
 
 
 class RunCallback(Protocol):
@@ -80,36 +78,24 @@ class CallbackCaller:
         """Report what has not been reported yet, and the run's end."""
         if self._callbacks:
             self._report()
-        for callback in self._callbacks:
-            _guarded(callback.on_run_end, result)
+        self._call("on_run_end", result)
 
     def _report(self) -> None:
+        """Of each new event first the units, then the epochs that they end."""
         for event in self._reader.new_events():
-            for call in self._calls(event):
-                for callback in self._callbacks:
-                    _guarded(call, callback)
+            before = self._view.state.configs
+            visits = [visit for _, visit in self._view.take(event)]
+            for visit in visits:
+                self._call("on_unit_end", visit)
+            for name in dict.fromkeys(visit.unit.config for visit in visits):
+                known = before[name].epoch if name in before else 0
+                for end in epoch_ends(self._view.state.curves.get(name, ())):
+                    if end.epochs > known:
+                        self._call("on_epoch_end", name, end.epochs, end.metrics)
 
-    def _calls(self, event: Event) -> Iterator[Callable[[RunCallback], None]]:
-        """What follows from ``event`` for each callback: units first, then the epochs that they end."""
-        before = self._view.state.configs
-        visits = [visit for _, visit in self._view.take(event)]
-        yield from map(_unit_end, visits)
-        for name in dict.fromkeys(visit.unit.config for visit in visits):
-            known = before[name].epoch if name in before else 0
-            ends = epoch_ends(self._view.state.curves.get(name, ()))
-            yield from (_epoch_end(name, end) for end in ends if end.epochs > known)
-
-
-def _unit_end(visit: Visit) -> Callable[[RunCallback], None]:
-    return lambda callback: callback.on_unit_end(visit)
-
-
-def _epoch_end(config: str, end: Point) -> Callable[[RunCallback], None]:
-    return lambda callback: callback.on_epoch_end(config, end.epochs, end.metrics)
-
-
-def _guarded(call: Callable[[T], None], argument: T) -> None:
-    try:
-        call(argument)
-    except Exception as error:
-        raise CallbackFailed(error) from error
+    def _call(self, method: str, *arguments: object) -> None:
+        for callback in self._callbacks:
+            try:
+                getattr(callback, method)(*arguments)
+            except Exception as error:
+                raise CallbackFailed(error) from error

@@ -20,7 +20,6 @@ from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.runs.owner import owns
-from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.files import locate, write_text
 from cerebro_elastic.system.version import __version__
 
@@ -42,7 +41,6 @@ class RunSummary:
     run: str
     """The run's id; of a node that joined a run here, the name of its folder, ``RUN.NODE``."""
     folder: str
-    """Its folder."""
     project: str
     """The folder of its recipe."""
     state: Standing
@@ -104,7 +102,7 @@ def summary(folder: RunFolder) -> RunSummary:
     try:
         running = folder.is_locked()
         spec = folder.read_spec()
-        known = _known(folder) or _read(folder, spec, keep=not running)
+        known = _values(folder, spec)
         state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
         local = locate(spec.storage).local
         return RunSummary(
@@ -134,8 +132,7 @@ def summary(folder: RunFolder) -> RunSummary:
 
 def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
     """Where the run's configs began (``standing``)."""
-    values = _known(folder) or _read(folder, spec, keep=not folder.is_locked())
-    return list(values["beginnings"])
+    return list(_values(folder, spec)["beginnings"])
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
@@ -189,24 +186,22 @@ def retag(folder: RunFolder, add: Iterable[str], remove: Iterable[str]) -> tuple
     return after
 
 
-def _mark(folder: RunFolder) -> list[Any]:
-    """What changes when the record does, or the program that reads it."""
+def mark_of(folder: RunFolder) -> tuple[int, int]:
+    """What changes when the run's record does."""
     stat = folder.history.stat() if folder.history.exists() else None
-    return [__version__, *((stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0))]
+    return (stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0)
 
 
-def _known(folder: RunFolder) -> dict[str, Any] | None:
-    """What was read of the record as it is now, if it was kept: a long record takes seconds to read."""
+def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
+    """What the record says as it is now. It is kept once nobody runs the run: a long record takes seconds to
+    read."""
+    mark = [__version__, *mark_of(folder)]  # what reads it may change, too
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
-        if kept["of"] == _mark(folder) and "beginnings" in kept["values"]:
+        if kept["of"] == mark and "beginnings" in kept["values"]:
             return dict(kept["values"])
-    return None
-
-
-def _read(folder: RunFolder, spec: Spec, *, keep: bool) -> dict[str, Any]:
-    mark = _mark(folder)
-    view = RunView(read_journal(folder.history) if folder.history.exists() else ())
+    keep = not folder.is_locked()
+    view = RunView(folder.events())
     objective = spec.objective
     first = next(iter(leaderboard(view, objective)), None)
     values = {

@@ -62,7 +62,6 @@ class Comparison:
     """
 
     runs: tuple[str, ...]
-    """The ids of the runs."""
     rows: tuple[ComparedValue, ...]
     """All values of recipes, data, code and versions that differ, and all values of the results."""
     metrics: tuple[str, ...]
@@ -171,7 +170,7 @@ def _same(rows: Sequence[ConfigResult]) -> bool:
     states = [
         {
             each.config.partition(".")[2]: [visit.output.digest for visit in each.visits]
-            for each in row.members or [row]
+            for each in row.trainings
             if each.visits
         }
         for row in rows

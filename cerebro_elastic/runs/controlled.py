@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import A_DAY
-from cerebro_elastic.core.history.members import named, status_of
+from cerebro_elastic.core.history.members import status_of
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.best import best_end, epoch_ends
@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.recipes.search import active, flattened
-from cerebro_elastic.runs.attach import has_ended, live_run
+from cerebro_elastic.runs.attach import ended_error, live_run, trainings_named
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.sampling import contains, misfit, written_alike
@@ -300,24 +300,12 @@ def _at_best(record: Record, spec: Spec, parent: Config) -> Config:
 
 
 def _members(record: Record, name: str) -> list[Config]:
-    """The config of this id, or its members. Raises ``RunError`` if there is none, or for a member."""
-    configs = record.state().configs
-    members = named(configs, name)
-    if not members:
-        seen = dict.fromkeys(config.seen_as for config in configs.values())
-        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
-    if of := members[0].member_of if members[0].id == name else "":
-        raise RunError(
-            f"{name} is one of the trainings of config {of}, which are compared by their mean: name {of}, "
-            "and the same is done with all of them"
-        )
-    return members
+    return trainings_named(record.keys.run, record.state().configs, name)
 
 
 def _known(record: Record, name: str, config: Config | None) -> Config:
     if config is None:
         if record.ended():
-            raise has_ended(record.keys.run)
-        configs = record.state().configs
-        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
+            raise ended_error(record.keys.run)
+        raise RunError(f"run {record.keys.run!r} has no config {name!r} any more")
     return config

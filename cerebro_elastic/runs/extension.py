@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.runs.attach import trainings_named
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.budgets import USED_UP
@@ -54,22 +55,16 @@ def extended(result: RunResult, wish: Wish) -> Spec:
     _check_wish(wish)
     recipe = _longer_recipe(spec, wish)
     names = _chosen(result, wish, recipe.epochs)
-    configs = {name: state.configs[name].epoch for name in names}
     before = dict(spec.recipe)
-    if recipe.resolved() == before and not configs:
+    if recipe.resolved() == before and not names:
         raise RunError(f"run {result.run!r} is as long already: nothing would change")
     _check_search(spec, recipe, state)
     stopped = [name for name in wish.configs if state.configs[name].status is Status.STOPPED]
-    extension = Extension(
-        number=len(spec.extensions) + 1,
+    extension = replace(
+        _next_extension(spec, state, names, wish.by),
         epochs=recipe.epochs,
-        configs=configs,
         by_hand=tuple(stopped),
-        others=_others(state, configs),
-        epochs_before=spec.plan.epochs,
         recipe_before=changed(before, recipe.resolved()),
-        digest_before=spec.recipe_digest,
-        by=wish.by,
     )
     return replace(
         spec,
@@ -83,16 +78,7 @@ def extended(result: RunResult, wish: Wish) -> Spec:
 def retried(spec: Spec, state: State, names: Sequence[str], by: str) -> Spec:
     """The spec of a run that has ended after an extension that changes nothing but lets failed configs go
     on."""
-    extension = Extension(
-        number=len(spec.extensions) + 1,
-        epochs=spec.plan.epochs,
-        configs={name: state.configs[name].epoch for name in names},
-        others=_others(state, names),
-        epochs_before=spec.plan.epochs,
-        digest_before=spec.recipe_digest,
-        by=by,
-    )
-    return replace(spec, extensions=(*spec.extensions, extension))
+    return replace(spec, extensions=(*spec.extensions, _next_extension(spec, state, names, by)))
 
 
 def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[str]:
@@ -115,8 +101,17 @@ def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[st
     return list(dict.fromkeys(chosen)) or failed
 
 
-def _others(state: State, configs: Collection[str]) -> tuple[str, ...]:
-    return tuple(config.id for config in in_order(state.configs.values()) if config.id not in configs)
+def _next_extension(spec: Spec, state: State, names: Collection[str], by: str) -> Extension:
+    """One that lets these configs go on, and changes nothing else."""
+    return Extension(
+        number=len(spec.extensions) + 1,
+        epochs=spec.plan.epochs,
+        configs={name: state.configs[name].epoch for name in names},
+        others=tuple(each.id for each in in_order(state.configs.values()) if each.id not in names),
+        epochs_before=spec.plan.epochs,
+        digest_before=spec.recipe_digest,
+        by=by,
+    )
 
 
 def _check_wish(wish: Wish) -> None:
@@ -193,7 +188,7 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
     """The configs that go on."""
     state, visits = result.view.state, result.view.visits
     if wish.configs:
-        return [each for name in dict.fromkeys(wish.configs) for each in _named(result, state, name, epochs)]
+        return [each for name in dict.fromkeys(wish.configs) for each in _named(result, name, epochs)]
     groups = by_config(state.configs.values())
     may = [
         name
@@ -221,14 +216,9 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
     return bool(wish.budget) and out_of_budget and not config.by_hand
 
 
-def _named(result: RunResult, state: State, name: str, epochs: int) -> list[str]:
-    """The config of this id, or its trainings."""
-    members = named(state.configs, name)
-    if not members:
-        seen = by_config(state.configs.values())
-        raise RunError(f"run {result.run!r} has no config {name!r}; {did_you_mean(name, seen)}")
-    if of := members[0].member_of if members[0].id == name else "":
-        raise RunError(f"{name} is one of the trainings of config {of}, which go on together: name {of}")
+def _named(result: RunResult, name: str, epochs: int) -> list[str]:
+    """The config of this id, or its trainings, which can go on."""
+    members = trainings_named(result.run, result.view.state.configs, name)
     for config in members:
         if config.status is Status.FAILED:
             again = for_reader(f"cerebro retry {result.run} {name}", f"Run.retry([{name!r}])")

@@ -16,9 +16,10 @@ from typing import TextIO
 import tenacity
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
-from cerebro_elastic.recipes import RUN_ID
+from cerebro_elastic.recipes.fields import NAME_RULE, RUN_ID
 from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
 from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.process import is_locked
@@ -57,7 +58,6 @@ class RunFolder:
     """The files in a run's folder."""
 
     path: Path
-    """The folder itself."""
 
     @property
     def run(self) -> str:
@@ -105,6 +105,12 @@ class RunFolder:
     data = _Within("data")
     """The dataset, if the run prepared it itself."""
 
+    def events(self) -> list[Event]:
+        """The history so far, as far as the record here has it."""
+        from cerebro_elastic.store.ledger.journal import read_journal
+
+        return read_journal(self.history) if self.history.exists() else []
+
     def read_spec(self) -> Spec:
         """The run's spec. Raises ``RunError`` if its copy cannot be read."""
         try:
@@ -126,9 +132,10 @@ class RunFolder:
                 if not os.fstat(lock.fileno()).st_nlink:
                     raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
+                watch = for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
                 raise FolderInUse(
-                    f"run {self.run!r} is being run already: watch it with {self._way_to_watch()}, or choose "
-                    f"another id with {option('run-id')}"
+                    f"run {self.run!r} is being run already: watch it with {watch}, or choose another id "
+                    f"with {option('run-id')}"
                 ) from exc
             try:
                 with disk_full_raised(self.path):
@@ -137,9 +144,6 @@ class RunFolder:
             finally:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)
-
-    def _way_to_watch(self) -> str:
-        return for_reader(f"`cerebro status {self.run}`", f"Run.open({self.run!r})")
 
     def is_locked(self) -> bool:
         """Whether another process takes part in the run from this folder."""
@@ -218,13 +222,10 @@ def how_to_retry(folder: RunFolder) -> str:
     return f"to train what failed again, with the code as it is now: {command}"
 
 
-def check_id(run: str) -> None:
-    """Raise ``RunError`` for what is no run id."""
-    if re.fullmatch(RUN_ID, run) is None:
-        raise RunError(
-            f"the run id {run!r} names a folder and keys in etcd: use letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
-        )
+def check_id(name: str, what: str = "the run id") -> None:
+    """Raise ``RunError`` for what is no run id, and cannot name a node either."""
+    if re.fullmatch(RUN_ID, name) is None:
+        raise RunError(f"{what} {name!r} names a folder and keys in etcd: {NAME_RULE}")
 
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:

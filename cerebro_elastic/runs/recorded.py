@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +17,10 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError, StoreUnavailable
-from cerebro_elastic.runs.attach import events_of, has_ended, known_spec, store_of, with_key
+from cerebro_elastic.runs.attach import ended_error, events_of, known_record, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import JournalReader
-from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.words import option
 
@@ -32,8 +29,8 @@ if TYPE_CHECKING:
 
     from cerebro_elastic.core.invariants import Violation
     from cerebro_elastic.runs.comparison import Comparison
-    from cerebro_elastic.runs.explanation import Explanation
     from cerebro_elastic.runs.results.replay import ReplayedVisit
+    from cerebro_elastic.runs.reusable import Explanation
 
 Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
@@ -105,8 +102,8 @@ class RecordedRun:
         """What the run is made from."""
         if self.store is None:
             return self.folder.read_spec()
-        with closing(EtcdStore(self.store)) as store:
-            return known_spec(Record(store, self.id, self.store.run_key), self.store)
+        with known_record(self.store, self.id, believed=False) as (_, spec):
+            return spec
 
     @property
     def result(self) -> RunResult:
@@ -136,9 +133,7 @@ class RecordedRun:
         return RunStatus(phase_of(state, live=False), state, head=result.head)
 
     def _status_in(self, settings: StoreSettings) -> RunStatus:
-        with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.id, settings.run_key)
-            known_spec(record, settings)
+        with known_record(settings, self.id, believed=False) as (record, _):
             state = record.state()
         heads = [attempt.record for attempt in state.underway() if attempt.record is not None]
         head = max(heads, key=lambda head: head.revision, default=None)
@@ -175,9 +170,7 @@ class RecordedRun:
                 if not runs:
                     return
                 time.sleep(_LOOK_SECONDS)
-        with closing(EtcdStore(self.store)) as store:
-            record = Record(store, self.id, self.store.run_key)
-            known_spec(record, self.store)
+        with known_record(self.store, self.id, believed=False) as (record, _):
             events = events_of(record)
             yield events
             with record.events(events[-1].revision + 1 if events else 1) as stream:
@@ -275,7 +268,7 @@ class RecordedRun:
 
     def explain(self) -> Explanation:
         """What the run has taken over from earlier ones, and why the rest was trained."""
-        from cerebro_elastic.runs.explanation import explain
+        from cerebro_elastic.runs.reusable import explain
 
         return explain(self.result)
 
@@ -295,7 +288,7 @@ class RecordedRun:
         settings = self.live_store()
         if settings is None:
             if self.folder.history.exists() and self.view.state.outcome is not None:
-                raise has_ended(self.id)
+                raise ended_error(self.id)
             raise RunError(
                 f"run {self.folder.run!r} is not live on this machine; if it is elsewhere, name its etcd "
                 f"with {option('etcd', 'store')}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
 
 from cerebro_elastic.config import StoreSettings
@@ -13,15 +13,13 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError, FolderInUse, RunError, did_you_mean
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import bytes_text
-from cerebro_elastic.runs.attach import with_key
+from cerebro_elastic.reporting.tables import bytes_text, day_text
+from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.owner import owns
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.base import Delete
-from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
 from cerebro_elastic.system.words import counted, some_of
 
@@ -121,8 +119,7 @@ class Removal:
         settings = self._etcd()
         if settings is None:
             return
-        with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.folder.run, settings.run_key)
+        with record_in(settings, self.folder.run) as record:
             if record.spec() is not None and not record.ended() and record.state().nodes:
                 raise RunError(
                     f"run {self.folder.run!r} is live on other machines: end it first, by "
@@ -131,8 +128,9 @@ class Removal:
 
 
 def _delete_keys(settings: StoreSettings, run: str) -> None:
-    with closing(EtcdStore(settings)) as store:
-        keys = [item.key for item in store.range(Record(store, run).keys.prefix).items]
+    with record_in(settings, run) as record:
+        store = record.store.bare
+        keys = [item.key for item in store.range(record.keys.prefix).items]
         for first in range(0, len(keys), _KEYS):
             store.txn([], [Delete(key) for key in keys[first : first + _KEYS]])
 
@@ -149,16 +147,22 @@ def users_of(folder: RunFolder, spec: Spec | None) -> list[str]:
     """The other runs of the home that read this run's checkpoints or data."""
     storage = spec.storage if spec is not None else str(folder.path)
     prefixes = tuple({f"{storage}/", f"{folder.path}/"})
-    users = []
+    return [
+        run
+        for run, data, start in _other_runs(folder)
+        if f"{data}/".startswith(prefixes) or start.startswith(prefixes)
+    ]
+
+
+def _other_runs(folder: RunFolder) -> Iterator[tuple[str, str, str]]:
+    """The other runs of the home that can be read: id, data, and with which checkpoint they began, if with
+    one."""
     for other in folders(folder.path.parent):
-        if other.path == folder.path:
-            continue
-        with suppress(CerebroError):
-            theirs = other.read_spec()
-            start = theirs.plan.start.checkpoint.url if theirs.plan.start is not None else ""
-            if f"{theirs.data}/".startswith(prefixes) or start.startswith(prefixes):
-                users.append(other.run)
-    return users
+        if other.path != folder.path:
+            with suppress(CerebroError):
+                spec = other.read_spec()
+                start = spec.plan.start
+                yield other.run, spec.data, start.checkpoint.url if start is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     """
     folder, kept = result.folder, check_kept(keep)
     check_own(folder.path)
-    if older_than is not None and datetime.now(UTC).timestamp() - changed(folder) < older_than:
+    if older_than is not None and time.time() - changed(folder) < older_than:
         return None
     _refuse_live(folder, "pruned")
     if result.view.state.outcome is None:
@@ -224,18 +228,13 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     stays = {
         ref.url
         for row in rows
-        for each in row.members or (row,)
+        for each in row.trainings
         for ref in _kept(each, kept, row is rows[0])
         if ref is not None
     }
     root = f"{result.spec.storage}/checkpoints"
     found = _checkpoints(root)
     urls = tuple(sorted(set(found) - stays))
-    users = tuple(
-        other.run
-        for other in folders(folder.path.parent)
-        if other.path != folder.path and _start_of(other) in urls
-    )
     return Pruning(
         run=result.run,
         keep=kept,
@@ -245,7 +244,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
         configs=len(rows),
         exportable=_with(rows, found.keys() & stays, lambda row: row.best_checkpoint),
         extendable=_with(rows, found.keys() & stays, lambda row: row.checkpoint),
-        used_by=users,
+        used_by=tuple(run for run, _, start in _other_runs(folder) if start in urls),
     )
 
 
@@ -261,12 +260,10 @@ def prune(result: RunResult, planned: Pruning) -> None:
     """Remove the checkpoints that were ``planned``; a note stays in the place of each."""
     from cerebro_elastic import checkpoint
 
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with result.folder.locked():
+        keep = " ".join(planned.keep) or "none"
         for url in planned.urls:
-            checkpoint.prune(
-                url, f"removed by `cerebro prune` on {when}, keep: {' '.join(planned.keep) or 'none'}"
-            )
+            checkpoint.prune(url, f"removed by `cerebro prune` on {day_text(time.time())}, keep: {keep}")
         checkpoint.sweep(f"{result.spec.storage}/checkpoints")
 
 
@@ -288,10 +285,3 @@ def _checkpoints(root: str) -> dict[str, int]:
         if (name := path.rpartition("/")[0]) in total:
             total[name] += size
     return {f"{root}/{name.removeprefix(place.path).strip('/')}": size for name, size in total.items()}
-
-
-def _start_of(folder: RunFolder) -> str | None:
-    with suppress(CerebroError):
-        start = folder.read_spec().plan.start
-        return start.checkpoint.url if start is not None else None
-    return None

@@ -1,15 +1,19 @@
 """What a run could take over from earlier ones, as it was found when the run was opened: a file beside its
-checkpoints, which every machine that leads the run reads."""
+checkpoints, which every machine that leads the run reads. And what it has taken over, and why not the
+rest."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from cerebro_elastic.core.history.lineage import born, in_order
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
-from cerebro_elastic.core.model.reuse import NOTHING, Reusable
+from cerebro_elastic.core.model.reuse import NOTHING, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.files import Place, locate, read, translated, write
 
 _FILE = "reuse.json"
@@ -43,3 +47,66 @@ def read_reusable(spec: Spec, say: Callable[[str], None] = lambda _text: None) -
 
 def _place(storage: str) -> Place:
     return locate(storage) / _FILE
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedConfig:
+    """What one config has taken over."""
+
+    config: str
+    reused: int
+    """How many of its visits earlier runs have made."""
+    trained: int
+    """How many the run has trained."""
+    runs: tuple[str, ...]
+    """The runs that made the visits that it has taken over."""
+    why: str
+    """Why it has taken over nothing; empty if it has taken over some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a run has taken over from earlier ones, and why the rest was trained.
+
+    Example:
+        >>> explanation = Run.open("sweep").explain()
+        >>> explanation.looked, [config.reused for config in explanation.configs]
+        (True, [0, 0])
+    """
+
+    run: str
+    looked: bool
+    """Whether it was to look for earlier runs when it was opened."""
+    configs: Sequence[ExplainedConfig]
+    earlier: Mapping[str, Sequence[str]]
+    """By earlier run of the project: why nothing of it could be taken over, or less than all. A run that is
+    not here had all that was asked for, or nothing that was."""
+
+
+def explain(result: RunResult) -> Explanation:
+    spec, view = result.spec, result.view
+    reusable = read_reusable(spec)
+    configs = []
+    for config in in_order(view.state.configs.values()):
+        visits = view.visits.get(config.id, ())
+        reused = [visit for visit in visits if visit.reused]
+        why = "" if reused else why_nothing(bool(spec.reuse), reusable, standing(born(config)))
+        runs = tuple(dict.fromkeys(visit.reused for visit in reused))
+        configs.append(ExplainedConfig(config.id, len(reused), len(visits) - len(reused), runs, why))
+    return Explanation(result.run, bool(spec.reuse), configs, reusable.why_not)
+
+
+def why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
+    """Why a config has taken over nothing that begins at this ``place``."""
+    if not looked:
+        return "the run was not to look for earlier ones"
+    if place in reusable.steps:
+        return "no node here is of the kind that trained it in an earlier run"
+    if place in reusable.lacking:
+        return reusable.lacking[place]
+    if reusable.equal:
+        return "no earlier run with the same code, data and versions has trained its hyper-parameters"
+    if reusable.why_not:
+        nearest, reasons = reusable.nearest()
+        return f"not from run {nearest}: {'; '.join(reasons[:2])}"
+    return "there is no earlier run of this project"

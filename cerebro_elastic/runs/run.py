@@ -184,7 +184,7 @@ class Run(ControlledRun):
         """
         from cerebro_elastic.runs.extension import Wish
         from cerebro_elastic.runs.live import Watcher
-        from cerebro_elastic.runs.start.going_on import Terms, extend
+        from cerebro_elastic.runs.start.extend_and_retry import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
 
         wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
@@ -230,7 +230,7 @@ class Run(ControlledRun):
             cerebro_elastic.errors.RunError: no config of run 'sweep' has failed: there is none to try again
         """
         from cerebro_elastic.runs.live import Watcher
-        from cerebro_elastic.runs.start.going_on import Terms, retry
+        from cerebro_elastic.runs.start.extend_and_retry import Terms, retry
         from cerebro_elastic.runs.start.prepare_run import agreement
 
         terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
@@ -290,7 +290,7 @@ class Run(ControlledRun):
             Traceback (most recent call last):
             cerebro_elastic.errors.NoTestSet: run 'sweep' has no test set: its rows were all used for ...
         """
-        from cerebro_elastic.runs.start.measure import measure_best
+        from cerebro_elastic.runs.results.test_set import measure_best
 
         return measure_best(self.result, top, one_line(by))
 

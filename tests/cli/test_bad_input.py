@@ -221,8 +221,8 @@ JOINS: dict[str, tuple[Callable[[Ledger], object], list[str], str]] = {
         ["--name", "n"],
         "has a node 'n' already, on a-machine: choose another --name",
     ),
-    "a name that is none": (lambda _: None, ["--name", "a/b"], "the node's name 'a/b' names keys"),
-    "an empty name": (lambda _: None, ["--name", ""], "the node's name '' names keys"),
+    "a name that is none": (lambda _: None, ["--name", "a/b"], "the node's name 'a/b' names a folder"),
+    "an empty name": (lambda _: None, ["--name", ""], "the node's name '' names a folder"),
     "another version": (
         lambda ledger: respec(ledger, version="0.0.9"),
         [],

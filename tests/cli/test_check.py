@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.cli import check as command
+from cerebro_elastic.runs.start import background_check as command
 
 Cerebro = Callable[..., Any]
 
@@ -44,7 +44,7 @@ def test_the_check_prints_exact_and_inexact_state_for_people_and_machines(
     (project / "a_checked_net.py").write_text(MODEL)
     (project / "check.yaml").write_text(RECIPE)
     rows_and_answers: list[Any] = []
-    begin = command.begin
+    begin = command.check
 
     @contextmanager
     def once(*given: Any) -> Iterator[Any]:
@@ -55,7 +55,7 @@ def test_the_check_prints_exact_and_inexact_state_for_people_and_machines(
             rows_and_answers.extend([points, list(answers)])
             yield rows_and_answers[0], iter(rows_and_answers[1])
 
-    monkeypatch.setattr(command, "begin", once)
+    monkeypatch.setattr(command, "check", once)
     said = cerebro("check", "check.yaml")
     assert said.code == 1, said.err
     assert "kind=counting lr=0.01: units do not equal one ordinary fit: weight" in said.out

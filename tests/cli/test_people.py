@@ -132,7 +132,7 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["clone", "c0000", "lr=abc"], "lr='abc': lr has to be a number; c0000 has 0.1"),
         (["clone", "c0000", "lr=true"], "lr=True: lr has to be a number"),
         (["clone", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
-        (["clone", "c0000", "lr=[0.1"], "lr=[0.1:1: not valid YAML"),
+        (["clone", "c0000", "lr=[0.1"], "lr is '[0.1', which is no value: write it as in a recipe"),
         (["clone", "c0000", "act=3"], "act=3: act has to be one of 'relu'"),
         (
             ["clone", "c0000", "lr=0.1", "--from", "scratch"],

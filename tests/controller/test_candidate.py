@@ -34,6 +34,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from support.clocks import HandClock
+from support.faults.store import Lost, losing
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 from support.world import World
@@ -176,6 +177,20 @@ def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:
     stage.candidate(name="me").run()
     assert [e.leader for e in stage.verdict() if isinstance(e, LeaderChanged)] == ["me", None, "me"]
     assert stage.said == ["controller me no longer leads the run (leader: None): standing for election again"]
+
+
+def test_a_leader_that_gets_no_answers_though_its_lease_is_kept_resigns(path: Path) -> None:
+    """So another may lead, which the network serves better; here it is elected again itself."""
+    stage, lost = Stage(path), []
+
+    def fault() -> Lost | None:
+        return lost.pop() if lost else None
+
+    stage.at[3] = lambda: lost.extend([Lost.REQUEST] * 4)
+    ledger = Ledger(losing(stage.world.store, fault), stage.world.plan.run)
+    stage.candidate(ledger, name="me", clock=HandClock()).run()
+    assert [e.leader for e in stage.verdict() if isinstance(e, LeaderChanged)] == ["me", None, "me"]
+    assert stage.said[0] == "the request was lost. Waiting for it; units that have begun go on"
 
 
 def test_a_store_that_is_away_is_waited_for_and_said_once(path: Path) -> None:

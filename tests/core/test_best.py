@@ -25,7 +25,7 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.progress import best_so_far
-from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.reporting.results import leaderboard, results
 from cerebro_elastic.search.criterion import Criterion, ranked
 
 Mode = Literal["min", "max"]
@@ -95,7 +95,7 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
         inside = [name for name, curve in by_name if any(_within(value, bound) for value in curve)]
         assert sorted(order) == sorted(inside)
 
-    shown = best_so_far(state, objective)
+    shown = best_so_far(results(state, {}, objective), objective)
     assert (list(shown), shown) == (order, best_values)
 
     page = RunPage(Board(), Spec(PLAN, {"objective": section}, "", "", "", "", {}, "", ""))

@@ -215,6 +215,7 @@ def test_the_costs_of_strategies_are_shown(browser: Browser, past: Any, tmp_path
         assert "How strategies did" in text
         assert "ddp x2 over 2 nodes" in text
         assert "5 MB" in text
+        assert "fastest" in text
         assert "profiles" in page.locator("#node-table thead").inner_text()
 
 

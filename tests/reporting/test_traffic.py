@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.history.derived import add_usage
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.state import Usage
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.reporting.traffic import communication_costs, summarize_traffic
+from cerebro_elastic.reporting.traffic import communication_costs, data_text, summarize_traffic
 
 GB, TB, PB = 10**9, 10**12, 10**15
 
@@ -85,6 +87,12 @@ def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) ->
     assert summarize_traffic(view, manifest).read == 200_000
     view.nodes = {name: Node(name, "one", 1) for name in "nm"}
     assert summarize_traffic(view, manifest).read == 100_000
+
+
+def test_a_gang_waits_for_its_batches_once() -> None:
+    one = replace(visit("c", 0, 0, 1, 1), batches_made=2, batches_shared=4, data_seconds=0.5)
+    texts = {data_text(add_usage(Usage(), replace(one, gang=gang))) for gang in ((), ("m",))}
+    assert texts == {"made 2 batches, shared 4; training waited for them 50% of its time"}
 
 
 def test_without_its_dataset(past: Any) -> None:

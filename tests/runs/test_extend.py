@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
 from cerebro_elastic.runs.extension import Wish
-from cerebro_elastic.runs.start.going_on import planned
+from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 pytestmark = pytest.mark.cluster

@@ -12,7 +12,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.exactness.first_batch import check_first_batch
 from cerebro_elastic.runs.from_recipe import first_hparams
-from cerebro_elastic.runs.start.datasets import prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 
 MODULE = """
 import os

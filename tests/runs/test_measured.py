@@ -18,7 +18,6 @@ from cerebro_elastic.errors import NoTestSet
 from cerebro_elastic.runs.results import test_set
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.measure import measure_best
 from cerebro_elastic.runs.start.prepare_run import ended_texts
 
 
@@ -60,7 +59,8 @@ def test_report_card_and_verify_know_the_measurement(measured: RunResult, tmp_pa
     card = (tmp_path / "model" / "README.md").read_text()
     assert "| metric on the test set of 6 rows | value | 95 % interval |" in card
     assert json.loads((tmp_path / "model" / "record.json").read_text())["test"]["rows"] == 6
-    assert measure_best(measured, 1, "") == [measured.best.test], "a model that was measured is not again"
+    again = test_set.measure_best(measured, 1, "")
+    assert again == [measured.best.test], "a model that was measured is not again"
 
 
 def test_an_ended_run_that_is_started_again_says_that_nothing_was_measured(measured: RunResult) -> None:
@@ -79,11 +79,11 @@ def test_what_cannot_be_measured_is_refused_by_name(
 ) -> None:
     for top in (0, 3):
         with pytest.raises(RunError, match=f"top is {top}: .* give a number from 1 to 2"):
-            measure_best(measured, top, "")
+            test_set.measure_best(measured, top, "")
     ends = [type(line.event) for line in measured.lines].index(RunEnded)
     with pytest.raises(RunError, match="has not ended, and nobody looks at its test set before"):
-        measure_best(measured.upto(ends), 1, "")
+        test_set.measure_best(measured.upto(ends), 1, "")
     manifest = read_manifest(measured.spec.data)
     monkeypatch.setattr(test_set, "manifest_of", lambda _spec: replace(manifest, test=()))
     with pytest.raises(NoTestSet, match=r"no test set: .* prepare it with `--test 10%`"):
-        measure_best(measured, 1, "")
+        test_set.measure_best(measured, 1, "")

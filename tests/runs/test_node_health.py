@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> NodeHealthCheck:
+def judge(tmp_path: Path) -> partial[None]:
     """The health check of a run whose own nodes are still to be started."""
     agents = LocalAgents(
         "r",
@@ -30,7 +31,7 @@ def judge(tmp_path: Path) -> NodeHealthCheck:
         since=0,
         say=lambda _text: None,
     )
-    return NodeHealthCheck(agents)
+    return partial(NodeHealthCheck(), agents)
 
 
 def state(kinds: dict[str, FailureKind | None]) -> State:
@@ -46,7 +47,7 @@ def set_aside(*names: str) -> Sequence[Event]:
 DISK, BUG = FailureKind.DISK_FULL, FailureKind.EXCEPTION
 
 
-def test_the_run_ends_if_no_node_can_work(judge: NodeHealthCheck) -> None:
+def test_the_run_ends_if_no_node_can_work(judge: partial[None]) -> None:
     judge([*set_aside("a")], state({"a": DISK, "b": None}))
     with pytest.raises(RunError, match=r"(?s)no node can work:\n  a: a is full\n  b: b is full\n.*goes on"):
         judge([*set_aside("b")], state({"a": DISK, "b": FailureKind.STORAGE}))
@@ -64,7 +65,7 @@ def test_the_run_ends_if_no_node_can_work(judge: NodeHealthCheck) -> None:
     ids=["one of two", "for the units' failures", "one is forgiven", "nobody is there", "from before"],
 )
 def test_the_run_goes_on_while_a_node_may_work(
-    judge: NodeHealthCheck, events: Sequence[Event], kinds: dict[str, FailureKind | None]
+    judge: partial[None], events: Sequence[Event], kinds: dict[str, FailureKind | None]
 ) -> None:
     for event in events:
         judge([event], state(kinds))

@@ -10,7 +10,7 @@ import pytest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import run_folder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.start.datasets import prepare
+from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.runs.start.prepare_run import new_spec
 
 RECIPE = """

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import what_differs
-from cerebro_elastic.runs.start.going_on import planned
+from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.versions import other_versions
 

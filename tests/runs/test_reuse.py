@@ -19,13 +19,12 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs import versions
-from cerebro_elastic.runs.explanation import explain, why_nothing
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.reusable import read_reusable
-from cerebro_elastic.runs.start import lengths, reuse
+from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
+from cerebro_elastic.runs.start import more_epochs, reuse
 from cerebro_elastic.runs.start.launch import Launch
 
 
@@ -79,7 +78,7 @@ def test_an_unchanged_recipe_trains_nothing_and_gives_the_same(home: Path, first
 def test_only_a_new_point_and_new_epochs_are_trained(
     home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lengths, "call", lambda _module, _what, request: lengths.check_here(request))
+    monkeypatch.setattr(more_epochs, "call", lambda _module, _what, request: more_epochs.check_here(request))
     more = record(home, "more", reuse=True, epochs=3, search={"space": {"lr": [0.2, 0.1, 0.01]}})
     assert len(more.view.trained) == 6 + 2 * 2
     before = content(first)
@@ -167,7 +166,7 @@ def test_what_cannot_be_read_or_checked_is_trained_again(home: Path, monkeypatch
     def fails(*_: object) -> None:
         raise StorageError("no answer")
 
-    monkeypatch.setattr(lengths, "call", fails)
+    monkeypatch.setattr(more_epochs, "call", fails)
     assert found(home, epochs=3) == (
         0,
         "epochs: 2, now 3, and whether the training depends on it cannot be seen: no answer",

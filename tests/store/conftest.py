@@ -36,12 +36,13 @@ class Proxy:
     """Passes connections on to the endpoint ``target``; speaks TLS to clients if it has a ``context``.
 
     While ``swallow`` is set, no answer comes through; while ``cut`` is set, a connection ends when
-    its answer begins.
+    its answer begins. An answer of more bytes at once than ``most`` ends all answers of its connection.
     """
 
     def __init__(self, target: str, context: ssl.SSLContext | None = None) -> None:
         self.swallow = False
         self.cut = False
+        self.most = 1 << 20
         self._target = target
         self._context = context
         self._loop = asyncio.new_event_loop()
@@ -99,6 +100,8 @@ class Proxy:
             while data := await source.read(65536):
                 if answers and self.cut:
                     break
+                if answers and len(data) > self.most:
+                    await asyncio.Event().wait()
                 if not (answers and self.swallow):
                     sink.write(data)
                     await sink.drain()

@@ -115,6 +115,21 @@ def test_a_watch_gives_up_after_patience(
     assert watch.next() is None
 
 
+def test_a_watch_gives_up_where_only_small_answers_come_through(
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    """As over a network that loses larger packets: leases are kept, and a leader would stay the leader."""
+    way = proxy(etcd.settings.endpoints[0])
+    start = put(direct, store_prefix + "x", b"0")
+    with closing(connect(way.settings(patience=0.4))) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        way.most = 2000
+        put(direct, store_prefix + "x", bytes(5000))
+        assert store.keep(store.grant(30)) == 30
+        with pytest.raises(StoreUnavailable, match="large packets"):
+            watch.next(timeout=SOON)
+
+
 def test_a_read_is_repeated(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:

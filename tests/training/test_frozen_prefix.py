@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.reading.records import Records
+from cerebro_elastic.data.reading.shared_records import Records
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import frozen_prefix

@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.start.datasets import prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_elastic.training.passes import weighted
 from cerebro_elastic.training.task import LossWeights
 from cerebro_elastic.training.unit_runner import loss_weights, make_task

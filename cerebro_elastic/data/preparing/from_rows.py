@@ -71,7 +71,6 @@ class RowProgress:
     """How far a preparation is, in rows."""
 
     total: int
-    """Rows of the source."""
     done: int = 0
     """Rows whose chunk is done."""
     known: int = 0
@@ -85,11 +84,9 @@ class ChunkRecords:
     limit: float
     """How many rows may be bad; below 1, the share of them that may."""
     progress: RowProgress
-    """Their sum."""
     show: Callable[[RowProgress], None]
     """Called with the progress after each chunk."""
     chunks: dict[str, JobRecord] = field(default_factory=dict)
-    """The record of each chunk, by name."""
 
     def add(self, name: str, record: JobRecord, now: bool) -> None:
         """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if more rows are
@@ -185,8 +182,11 @@ def prepare_rows(
             kinds = records.columns()
             joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
-            written = ((partition.split, _files(parts[_name(partition)])) for partition in dealt)
-            splits = by_split(written)
+            records_of = ((partition.split, parts[_name(partition)]) for partition in dealt)
+            splits = by_split(
+                (split, PartitionFiles(record["rows"], tuple(ColumnFile(**file) for file in record["files"])))
+                for split, record in records_of
+            )
             manifest = Manifest(
                 tuple(kinds),
                 splits["train"],
@@ -241,10 +241,6 @@ def _join(
         )
     arguments = (url, folder, partition.split, partition.index, columns, chunks)
     return Job(_name(partition), join_chunks, lambda: arguments)
-
-
-def _files(record: JobRecord) -> PartitionFiles:
-    return PartitionFiles(record["rows"], tuple(ColumnFile(**file) for file in record["files"]))
 
 
 def _name(partition: PartitionRows) -> str:

@@ -31,7 +31,7 @@ from cerebro_elastic.data.preparing.shared_jobs import JobRecord, record_of
 from cerebro_elastic.data.ragged import Arrays, Ragged, encoded, of_one_length, sequences
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object, place_in
-from cerebro_elastic.system.files import CHUNK, Place, locate, open_read, redacted, translated, write
+from cerebro_elastic.system.files import Place, locate, open_buffered, redacted, translated, write
 from cerebro_elastic.system.process import die_with_parent
 
 Value: TypeAlias = NDArray[Any] | bytes
@@ -131,7 +131,6 @@ class _User:
 
     function: RowFunction | None = None
     root: str = ""
-    """The folder of the user's code."""
 
 
 _user = _User()
@@ -149,7 +148,6 @@ class Rows:
     """Rows of a source, for one split."""
 
     split: Split
-    """The split that they go to."""
     numbers: tuple[int, ...]
     """Their numbers in the source, from 0."""
     columns: Arrays
@@ -260,5 +258,5 @@ def _joined(archives: Sequence[Place], at: int, column: Column, rows: int) -> Co
 
 def _opened(archives: Sequence[Place]) -> Iterator[Any]:
     for place in archives:
-        with io.BufferedReader(open_read(place), CHUNK) as file, np.load(file, allow_pickle=False) as archive:
+        with open_buffered(place) as file, np.load(file, allow_pickle=False) as archive:
             yield archive

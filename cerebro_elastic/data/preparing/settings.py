@@ -105,7 +105,6 @@ class PrepareOption(NamedTuple):
     """A key of the settings as an option of a command."""
 
     key: str
-    """The key."""
     name: str
     """The option, without dashes."""
     kind: Any
@@ -115,9 +114,7 @@ class PrepareOption(NamedTuple):
     shown: str | None
     """The same in words, if there are better ones."""
     help: str
-    """What it is."""
     least: int | None
-    """The least number that it may be."""
 
 
 _KINDS: Mapping[str, Any] = {"integer": int, "array": list[str], "object": dict[str, str]}

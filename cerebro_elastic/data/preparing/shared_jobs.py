@@ -25,7 +25,6 @@ class Job:
     """A job that a worker process does by ``perform(*arguments())``, which writes the job's record."""
 
     name: str
-    """Its name, and that of its record."""
     perform: Callable[..., JobRecord]
     """A function that can be pickled."""
     arguments: Callable[[], tuple[Any, ...]]

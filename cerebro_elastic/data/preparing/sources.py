@@ -6,7 +6,6 @@ stay where they are. The columns of ``.npz`` files, remote ``.npy`` files and fu
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -25,13 +24,12 @@ from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
 from cerebro_elastic.data.preparing.encoded_files import has_images, read_images
 from cerebro_elastic.data.preparing.growing import is_dataset, materialized
-from cerebro_elastic.data.preparing.tables import TABLES, read_tables
+from cerebro_elastic.data.preparing.tables import TABLES, read_tables, suffix_of
 from cerebro_elastic.data.preparing.tar_shards import read_shards
 from cerebro_elastic.data.ragged import Columns, Varying, encoded, sequences
 from cerebro_elastic.errors import CerebroError, DataError
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import (
-    CHUNK,
     Place,
     exists,
     expand,
@@ -40,7 +38,7 @@ from cerebro_elastic.system.files import (
     is_folder,
     literal_folder,
     locate,
-    open_read,
+    open_buffered,
     read,
     redacted,
     sizes,
@@ -97,7 +95,7 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
             files = [] if pictures else _files(name, place)
         if pictures:
             return read_images(place)
-        suffixes = sorted({_suffix(file.path) for file in files})
+        suffixes = sorted({suffix_of(file.path) for file in files})
         if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
             raise DataError(
                 f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
@@ -252,7 +250,7 @@ def _folder_columns(folder: str, files: Sequence[Place]) -> list[dict[str, str]]
 def _nothing_known(place: Place) -> str:
     """Why no file of a known kind is at ``place``."""
     try:
-        kinds = Counter(_suffix(path) or "without a suffix" for path in sizes(place))
+        kinds = Counter(suffix_of(path) or "without a suffix" for path in sizes(place))
     except (FileNotFoundError, NotADirectoryError):
         kinds = Counter()
     if not kinds:
@@ -270,23 +268,14 @@ def _nearest(place: Place) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _suffix(path: str) -> str:
-    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
-    return PurePosixPath(path.partition("?")[0]).suffix.lower()
-
-
 def _read_npy(place: Place) -> NDArray[Any]:
     with translated(DataError, f"cannot read {place}"):
         if place.local:
             array: NDArray[Any] = np.load(place.path, mmap_mode="r", allow_pickle=False)
             return array
-        with _opened(place) as file:
+        with open_buffered(place) as file:
             loaded: NDArray[Any] = np.load(file, allow_pickle=False)
             return loaded
-
-
-def _opened(place: Place) -> io.BufferedReader:
-    return io.BufferedReader(open_read(place), CHUNK)
 
 
 def _npy_columns(files: list[Place]) -> Columns:
@@ -299,13 +288,13 @@ def _npy_columns(files: list[Place]) -> Columns:
 
 
 def _is_known(path: str) -> bool:
-    return _suffix(path) in _KNOWN
+    return suffix_of(path) in _KNOWN
 
 
 def _npz_columns(files: list[Place]) -> Columns:
     if len(files) > 1:
         raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
-    with _opened(files[0]) as file, np.load(file, allow_pickle=False) as archive:
+    with open_buffered(files[0]) as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 

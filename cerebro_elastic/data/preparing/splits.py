@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
 from cerebro_elastic.data.preparing.column_checks import rows_in
 from cerebro_elastic.data.preparing.sources import Source, read_source
 from cerebro_elastic.data.preparing.split_rules import RowKeys
-from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.data.ragged import Columns, Index
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.words import counted
 
-Index: TypeAlias = NDArray[np.int64]
 HeldOut: TypeAlias = Mapping[Split, float | Columns]
 """By split beside the training rows: a share of the source's rows, from 0 (none) to below 1, or data of their
 own."""
@@ -35,7 +33,6 @@ class Sources(NamedTuple):
     """What the splits of a dataset are read from."""
 
     train: Source
-    """The rows."""
     valid: float | Source = 0.0
     """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
     that a source function returns override a share."""
@@ -49,7 +46,6 @@ class PartitionRows:
     index: int
     """The partition's number in its split."""
     columns: Columns
-    """The source's columns."""
     rows: Index
     """The numbers of the partition's rows in ``columns``, in the partition's order."""
 

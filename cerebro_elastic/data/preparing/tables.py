@@ -7,7 +7,6 @@ memory.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ from cerebro_elastic.data.preparing.text_tables import csv_table, json_table
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.registry import install_extra
-from cerebro_elastic.system.files import CHUNK, Place, open_read
+from cerebro_elastic.system.files import CHUNK, Place, open_buffered, open_read
 
 TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
 """The suffixes of tables."""
@@ -117,8 +116,13 @@ def _class_names(tables: Sequence[Table]) -> Mapping[str, Sequence[str]]:
     return known
 
 
+def suffix_of(path: str) -> str:
+    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    return PurePosixPath(path.partition("?")[0]).suffix.lower()
+
+
 def _open(place: Place, wanted: Wanted) -> Table:
-    suffix = PurePosixPath(place.path.partition("?")[0]).suffix.lower()
+    suffix = suffix_of(place.path)
     if suffix == ".parquet":
         return _parquet(place)
     if suffix in (".arrow", ".feather"):
@@ -132,7 +136,7 @@ def _parquet(place: Place) -> Table:
     import pyarrow.parquet
 
     def batches() -> Iterator[Any]:
-        with io.BufferedReader(open_read(place), CHUNK) as file:
+        with open_buffered(place) as file:
             opened = pyarrow.parquet.ParquetFile(file)
             groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
             row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
@@ -140,7 +144,7 @@ def _parquet(place: Place) -> Table:
             for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
                 yield from map(flat, opened.iter_batches(rows, row_groups=[group]))
 
-    with io.BufferedReader(open_read(place), CHUNK) as file:
+    with open_buffered(place) as file:
         return Table(str(place), flat_schema(pyarrow.parquet.read_schema(file)), batches)
 
 

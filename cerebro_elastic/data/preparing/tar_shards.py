@@ -3,7 +3,6 @@ the first dot of their names. What would lose or change a file is refused."""
 
 from __future__ import annotations
 
-import io
 import json
 import posixpath
 import tarfile
@@ -18,7 +17,7 @@ from cerebro_elastic.data.preparing.categories import coded
 from cerebro_elastic.data.preparing.encoded_files import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import CHUNK, Place, open_read, size
+from cerebro_elastic.system.files import CHUNK, Place, open_buffered, size
 
 File: TypeAlias = tuple[str, int, int]
 """A file's name, where it begins in the archive, and its bytes."""
@@ -75,7 +74,7 @@ def _target(archive: Place, link: tarfile.TarInfo, members: Mapping[str, tarfile
 def _members(archive: Place) -> Iterator[tarfile.TarInfo]:
     """All that the archive holds. Raises ``DataError`` unless it is whole."""
     length = size(archive)
-    with io.BufferedReader(open_read(archive), CHUNK) as opened:
+    with open_buffered(archive) as opened:
         try:
             with tarfile.open(fileobj=opened, mode="r:") as file:
                 end = 0

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from cerebro_elastic.data.preparing.arrow_tables import (
@@ -22,7 +21,7 @@ from cerebro_elastic.data.preparing.arrow_tables import (
 )
 from cerebro_elastic.data.preparing.column_checks import is_number
 from cerebro_elastic.errors import DataError, brief
-from cerebro_elastic.system.files import CHUNK, Place, open_read
+from cerebro_elastic.system.files import CHUNK, Place, open_buffered
 
 _DELIMITERS = ";\t|"
 """What separates fields instead of commas, in a header that has no comma."""
@@ -35,7 +34,7 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
     ``wanted``."""
     import pyarrow as pa
 
-    with io.BufferedReader(open_read(place), CHUNK) as file:
+    with open_buffered(place) as file:
         delimiter = "\t" if suffix == ".tsv" else _delimiter(file)
     types: dict[str, Any] = {}
     with _csv_reader(place, delimiter, types) as reader:
@@ -47,7 +46,10 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
         if name in inferred.names:
             types[name] = pa.string()
 
-    batches = partial(_csv_batches, place, delimiter, types)
+    def batches() -> Iterator[Any]:
+        with _csv_reader(place, delimiter, types) as reader:
+            yield from reader
+
     table = Table(str(place), inferred, batches, read_as_text).check_names()
     while True:
         try:
@@ -96,17 +98,12 @@ def _wider(type_: Any) -> Any:
     return order[order.index(type_) + 1]
 
 
-def _csv_batches(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
-    with _csv_reader(place, delimiter, types) as reader:
-        yield from reader
-
-
 @contextmanager
 def _csv_reader(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
     import pyarrow.csv
 
     with (
-        io.BufferedReader(open_read(place), CHUNK) as file,
+        open_buffered(place) as file,
         pyarrow.csv.open_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(block_size=CHUNK),
@@ -151,7 +148,7 @@ def json_table(place: Place, wanted: Wanted) -> Table:
 def _blocks(place: Place) -> Iterator[tuple[int, list[bytes]]]:
     """The file's lines, and the number of the first of each block."""
     line = 1
-    with io.BufferedReader(open_read(place), CHUNK) as file:
+    with open_buffered(place) as file:
         while lines := file.readlines(_BLOCK_BYTES):
             if any(map(bytes.strip, lines)):
                 yield line, lines

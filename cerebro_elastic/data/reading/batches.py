@@ -34,12 +34,12 @@ from cerebro_elastic.data.reading.column_rows import (
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
-from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.user_state import Watched
 from cerebro_elastic.errors import DamagedData
 
 if TYPE_CHECKING:
-    from cerebro_elastic.data.reading.datasets import NumberedDatasets
+    pass
 
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
@@ -269,7 +269,11 @@ class BatchMaker:
         partition.check_sizes()
         if loader.dataset is not None:
             datasets = loader.dataset.make()
-            rows_of_batch = self._opened(ROW, rows.index, partial(self._of_dataset, datasets))
+
+            def read(index: Index) -> list[Any]:
+                return datasets.rows(equal_rows(partition, ROW, index).tolist())
+
+            rows_of_batch = self._opened(ROW, rows.index, read)
             return (loader.collate or datasets.collate)(rows_of_batch)
         if loader.collate is not None:
             columns = {name: self._single_values(name, rows.index) for name in partition.columns}
@@ -316,9 +320,6 @@ class BatchMaker:
         if name not in self.opened:
             return open_rows(index)
         return opened(index, open_rows, self.opened[name], self.functions)
-
-    def _of_dataset(self, datasets: NumberedDatasets, index: Index) -> list[Any]:
-        return datasets.rows(equal_rows(self.partition, ROW, index).tolist())
 
 
 def decoded_rows(partition: Partition, loader: LoaderSettings, name: str, index: Index) -> list[Any]:

@@ -45,7 +45,6 @@ class CachedColumn:
     """The length of its array: the partition's rows, or what a column of varying lengths has of values or
     offsets."""
     column: Column
-    """Name, dtype and shape of the column."""
     file: ColumnFile
     """The content that the manifest demands."""
     offsets: CachedColumn | None = None
@@ -124,9 +123,7 @@ class CachedColumn:
 
     def takes_space(self, source: Place) -> bool:
         """Whether the file is copied if it comes from ``source``: a clone and a reference take no space."""
-        if not source.local:
-            return True
-        return os.stat(os.path.realpath(source.path)).st_dev != os.stat(self.path.parent).st_dev
+        return not _lies_beside(source, self.path)
 
     def _bring_once(self, source: Place, beat: Beat) -> None:
         sums = self._passing()
@@ -215,13 +212,15 @@ def _cloned(source: Place, path: str) -> bool:
 def _referred(source: Place, path: str) -> bool:
     """Whether ``path`` could become a reference to the file, which is then read in place: one on the
     cache's own file system, so that a copy would be no nearer."""
-    if not source.local:
+    if not _lies_beside(source, Path(path)):
         return False
-    real = os.path.realpath(source.path)
-    if os.stat(real).st_dev != os.stat(os.path.dirname(path)).st_dev:
-        return False
-    os.symlink(real, path)
+    os.symlink(os.path.realpath(source.path), path)
     return True
+
+
+def _lies_beside(source: Place, path: Path) -> bool:
+    """Whether the file is on the file system of ``path``."""
+    return source.local and os.stat(os.path.realpath(source.path)).st_dev == os.stat(path.parent).st_dev
 
 
 def size(path: Path) -> int:

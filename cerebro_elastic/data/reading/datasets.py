@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
-from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
@@ -339,7 +338,7 @@ def _prepare_once(key: str, prepare: Callable[[], object]) -> None:
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     if name in _prepared:
         return
-    path = _folder(os.environ) / f"{name}.lock"
+    path = cache_folder(os.environ) / "prepared" / f"{name}.lock"
     make_folder(path.parent)
     lock = open(path, "a+", opener=as_its_folder)  # noqa: SIM115 - until the process ends
     while not (_prepared_alone(lock, prepare) or _is_prepared(lock)):
@@ -368,7 +367,3 @@ def _is_prepared(lock: IO[str]) -> bool:
     fcntl.flock(lock, fcntl.LOCK_SH)
     lock.seek(0)
     return lock.read() == _DONE
-
-
-def _folder(env: Mapping[str, str]) -> Path:
-    return cache_folder(env) / "prepared"

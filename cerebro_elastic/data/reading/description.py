@@ -46,7 +46,6 @@ class Description:
     column_bytes: Mapping[str, int]
     """The bytes of each column in all files."""
     balances: Sequence[ClassBalance]
-    """The balance of each column of classes."""
     samples: Sequence[Row]
     """The first rows of the first training partition, which are shuffled."""
 
@@ -61,7 +60,7 @@ class Description:
 
     def split_bytes(self, split: Split) -> int:
         """The bytes of a split's files."""
-        return sum(file.bytes for partition in self.manifest.split(split) for file in partition.files)
+        return sum(partition.bytes for partition in self.manifest.split(split))
 
 
 def describe(url: str) -> Description:

@@ -15,7 +15,7 @@ from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, decoded_
 from cerebro_elastic.data.reading.column_rows import called, equal_rows
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.reading.records import encoded
+from cerebro_elastic.data.reading.shared_records import encoded
 from cerebro_elastic.data.user_state import generator_states, kept_state, seeded
 
 _ROWS = 4

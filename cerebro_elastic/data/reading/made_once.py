@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.files import private_folder
 
@@ -79,7 +79,6 @@ class MadeBatches:
     root: Path
     """The folder for all runs of this user that share the host's cache."""
     limit_bytes: int
-    """What all of it may take."""
     run: str
     """64 hexadecimal digits that stand for the run, its data and its users' code."""
 

@@ -16,14 +16,13 @@ from typing import Annotated, Any, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.recipes.source import read_yaml
-from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.recipes.source import read_value
+from cerebro_elastic.reporting.tables import cloned_text, hparams_text
 from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
-from cerebro_elastic.runs.start.going_on import Terms, extend, planned, planned_retry, retry
-from cerebro_elastic.runs.start.prepare_run import has_ended
+from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned, planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, one_line, with_name
@@ -36,7 +35,11 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     by: Name = ""
-    """The person who sends the request."""
+
+    @property
+    def person(self) -> str:
+        """Their name on one line."""
+        return one_line(self.by.strip())
 
     def reason(self, reason: str, default: str) -> str:
         """The reason for the record, with the person's name."""
@@ -73,11 +76,10 @@ class Clone(_Request):
     start: CloneStart = "here"
 
     def perform(self, run: Run) -> str:
-        changes = {name: _value(name, text) for name, text in self.changes.items()}
+        changes = {name: read_value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", f"cloned from {self.config}")
         new = run.clone(self.config, changes, start=self.start, reason=reason)
-        begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {self.config}"
-        return f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}"
+        return cloned_text(new, self.config, self.start)
 
 
 class Drain(_Request):
@@ -98,7 +100,7 @@ class Add(_Request):
     changes: dict[str, str] = Field(default_factory=dict)
 
     def perform(self, run: Run) -> str:
-        changes = {name: _value(name, text) for name, text in self.changes.items()}
+        changes = {name: read_value(name, text) for name, text in self.changes.items()}
         reason = self.reason("", "added on the live page")
         new = run.clone(self.config, changes, start="scratch", reason=reason)
         return f"{new.seen_as} is added: {hparams_text(new.hparams)}"
@@ -115,7 +117,10 @@ class End(_Request):
 
 
 class Extend(_Request):
-    """Let a run that has ended go on."""
+    """Extend a run that has ended, as ``cerebro extend`` does. All is checked before anything is changed.
+
+    The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
+    waits for its hosts."""
 
     epochs: int | None = None
     num: int | None = None
@@ -123,27 +128,49 @@ class Extend(_Request):
     top: int | None = None
 
     def perform(self, run: Run) -> str:
-        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, one_line(self.by.strip()))
-        return _extend(run, wish)
+        result = run.result
+        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.person)
+        if result.shared_store is not None:
+            extend(result, wish, Terms())
+            return f"{run.id} is extended. It goes on once its hosts run their command of before again."
+        numbers = {"epochs": self.epochs, "num": self.num, "top": self.top}
+        options = [f"--{name}={number}" for name, number in numbers.items() if number is not None]
+        options += [f"--by={self.person}", *(f"--config={name}" for name in self.configs)]
+        return _started(run, "extend", options, len(planned(result, wish).extensions[-1].configs))
 
 
 class Retry(_Request):
-    """Have failed configs tried again; all of them if none is named."""
+    """Have failed configs tried again, as ``cerebro retry`` does; all of them if none is named. A live run
+    goes on with them at once, another one as with ``Extend``."""
 
     configs: list[str] = Field(default_factory=list)
 
     def perform(self, run: Run) -> str:
-        return _retry(run, self.configs, one_line(self.by.strip()))
+        live, result = run.status().live, run.result
+        names = failed_configs(run.id, result.view.state, self.configs)
+        if live or result.shared_store is not None:
+            retry(run, names, self.person, Terms())
+            hosts = "" if live else " The run goes on once its hosts run their command of before again."
+            return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
+        if not result.ended:
+            raise RunError(
+                f"{run.id} was stopped before its end: start it again, and then have them tried again"
+            )
+        planned_retry(result, names, self.person)
+        return _started(run, "retry", [f"--by={self.person}", *names], len(names))
 
 
 class Export(_Request):
-    """Export a config's best model to the run's folder. The record does not name it: nothing of the run
-    changes."""
+    """Export a config's best model to a new folder among the run's. The record does not name it: nothing of
+    the run changes."""
 
     config: str
 
     def perform(self, run: Run) -> str:
-        return _export(run, self.config)
+        etcd = ",".join(run.store.endpoints) if run.store else None
+        request = {"run": run.folder.run, "home": str(run.folder.path.parent), "etcd": etcd}
+        answer = call(__name__, "the export", {**request, "config": self.config})
+        return f"The model of {self.config} behind epoch {answer['epoch']} is in {answer['folder']}."
 
 
 Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Retry | Export
@@ -168,37 +195,6 @@ def perform(run: Run, action: str, body: Any, person: str | None) -> str:
     return request.perform(run)
 
 
-def _extend(run: Run, wish: Wish) -> str:
-    """Extend a run that has ended by ``wish``, and start what trains it further, as ``cerebro extend`` does.
-    Returns what was done.
-
-    The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
-    waits for its hosts. Raises ``RunError`` as ``Run.extend`` does, before anything is changed.
-    """
-    result = run.result
-    if run.store is not None or result.recipe.etcd is not None:
-        extend(result, wish, Terms())
-        return f"{run.id} is extended. It goes on once its hosts run their command of before again."
-    going_on = len(planned(result, wish).extensions[-1].configs)
-    return _started(run, "extend", _options(wish), going_on)
-
-
-def _retry(run: Run, configs: Sequence[str], by: str) -> str:
-    """Have failed configs tried again, as ``cerebro retry`` does: at once in a live run; one that has ended
-    goes on as in ``_extend``. Returns what was done. Raises ``RunError`` as ``Run.retry`` does."""
-    live, result = run.status().live, run.result
-    names = failed_configs(run.id, result.view.state, configs)
-    shared = run.store is not None or result.recipe.etcd is not None
-    if live or shared:
-        retry(run, names, by, Terms())
-        hosts = "" if live else " The run goes on once its hosts run their command of before again."
-        return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
-    if not has_ended(result.view.state, result.spec):
-        raise RunError(f"{run.id} was stopped before its end: start it again, and then have them tried again")
-    planned_retry(result, names, by)
-    return _started(run, "retry", [f"--by={by}", *names], len(names))
-
-
 def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) -> str:
     """Start the command of this name, by which the run goes on. Returns what was done."""
     log = run.folder.logs / f"{command}.log"
@@ -216,38 +212,6 @@ def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) ->
         f"{run.id} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
         f"{log} has what it says."
     )
-
-
-def _options(wish: Wish) -> list[str]:
-    options = [f"--by={wish.by}"]
-    if wish.epochs is not None:
-        options.append(f"--epochs={wish.epochs}")
-    if wish.num is not None:
-        options.append(f"--num={wish.num}")
-    if wish.top is not None:
-        options.append(f"--top={wish.top}")
-    return [*options, *(f"--config={name}" for name in wish.configs)]
-
-
-def _value(name: str, text: str) -> Any:
-    """A hyper-parameter's value, written as in a recipe."""
-    try:
-        return read_yaml(f"value: {text}", name).values.get("value")
-    except CerebroError as exc:
-        raise RunError(f"{name} is {text!r}, which is no value: write it as in a recipe, e.g. 0.01") from exc
-
-
-def _export(run: Run, config: str) -> str:
-    """Export a config's best model to a new folder among the run's. Returns what was done. Raises
-    ``CerebroError`` as ``Run.export`` does."""
-    request = {
-        "run": run.folder.run,
-        "config": config,
-        "home": str(run.folder.path.parent),
-        "etcd": ",".join(run.store.endpoints) if run.store else None,
-    }
-    answer = call(__name__, "the export", request)
-    return f"The model of {config} behind epoch {answer['epoch']} is in {answer['folder']}."
 
 
 def _export_here(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,11 +23,11 @@ from starlette.staticfiles import StaticFiles
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.front_end.live_page.access import Access, Guard
 from cerebro_elastic.front_end.live_page.actions import ACTIONS, perform
-from cerebro_elastic.front_end.live_page.feeds import Feeds, Places
+from cerebro_elastic.front_end.live_page.feeds import Feed, Feeds, Places
+from cerebro_elastic.reporting.logged import step_curves
 from cerebro_elastic.reporting.page.board import Board, json_text
 from cerebro_elastic.reporting.page.report import ASSETS, page_html, tables
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.logging.rows import step_curves
 from cerebro_elastic.system.version import __version__
 
 _LOOK_SECONDS = 0.15
@@ -93,13 +93,17 @@ class Server:
         header = self._access.trust_header
         return request.headers.get(header) if header is not None else None
 
+    async def _feed(self, request: Request) -> Feed:
+        """The feed of the run that the request is about."""
+        return await run_in_threadpool(self._feeds.of, request.path_params["run"])
+
     async def _all_runs(self, request: Request) -> Response:
         return self._page(request, "")
 
     async def _run(self, request: Request) -> Response:
         run = request.path_params["run"]
         try:
-            await run_in_threadpool(self._feeds.of, run)
+            await self._feed(request)
         except RunError as error:
             return HTMLResponse(page_html(run, __version__, missing=str(error)), status_code=404)
         return self._page(request, run)
@@ -140,23 +144,22 @@ class Server:
             silent += _LOOK_SECONDS
 
     async def _logs(self, request: Request) -> Response:
-        run = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).run
+        run = (await self._feed(request)).run
         node, config = request.query_params.get("node"), request.query_params.get("config")
         return _json(await run_in_threadpool(_logs_of, run.folder, node, config))
 
     async def _importances(self, request: Request) -> Response:
-        feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
-        return _json(await run_in_threadpool(feed.importances))
+        return _json(await run_in_threadpool((await self._feed(request)).importances))
 
     async def _steps(self, request: Request) -> Response:
         """What a config has logged by step: by metric, pairs of step and value."""
-        feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
+        feed = await self._feed(request)
         visits = [] if feed.view is None else feed.view.visits.get(request.query_params.get("config", ""), [])
         return _json({"metrics": await run_in_threadpool(step_curves, list(visits))})
 
     async def _table(self, request: Request) -> Response:
         """The leaderboard, or the metrics of all epochs, as CSV."""
-        feed = await run_in_threadpool(self._feeds.of, request.path_params["run"])
+        feed = await self._feed(request)
         if feed.view is None:
             raise RunError("the run's record is being read")
         text = (await run_in_threadpool(tables, feed.view)).get(request.path_params["table"])
@@ -175,7 +178,7 @@ class Server:
             values: Any = json.loads(body)
         except ValueError as exc:
             raise RunError("the request is no JSON") from exc
-        run = (await run_in_threadpool(self._feeds.of, request.path_params["run"])).run
+        run = (await self._feed(request)).run
         said = await run_in_threadpool(perform, run, action, values, self._person(request))
         return _json({"said": said})
 

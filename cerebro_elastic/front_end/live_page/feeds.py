@@ -22,13 +22,14 @@ from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, RunErr
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.runs.attach import events_of, known_spec, runs_in
+from cerebro_elastic.runs.attach import events_of, known_record, runs_in
+from cerebro_elastic.runs.catalog import mark_of
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import JournalReader, read_journal
+from cerebro_elastic.store.ledger.journal import JournalReader
 from cerebro_elastic.store.ledger.record import EventStream, Record
 
 _PAUSE = 0.2
@@ -111,10 +112,7 @@ class Feed:
 
     def _follow_store(self, settings: StoreSettings, *, afresh: bool) -> None:
         settings = replace(settings, patience=min(settings.patience, PATIENCE))
-        with closing(EtcdStore(settings)) as store:
-            record = Record(store, self.run.id, settings.run_key)
-            spec = known_spec(record, settings)
-            record.check_signed(settings.trusted)
+        with known_record(settings, self.run.id) as (record, spec):
             view = RunPage(self.board, spec)
             events = [record.read()] if afresh else self._beginning(record)
             self._take(view, events)
@@ -130,8 +128,7 @@ class Feed:
 
     def _beginning(self, record: Record) -> Sequence[Event]:
         """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
-        history = self.run.folder.history
-        recorded = read_journal(history) if history.exists() else []
+        recorded = self.run.folder.events()
         if recorded and recorded[-1].revision <= record.now():
             return recorded
         return events_of(record)
@@ -290,13 +287,10 @@ class Feeds:
 
     def _of_record(self, folder: RunFolder) -> dict[str, Any]:
         """The summary of a run that is not live, read again when its record has grown."""
-        history = folder.history
-        stat = history.stat() if history.exists() else None
-        mark = (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
-        known = self._ended.get(folder.run)
+        mark, known = mark_of(folder), self._ended.get(folder.run)
         if known is None or known[0] != mark:
             view = RunPage(Board(), folder.read_spec())
-            events = iter(read_journal(history) if stat is not None else ())
+            events = iter(folder.events())
             while not self._closed.is_set() and (part := list(islice(events, STEP))):
                 for event in part:
                     view.take(event)
@@ -315,7 +309,6 @@ class Places:
     """Where all runs are that are shown."""
 
     home: Path
-    """The folder of runs on this machine."""
     etcd: StoreSettings | None = None
     """The etcd whose runs are shown, instead of those of ``home``."""
 

@@ -13,7 +13,6 @@ import yaml
 
 from cerebro_elastic.core.history.estimates import begun_at
 from cerebro_elastic.core.history.members import by_config, mean_curve, statuses
-from cerebro_elastic.core.history.progress import units_done, units_left
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Visit
 from cerebro_elastic.core.model.best import epoch_ends
@@ -25,7 +24,6 @@ from cerebro_elastic.core.model.events import (
     Event,
     RunExtended,
 )
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.units import Measurement, Strategy
@@ -35,6 +33,7 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page.board import Board
+from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
 from cerebro_elastic.reporting.results import ConfigResult, config_result, front, group_result, ranked
 from cerebro_elastic.reporting.tables import (
@@ -117,11 +116,19 @@ class RunPage(RunView):
         for kind in ("configs", "curves", "stories"):
             self._board.keep(kind, {*state.configs, *groups})
         for name, node in state.nodes.items():
-            attempt = state.attempts.get(name)
-            unit = None if attempt is None else self._unit(attempt)
-            row = _node_row(node, unit, state.saving.get(name), state.quarantined.get(name))
-            usage = state.usage.nodes.get(name)
-            row["takes"] = None if usage is None else resources_text(usage.resources)
+            attempt, saved = state.attempts.get(name), state.saving.get(name)
+            usage, quarantined = state.usage.nodes.get(name), state.quarantined.get(name)
+            row = {
+                "host": node.host,
+                "hardware": node.hardware,
+                "starting": node.starting,
+                "leaving": node.drain is not None,
+                "stalled": None if node.stalled is None else shortened(node.stalled.why),
+                "quarantined": None if quarantined is None else shortened(quarantined),
+                "unit": None if attempt is None else self._unit(attempt),
+                "saves": None if saved is None else saved.unit.config,
+                "takes": None if usage is None else resources_text(usage.resources),
+            }
             self._board.put("nodes", name, row)
         self._board.keep("nodes", state.nodes)
         homes = {str(partition): names for partition, names in state.homes.items()}
@@ -165,18 +172,8 @@ class RunPage(RunView):
         }
         self._board.put("run", "health", health)
         self._board.put("run", "traffic", asdict(summarize_traffic(self, manifest)))
-        strategies = [
-            {
-                "config": config,
-                "strategy": str(estimate.strategy),
-                "hardware": estimate.hardware,
-                "seconds": estimate.seconds,
-                "memory": estimate.bytes,
-                "refusal": estimate.refusal,
-            }
-            for config, estimates in self.state.profiles.items()
-            for estimate in estimates
-        ]
+        rows = profile_rows(self.state)
+        strategies = [{**asdict(row), "refusal": row.refusal and shortened(row.refusal)} for row in rows]
         self._board.put("run", "strategies", strategies)
 
     def _publish_nodes(self, line: Timeline) -> None:
@@ -238,7 +235,7 @@ class RunPage(RunView):
             "status": result.status,
             "reason": result.reason,
             "epoch": min(config.epoch for config in members),
-            "done": sum(units_done(config, self.plan) for config in members) // len(members)
+            "done": unit_counts(members, self.plan)[0] // len(members)
             if result.status is Status.LIVE
             else None,
             "metrics": result.curve[-1] if result.curve else {},
@@ -268,10 +265,20 @@ class RunPage(RunView):
         return visits[-1].node if visits else None
 
     def _unit(self, attempt: Attempt) -> dict[str, Any]:
+        """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new
+        one."""
         began = begun_at(self.state, attempt)
         if began is None:  # the run's first units: nothing in the record says when
             began = self._first_seen.setdefault(attempt.token, time.time())
-        return _unit_under_way(attempt, began, self._last_node(attempt.unit.config))
+        return {
+            "config": attempt.unit.config,
+            "epoch": attempt.unit.epoch + 1,
+            "partition": attempt.unit.partition,
+            "began": began,
+            "expected": attempt.expected,
+            "from": self._last_node(attempt.unit.config) if attempt.input is not None else None,
+            "strategy": _strategy_text(attempt.strategy),
+        }
 
     def ranked(self) -> list[ConfigResult]:
         """The configs that have a value of the objective, the best first."""
@@ -368,13 +375,12 @@ def _config_row(
     plan: Plan,
 ) -> dict[str, Any]:
     """A config's row of the leaderboard. Its attempt may be ``queued`` behind another one."""
-    total = plan.epochs * (plan.trained + plan.evaluations)
     return {
         "hparams": config.hparams,
         "status": config.status,
         "reason": config.reason,
         "epoch": config.epoch,
-        "done": total - units_left(config, plan) if config.status is Status.LIVE else None,
+        "done": unit_counts([config], plan)[0] if config.status is Status.LIVE else None,
         "best": result.best,
         "at": result.best_epoch,
         "metrics": config.metrics,
@@ -419,35 +425,6 @@ def _curves(points: tuple[Point, ...]) -> dict[str, list[tuple[int, float]]]:
         for name, value in end.metrics.items():
             curves.setdefault(name, []).append((end.epochs, value))
     return curves
-
-
-def _node_row(
-    node: Node, unit: dict[str, Any] | None, saved: Attempt | None, quarantined: str | None
-) -> dict[str, Any]:
-    """A node that is registered, and what it does."""
-    return {
-        "host": node.host,
-        "hardware": node.hardware,
-        "starting": node.starting,
-        "leaving": node.drain is not None,
-        "stalled": None if node.stalled is None else shortened(node.stalled.why),
-        "quarantined": None if quarantined is None else shortened(quarantined),
-        "unit": unit,
-        "saves": None if saved is None else saved.unit.config,
-    }
-
-
-def _unit_under_way(attempt: Attempt, began: float, last_node: str | None) -> dict[str, Any]:
-    """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new one."""
-    return {
-        "config": attempt.unit.config,
-        "epoch": attempt.unit.epoch + 1,
-        "partition": attempt.unit.partition,
-        "began": began,
-        "expected": attempt.expected,
-        "from": last_node if attempt.input is not None else None,
-        "strategy": _strategy_text(attempt.strategy),
-    }
 
 
 def _strategy_text(strategy: Strategy) -> str:

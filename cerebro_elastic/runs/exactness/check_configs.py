@@ -49,7 +49,6 @@ class Extent:
     most: int
     """The most configs that are checked."""
     seconds: float
-    """The most seconds for each config."""
     folder: str
     """The folder of states meanwhile."""
     beside: bool = False

@@ -63,7 +63,6 @@ class Training:
     metrics: list[Moment] = field(default_factory=list)
     """Its epochs' metrics, as moments."""
     error: str | None = None
-    """The error with which it ended."""
 
     @property
     def all(self) -> list[Moment]:

@@ -77,7 +77,6 @@ class CheckedConfig:
     """A config by its hyper-parameters, and the result of its check."""
 
     hparams: HParams
-    """The hyper-parameters by name."""
     exactness: Exactness
 
     def as_json(self) -> dict[str, Any]:
@@ -124,7 +123,6 @@ class RunExactness:
     """The check of a run's configs, as far as it came."""
 
     checked: Sequence[CheckedConfig] = ()
-    """The configs that were checked."""
 
     @property
     def verdict(self) -> Verdict:

@@ -17,8 +17,7 @@ from typing import Protocol, Self
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.errors import StoreError, TrackerAway
-from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of
-from cerebro_elastic.runs.logging.rows import read_rows
+from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of, read_rows
 from cerebro_elastic.store.ledger.journal import JournalReader
 from cerebro_elastic.system.files import write_text
 
@@ -49,11 +48,12 @@ def end_of(config: str) -> str:
 
 
 class FileLogPosition:
-    """A position in a file of this machine, for a logger that no other machine writes to."""
+    """A position in a file of this machine, for a logger that no other machine writes to; without a file, the
+    logger gets all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._written: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+        self._written: dict[str, int] = json.loads(path.read_text()) if path and path.exists() else {}
 
     def ours(self) -> bool:
         return True
@@ -63,7 +63,8 @@ class FileLogPosition:
 
     def write(self, name: str, number: int) -> None:
         self._written = {**self._written, name: number}
-        write_text(self._path, json.dumps(self._written))
+        if self._path is not None:
+            write_text(self._path, json.dumps(self._written))
 
 
 class LogForwarder:

@@ -194,19 +194,6 @@ def _log(folder: RunFolder) -> Path:
     return folder.logs / "loggers.log"
 
 
-class _FromTheBeginning:
-    """The position of a tracker that gets all."""
-
-    def ours(self) -> bool:
-        return True
-
-    def read(self) -> Mapping[str, int]:
-        return {}
-
-    def write(self, _name: str, _number: int) -> None:
-        """Does nothing: no later leader reads the position."""
-
-
 def track(
     run: str | Path,
     to: str,
@@ -239,17 +226,13 @@ def track(
     if result.folder.is_locked():
         raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})
-    by_config = _models(result, models)
+    by_config = {_config_of(result, Path(folder)): str(Path(folder).resolve()) for folder in models}
     with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:
-        forwarder(result.folder, to, tracker, _FromTheBeginning(), say, by_config).send(finish=True)
-
-
-def _models(result: RunResult, folders: Sequence[str | Path]) -> dict[str, str]:
-    """By config: the folder of its exported model."""
-    return {_config_of(result, Path(folder)): str(Path(folder).resolve()) for folder in folders}
+        forwarder(result.folder, to, tracker, FileLogPosition(), say, by_config).send(finish=True)
 
 
 def _config_of(result: RunResult, folder: Path) -> str:
+    """The config whose exported model the folder has."""
     try:
         record = json.loads((folder / RECORD).read_text())
         run, config = record["run"], record["config"]

@@ -172,12 +172,9 @@ def _write(
         torch.save(dict(exported.checkpoint), folder / CHECKPOINT)
     card = Card(
         spec=result.spec,
-        objective=result.recipe.objective,
-        licence=result.recipe.data.license,
         configs=len(result.leaderboard),
         row=picked.row,
         at=picked.at,
-        ref=picked.ref,
         visits=picked.visits,
         parameters=parameters,
         load=exported.load.replace("MODEL", exported.file).replace("CHECKPOINT", CHECKPOINT),

@@ -24,6 +24,7 @@ LEAST = 10
 class Importances:
     """How much each hyper-parameter matters for the objective."""
 
+    run: str
     metric: str
     """The objective's metric."""
     shares: Mapping[str, float]
@@ -82,4 +83,4 @@ def importances(
     shares = {name: float(share) for name, share in found.items()}
     space = recipe.search.space
     left_out = sorted(flattened(space).keys() - shares.keys()) if is_branching(space) else []
-    return Importances(metric, shares, len(done), method, tuple(left_out))
+    return Importances(run, metric, shares, len(done), method, tuple(left_out))

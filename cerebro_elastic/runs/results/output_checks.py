@@ -4,8 +4,8 @@ compares."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from cerebro_elastic.core.invariants import Violation
@@ -28,11 +28,7 @@ def check_curves(result: RunResult) -> Iterator[Violation | Note]:
     written, expected = _lines(file.read_bytes()), _lines(curves_text(result.leaderboard).encode())
     ended = result.view.state.outcome is not None
     pairs = zip_longest(written, expected) if ended else ((w, w if w in expected else None) for w in written)
-    for number, (ours, theirs) in enumerate(pairs, start=1):
-        if ours != theirs:
-            yield Violation(
-                "curves", f"{file}:{number}: {_shown(ours)}; by the history it is {_shown(theirs)}"
-            )
+    yield from _differing("curves", file, pairs)
 
 
 def check_report(result: RunResult) -> Iterator[Violation | Note]:
@@ -61,12 +57,7 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
         return
     rendered = render(result.spec, result.upto(place).events, manifest, metadata)
     pairs = zip_longest(_lines(page.encode()), _lines(rendered.encode()))
-    for number, (ours, theirs) in enumerate(pairs, start=1):
-        if ours != theirs:
-            yield Violation(
-                "report", f"{file}:{number}: {_shown(ours)}; by the history it is {_shown(theirs)}"
-            )
-            return
+    yield from islice(_differing("report", file, pairs), 1)
 
 
 def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
@@ -88,6 +79,14 @@ def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
                     yield Violation("export", f"{folder / name} is not what the record makes of it")
     except CerebroError as error:
         yield Violation("export", str(error))
+
+
+def _differing(what: str, file: Path, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[Violation]:
+    """The lines of a file that differ from those that the history makes."""
+    for number, (ours, theirs) in enumerate(pairs, start=1):
+        if ours != theirs:
+            story = f"{file}:{number}: {_shown(ours)}; by the history it is {_shown(theirs)}"
+            yield Violation(what, story)
 
 
 def _of_another(what: str, path: Path, record: RecordHead | None) -> Violation:

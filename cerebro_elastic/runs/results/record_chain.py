@@ -119,7 +119,6 @@ class _Step:
 
     number: int
     revision: int
-    """The revision of its event."""
     body: str
     """The event as JSON."""
     own: str

@@ -27,7 +27,7 @@ from cerebro_elastic.core.model.events import (
     UnitsReused,
 )
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.model.run import Basis, Spec, specs_of
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.reading.batches import batch_count
@@ -80,10 +80,8 @@ def check_spec(
         assert event.basis is not None
         right = replace(basis_of(specs[_extended_by(view, event.revision, spec)]), code=ours.code)
         if replace(event.basis, code=ours.code) != right:
-            yield Violation(
-                "spec",
-                f"{event.leader} led by {_of(event.basis)} at revision {event.revision}, not {_of(right)}",
-            )
+            led, due = (f"the spec {b.spec[:16]} of run {b.run!r}" for b in (event.basis, right))
+            yield Violation("spec", f"{event.leader} led by {led} at revision {event.revision}, not {due}")
 
 
 def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
@@ -211,7 +209,8 @@ def check_manifests(
     made_again = 0
     prefix = f"{spec.storage}/checkpoints/"
     bases = [basis_of(each) for each in specs_of(spec)]
-    known = {bases[-1].code, *_codes(events)}
+    leaders = [event.basis for event in events if isinstance(event, LeaderChanged)]
+    known = {bases[-1].code, *(basis.code for basis in leaders if basis is not None)}
     for visit in view.log:
         name = visit.output.url.removeprefix(prefix)
         if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
@@ -259,14 +258,6 @@ def _check_reused(spec: Spec, visit: Visit, hparams: HParams, origin: Origin) ->
     theirs = replace(visit, unit=replace(visit.unit, config=origin.unit.config), attempt=origin.attempt)
     what = f"what {visit.output.url} says of {in_words(visit.unit)} and what is on record"
     yield from _differ("checkpoints", what, origin, origin_of(origin.basis, hparams, theirs, origin.record))
-
-
-def _codes(events: Sequence[Event]) -> set[str]:
-    return {e.basis.code for e in events if isinstance(e, LeaderChanged) and e.basis is not None}
-
-
-def _of(basis: Basis) -> str:
-    return f"the spec {basis.spec[:16]} of run {basis.run!r}"
 
 
 def _differ(invariant: str, what: str, one: Any, other: Any) -> Iterator[Violation]:

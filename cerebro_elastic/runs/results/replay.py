@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.core.history.lineage import history
@@ -16,8 +15,8 @@ from cerebro_elastic.core.model.events import LeaderChanged
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.reporting.logged import read_rows
 from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
-from cerebro_elastic.runs.logging.rows import read_rows
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.start.agents import visible_devices
@@ -36,9 +35,7 @@ class Difference:
     field: str
     """What differs: ``digest``, ``samples``, ``metric val_loss``, ..."""
     recorded: Any
-    """The value on record."""
     replayed: Any
-    """The value in the replay."""
 
     def __str__(self) -> str:
         return f"{self.field}: recorded {self.recorded}, replayed {self.replayed}"
@@ -67,14 +64,15 @@ class ReplayedVisit:
 def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
     """``Run.replay``, of a ``result``."""
     row = result.config(config)
-    names = [each.config for each in row.members or (row,)]
+    names = [each.config for each in row.trainings]
     from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"
+    took_part = result.folder.spec.exists()
     with (
         Scratch("replay") as scratch,
-        VisitReplayer(result.spec, _cache(result, scratch.path)) as replayer,
+        VisitReplayer(result.spec, result.folder.cache if took_part else scratch.path / "cache") as replayer,
     ):
         units = [(place, unit) for name in names for place, unit in enumerate(_units(result, name))]
         head: CheckpointRef | None = None
@@ -178,21 +176,15 @@ def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]
     configs, visits = result.view.state.configs, result.view.visits
     unit: list[tuple[Config, Visit]] = []
     for at, visit in history(result.config(config).config, configs, visits, result.spec.plan):
-        if unit and (unit[-1][1].whole or not _takes_up(visit, unit[-1][1])):
-            yield unit
-            unit = []
+        if unit:
+            before = unit[-1][1]
+            other = (visit.unit.config, visit.strategy) != (before.unit.config, before.strategy)
+            if before.whole or other:
+                yield unit
+                unit = []
         unit.append((at, visit))
     if unit:
         yield unit
-
-
-def _takes_up(visit: Visit, part: Visit) -> bool:
-    return (visit.unit.config, visit.strategy) == (part.unit.config, part.strategy)
-
-
-def _cache(result: RunResult, scratch: Path) -> Path:
-    """The cache of this machine, if it took part in the run."""
-    return result.folder.cache if result.folder.spec.exists() else scratch / "cache"
 
 
 def _in_one_go(

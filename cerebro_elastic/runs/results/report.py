@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
 from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
+from cerebro_elastic.reporting.tables import day_text
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
@@ -33,39 +34,31 @@ def write_results(folder: RunFolder) -> RunResult:
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:
-    """Write the report of a run, as far as it has come: one HTML page that needs no network.
-
-    ``output`` is a file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here if this
-    machine has no such folder. Returns the file or URL."""
+    """``Run.report``, of a ``result``."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    notes = [f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good]
-    exact, shares, why = result.exactness.text, list[tuple[str, float]](), ""
+    known: dict[str, Any] = {
+        "record": result.head,
+        "notes": tuple(
+            f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good
+        ),
+        "exactness": result.exactness.text,
+    }
     try:
         found = result.importances()
-        shares, why = list(found.shares.items()), found.text
+        known |= {"importances": tuple(found.shares.items()), "importances_text": found.text}
     except (RunError, MissingExtra) as error:
-        why = str(error)
-    matters = (shares, why)
-    return write_page(result.spec, result.events, where, result.head, notes, exact, matters)
+        known["importances_text"] = str(error)
+    return write_page(result.spec, result.events, where, **known)
 
 
-def write_page(
-    spec: Spec,
-    events: Sequence[Event],
-    output: str | Path,
-    record: RecordHead | None = None,
-    notes: Sequence[str] = (),
-    exactness: str = "",
-    importances: tuple[Sequence[tuple[str, float]], str] = ((), ""),
-) -> str:
-    """Write the report of the run with these events to a file or URL, which is returned. ``record`` is where
-    its record ends; the ``notes`` are shown, too, what is known of its ``exactness``, and the ``importances``
-    of hyper-parameters, with what they rest on."""
+def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known: Any) -> str:
+    """Write the report of the run with these events to a file or URL, which is returned; ``known`` are fields
+    of ``ReportMetadata`` that the events do not say."""
     where = str(output)
     manifest = manifest_of(spec)
     metadata = ReportMetadata(
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        written=day_text(time.time()),
         version=__version__,
         versions={
             "Python": platform.python_version(),
@@ -73,11 +66,7 @@ def write_page(
             platform.system(): platform.release(),
         },
         dataset=manifest is not None,
-        record=record,
-        notes=tuple(notes),
-        exactness=exactness,
-        importances=tuple(importances[0]),
-        importances_text=importances[1],
+        **known,
     )
     page = render(spec, events, manifest, metadata)
     with translated(RunError, f"cannot write the report {where}"):

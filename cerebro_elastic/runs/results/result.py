@@ -15,6 +15,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, RunFailed, did_you_mean
 from cerebro_elastic.recipes import Recipe
@@ -116,6 +117,18 @@ class RunResult:
             vars(earlier).pop(name, None)
         earlier.exactness = exactness or self.exactness
         return earlier
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended, and its spec has no extension that is still to come."""
+        return has_ended(self.view.state, self.spec)
+
+    @property
+    def shared_store(self) -> StoreSettings | None:
+        """The etcd that hosts of the run share; ``None`` if it has one of its own."""
+        if self.store is not None or self.recipe.etcd is None:
+            return self.store
+        return with_key(StoreSettings.at(self.recipe.etcd), self.run, self.folder.path.parent)
 
     def now(self) -> RunResult:
         """The run as it is now, read again."""
@@ -288,7 +301,7 @@ class RunResult:
     @property
     def trainings(self) -> list[ConfigResult]:
         """What has been trained: the configs without members, and the members of the others."""
-        return [each for row in self.leaderboard for each in row.members or (row,)]
+        return [each for row in self.leaderboard for each in row.trainings]
 
     def state(self, config: str, *, best: bool = True) -> Any:
         """The config's state at the end of its best epoch, or its last state (imports torch).
@@ -326,6 +339,17 @@ class RunResult:
         from cerebro_elastic.search.study_journal import study_of
 
         return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
+
+
+def has_ended(state: State, spec: Spec) -> bool:
+    """Whether a run has ended, and has gone on by the last extension of its ``spec``, if it has one."""
+    return state.outcome is not None and is_made(spec, state)
+
+
+def is_made(spec: Spec, state: State) -> bool:
+    """Whether the run has gone on by the last extension of its ``spec``, if it has one."""
+    number = state.extension.number if state.extension is not None else 0
+    return number == len(spec.extensions)
 
 
 def check_not_all_failed(result: RunResult) -> RunResult:

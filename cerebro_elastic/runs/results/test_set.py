@@ -1,4 +1,4 @@
-"""Measures the best configs of a run that has ended on its test set.
+"""Measures the best configs of a run that has ended on its test set: ``cerebro test``.
 
 No unit gets a row of the test set, so that neither a search, a stopping rule nor a person who watches the run
 knows of it. When the run has ended, the machine that started it measures the best config. Each measurement is
@@ -8,7 +8,8 @@ measured in a process of their own: ``python -m cerebro_elastic.runs.results.tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from cerebro_elastic.controller.follower import catch_up
@@ -17,17 +18,20 @@ from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.core.model.units import CheckpointRef, Measurement
+from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.errors import CerebroError, NoTestSet, RunError
 from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.results.report import manifest_of
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.report import manifest_of, write_results
+from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted, for_reader
 
@@ -67,7 +71,7 @@ def winners(result: RunResult, top: int) -> list[ConfigResult]:
             f"top is {top}: run {result.run!r} has {counted(len(able), 'config')} with a value of "
             f"{result.recipe.objective.metric}; give a number from 1 to {len(able)}"
         )
-    return [each for row in able[:top] for each in row.members or (row,) if each.best is not None]
+    return [each for row in able[:top] for each in row.trainings if each.best is not None]
 
 
 def measure(
@@ -84,8 +88,7 @@ def measure(
     for row in rows:
         assert row.best_place is not None
         end = epoch_ends(state.curves[row.config])[row.best_place]
-        assert end.checkpoint is not None
-        models.append({"at": encode(at_end(state.configs[row.config], end)), "ref": encode(end.checkpoint)})
+        models.append(encode(at_end(state.configs[row.config], end)))
     request = {"spec": encode(result.spec), "cache": str(result.folder.cache), "models": models}
     answer = call(__name__, "the process that measures the test set", request, env)
     now = SystemClock().wall()
@@ -117,6 +120,43 @@ def note(record: Record, journal: Journal | None, found: Sequence[Measurement]) 
             )
     if journal is not None:
         catch_up(record, journal, journal.resume(record.read()), record.revision())
+
+
+def measure_best(result: RunResult, top: int, by: str) -> list[Measurement]:
+    """``Run.test``, of a ``result``."""
+    if not result.ended:
+        raise RunError(
+            f"run {result.run!r} has not ended, and nobody looks at its test set before: wait for its end; "
+            "if nobody runs it, the command that started it goes on with it"
+        )
+    check_test_set(result)
+    if all(row.test is not None for row in winners(result, top)):
+        return _known(result, top)
+    check_here(result, modules=result.spec.root, data=result.spec.data, checkpoints=result.spec.storage)
+    with _ended_record(result) as (record, journal):
+        note(record, journal, ())  # what another machine has measured, or a process that was killed
+        result = result.now()
+        if new := [row for row in winners(result, top) if row.test is None]:
+            note(record, journal, measure(result, new, by))
+    return _known(write_results(result.folder) if result.store is None else result.now(), top)
+
+
+def _known(result: RunResult, top: int) -> list[Measurement]:
+    return [row.test for row in winners(result, top) if row.test is not None]
+
+
+@contextmanager
+def _ended_record(result: RunResult) -> Iterator[tuple[Record, Journal | None]]:
+    """The record of a run that has ended, in its store, and its journal if this machine has one."""
+    folder, shared = result.folder, result.shared_store
+    here = folder.spec.exists()
+    with ExitStack() as stack:
+        if here:
+            stack.enter_context(folder.locked())
+        if shared is None:
+            shared = stack.enter_context(EmbeddedEtcd(folder.etcd, key=RunKey.kept(folder.key))).settings
+        record = stack.enter_context(record_in(shared, result.run))
+        yield record, Journal(folder.history) if here else None
 
 
 def measure_winner(
@@ -154,8 +194,9 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, Any]:
     runner.use_threads()
     found = []
     for model in request["models"]:
-        state = checkpoint.load(decode(model["ref"], CheckpointRef))
-        values, rows = runner.measure_test(decode(model["at"], Config), state)
+        config = decode(model, Config)
+        assert config.head is not None
+        values, rows = runner.measure_test(config, checkpoint.load(config.head))
         found.append(
             {
                 "metrics": dict(values.metrics),

@@ -4,7 +4,7 @@ exported models agree with it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from cerebro_elastic.config import DECIDING_SECONDS
@@ -177,7 +177,8 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
 
 def _other_deciders(result: RunResult) -> str | None:
     """Why other decisions may be made here than in the run; ``None`` without a reason."""
-    here, recorded = deciding(result.recipe), list(_versions(result.events))
+    leaders = [event.versions for event in result.events if isinstance(event, LeaderChanged)]
+    here, recorded = deciding(result.recipe), list(filter(None, leaders))
     if not recorded:
         return "the record does not say by which versions of packages it was decided"
     differ = sorted(
@@ -190,10 +191,6 @@ def _other_deciders(result: RunResult) -> str | None:
     )
     differ += [f"{name} is not as it was" for name in changed_code(result.spec)]
     return "; ".join(differ) or None
-
-
-def _versions(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
-    return (event.versions for event in events if isinstance(event, LeaderChanged) and event.versions)
 
 
 def _foldable(result: RunResult) -> Iterator[Violation]:

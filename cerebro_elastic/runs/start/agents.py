@@ -297,11 +297,10 @@ class NodeHealthCheck:
     process began, for a fault of their own (a full disk); or this machine's nodes have ended, and no other
     has joined."""
 
-    def __init__(self, agents: LocalAgents) -> None:
-        self._agents = agents
+    def __init__(self) -> None:
         self._quarantined: dict[str, str] = {}
 
-    def __call__(self, events: list[Event], state: State) -> None:
+    def __call__(self, agents: LocalAgents, events: list[Event], state: State) -> None:
         for event in events:
             match event:
                 case NodeQuarantined(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
@@ -314,9 +313,9 @@ class NodeHealthCheck:
                 f"no node can work:\n{reasons}\n"
                 "what was committed is safe: mend this, then the same command goes on"
             )
-        stuck = self._agents.gone and not self._agents.saw_the_end
-        if stuck and not state.nodes.keys() - self._agents.names:
-            raise RunError(f"all nodes have ended: {self._agents.last_error()}")
+        stuck = agents.gone and not agents.saw_the_end
+        if stuck and not state.nodes.keys() - agents.names:
+            raise RunError(f"all nodes have ended: {agents.last_error()}")
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

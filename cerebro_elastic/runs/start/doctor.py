@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,6 @@ class Finding:
     """The result of one check."""
 
     what: str
-    """What was checked."""
     ok: bool | None
     """Whether it works; ``None`` for what is not installed, and only some runs need."""
     detail: str
@@ -54,10 +54,11 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
 
 def next_step(findings: Sequence[Finding]) -> str | None:
     """How to install an extra that is absent, if one is."""
-    absent = [finding.what.removeprefix(_EXTRA) for finding in findings if finding.ok is None]
-    return (
-        f"to install an absent extra, for example {absent[0]}: {install_extra(absent[0])}" if absent else None
-    )
+    for finding in findings:
+        if finding.ok is None:
+            extra = finding.what.removeprefix(_EXTRA)
+            return f"to install an absent extra, for example {extra}: {install_extra(extra)}"
+    return None
 
 
 def _tried(what: str, look: Callable[[], str]) -> Finding:
@@ -85,12 +86,9 @@ def _etcd() -> str:
     with (
         Scratch("doctor") as scratch,
         EmbeddedEtcd(scratch.path / "d") as etcd,
+        closing(EtcdStore(etcd.settings)) as store,
     ):
-        store = EtcdStore(etcd.settings)
-        try:
-            return f"{find_etcd()} version {store.version()} starts and answers"
-        finally:
-            store.close()
+        return f"{find_etcd()} version {store.version()} starts and answers"
 
 
 def _extras() -> dict[str, list[str]]:

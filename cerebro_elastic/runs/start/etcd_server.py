@@ -15,7 +15,7 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError, StoreUnavailable
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.attach import known_spec
+from cerebro_elastic.runs.attach import known_record
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
@@ -186,10 +186,7 @@ def keep_record(folder: RunFolder, settings: StoreSettings, recipe: Recipe) -> R
     """The run of ``recipe`` as the store has it. Its record is brought up to date in ``folder``, unless a
     host keeps it there: this machine may have had none."""
     try:
-        with folder.locked(), closing(EtcdStore(settings)) as store:
-            record = Record(store, folder.run, settings.run_key)
-            spec = known_spec(record, settings)
-            record.check_signed(settings.trusted)
+        with folder.locked(), known_record(settings, folder.run) as (record, spec):
             check_hosts_recipe(spec, recipe)
             write_spec(folder, spec)
             if settings.run_key is not None:

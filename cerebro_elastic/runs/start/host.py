@@ -30,10 +30,9 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
-from cerebro_elastic.runs.start.prepare_run import ended_in, gone_on, new_spec
+from cerebro_elastic.runs.start.prepare_run import check_same, ended_in, gone_on, new_spec
 from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
 from cerebro_elastic.runs.start.room import check_count, check_part
-from cerebro_elastic.runs.start.warm_start import check_same
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import lock

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,17 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
-from cerebro_elastic.recipes import RUN_ID
-from cerebro_elastic.runs.attach import live_run
-from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.attach import live_run, record_in
+from cerebro_elastic.runs.folder import RunFolder, check_id, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.room import check_count, check_part
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate as locate_files
@@ -76,7 +73,7 @@ def join(
     """
     watcher = watcher or Watcher()
     run_id, settings = Run.open(run, home=home, store=store).live_place()
-    with closing(EtcdStore(settings)) as etcd, present(Record(etcd, run_id)):
+    with record_in(settings, run_id) as record, present(record):
         return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
 
 
@@ -117,14 +114,11 @@ def join_as(
         stack.enter_context(publish_endpoint(folder, settings))
         env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
 
-        def stop_condition_of(agents: LocalAgents) -> StopCondition:
-            def stop_condition(_events: list[Event], _state: State) -> None:
-                if agents.left:
-                    raise NodesLeft
-                if agents.gone and not agents.saw_the_end:
-                    raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
-
-            return stop_condition
+        def stop_condition(agents: LocalAgents, _events: list[Event], _state: State) -> None:
+            if agents.left:
+                raise NodesLeft
+            if agents.gone and not agents.saw_the_end:
+                raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
         nodes_text = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (its imports take a few seconds)")
@@ -135,7 +129,7 @@ def join_as(
                 folder,
                 settings,
                 names,
-                stop_condition_of,
+                stop_condition,
                 journal=Journal(folder.history),
                 grace=grace,
                 watcher=watcher,
@@ -149,11 +143,7 @@ def join_as(
 def _check(record: Record, spec: Spec, node: str) -> None:
     """Whether this machine can be the run's ``node``, as far as that is known without torch."""
     run = spec.plan.run
-    if re.fullmatch(RUN_ID, node) is None:
-        raise RunError(
-            f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
-        )
+    check_id(node, "the node's name")
     taken = record.node(node)
     if taken is not None:
         raise RunError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,19 +18,19 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.attach import with_key
+from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.owner import owns
 from cerebro_elastic.runs.results.report import write_results
-from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.result import RunResult, has_ended
 from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.participate import StopCondition, present, publish_endpoint, take_part
+from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_code,
     check_extendable,
@@ -39,7 +39,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     ended_texts,
     extend_in_store,
     gone_on,
-    has_ended,
     new_spec,
     old_spec,
     recheck,
@@ -51,7 +50,6 @@ from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
@@ -65,7 +63,6 @@ class Launch:
     """A checked call of ``run``."""
 
     recipe: Recipe
-    """The recipe with its overrides."""
     folder: RunFolder
     store: StoreSettings | None = None
     """The etcd to use; ``None`` for one of the run's own."""
@@ -135,7 +132,7 @@ class Launch:
         folder = self.folder
         notes = check_room(self.recipe, self.recipe.nodes.min, *places_here())
         spec = None if self.fresh else old_spec(folder, self.recipe)
-        state = state_in(folder) if spec is not None and folder.history.exists() else State()
+        state = state_in(folder) if spec is not None else State()
         if self.extended is not None:
             check_extendable(folder, state, self.extended)
             spec = self.extended
@@ -207,11 +204,10 @@ class Launch:
         env: Mapping[str, str],
     ) -> None:
         """Open the run in its store, unless it is open, and take part in it to its end."""
-        folder, key = self.folder, settings.run_key
-        recipe = spec.load_recipe()
+        folder, recipe = self.folder, spec.load_recipe()
         with ExitStack() as stack:
             stack.enter_context(publish_endpoint(folder, settings))
-            record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            record = stack.enter_context(record_in(settings, folder.run))
             if self.store is not None:
                 stack.enter_context(present(record))
             if _open(record, spec, journal):
@@ -230,14 +226,11 @@ class Launch:
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
 
-            def stop_condition_of(agents: LocalAgents) -> StopCondition:
-                nodes_work = NodeHealthCheck(agents)
+            nodes_work = NodeHealthCheck()
 
-                def stop_condition(events: list[Event], state: State) -> None:
-                    check.poll(state)
-                    nodes_work(events, state)
-
-                return stop_condition
+            def stop_condition(agents: LocalAgents, events: list[Event], state: State) -> None:
+                check.poll(state)
+                nodes_work(agents, events, state)
 
             take_part(
                 record,
@@ -245,7 +238,7 @@ class Launch:
                 folder,
                 settings,
                 [f"node-{i}" for i in range(recipe.nodes.min)],
-                stop_condition_of,
+                stop_condition,
                 journal=journal,
                 grace=self.grace,
                 watcher=watcher,

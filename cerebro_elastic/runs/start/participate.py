@@ -38,7 +38,8 @@ _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""
 
 
-StopCondition: TypeAlias = Callable[[list[Event], State], None]
+StopCondition: TypeAlias = Callable[[LocalAgents, list[Event], State], None]
+"""Raises if this machine is to stop taking part with its agents."""
 
 
 def take_part(
@@ -47,7 +48,7 @@ def take_part(
     folder: RunFolder,
     settings: StoreSettings,
     names: Sequence[str],
-    stop_condition_of: Callable[[LocalAgents], StopCondition],
+    stop_condition: StopCondition,
     *,
     journal: Journal,
     grace: float,
@@ -73,20 +74,20 @@ def take_part(
         say=watcher.say,
         env=env,
     )
-    stop_condition, loggers = stop_condition_of(agents), Loggers(recipe, spec, folder, env)
+    loggers = Loggers(recipe, spec, folder, env)
     with interrupts_at_rest(grace, agents.ask) as look:
 
         def observe(events: list[Event], state: State) -> None:
             agents.observe(events)
             watcher.show(events, state)
             look()
-            stop_condition(events, state)
+            stop_condition(agents, events, state)
 
         def pause(state: State) -> None:
             agents.keep()
             watcher.show([], state)
             look()
-            stop_condition([], state)
+            stop_condition(agents, [], state)
 
         policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
         candidate = Candidate(

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
-from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
@@ -40,7 +40,7 @@ from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
-    from cerebro_elastic.training.task import SupportsPrecheck, Task
+    from cerebro_elastic.training.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,7 @@ class PreflightResult:
     data: str
     """Folder or URL of the prepared data."""
     data_digest: str
-    """The digest of their manifest."""
     partitions: int
-    """Number of training partitions."""
     validations: int
     """Number of partitions that units of their own could evaluate for each config."""
     code: Mapping[str, str]
@@ -146,25 +144,29 @@ def check(
     task, allowed = make_task(recipe), strategies(recipe)
     _check_arrays(recipe)
     if recipe.task.ARRAYS == "torch":
-        _check_parallelisms(allowed)
+        from cerebro_elastic.training.parallel.base import make_parallelism
+
+        for strategy in allowed:  # it may not be usable, or not with these options
+            make_parallelism(strategy.parallelism, strategy.options)
     _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
         check_hparams(task, loader.dataset, point)
     of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
-    files = (
-        {file for point in of_task for file in task.files(point)} if isinstance(task, ReadsFiles) else set()
-    )
+    reads = task.files if isinstance(task, ReadsFiles) else lambda _point: ()
+    files = {file for point in of_task for file in reads(point)}
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
         from cerebro_elastic.data.reading.datasets import check_divisible
 
         check_divisible(datasets.reference, datasets.module)
-    if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
-        _check_strategy(task, allowed[0], of_task)
+    only = allowed[0] if len(allowed) == 1 and allowed != (Strategy(),) else None
+    if only is not None and isinstance(task, SupportsPrecheck) and of_task:
+        refusal = task.refusal(of_task[0], only)
+        if refusal:
+            raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
     _check_race(recipe, task, allowed)
-    folds = recipe.validation if isinstance(recipe.validation, Folds) else None
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
@@ -172,8 +174,8 @@ def check(
         raise RecipeError(
             "a race compares validation rows, and the dataset has none: prepare it with `valid`"
         )
-    if folds is not None:
-        _check_folds(folds.folds, manifest, data)
+    if recipe.folds:
+        _check_folds(recipe.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
@@ -197,7 +199,8 @@ def check(
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
-        code=code_of(recipe.root) | _digests(recipe.root, files),
+        code=code_of(recipe.root)
+        | {users_name(file, recipe.root) or str(file.absolute()): code_digest(file) for file in files},
         notes=_moved_by_folds(recipe, manifest),
     )
 
@@ -206,7 +209,7 @@ def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
     """What folds fetch beside training, if they are validated within it."""
     if not recipe.folds or recipe.validates_apart:
         return ()
-    size = bytes_text(sum(file.bytes for partition in manifest.train for file in partition.files))
+    size = bytes_text(sum(partition.bytes for partition in manifest.train))
     return [
         "a fold is validated at the end of each epoch's last unit, on that unit's node, which fetches the "
         f"fold's partitions: each host comes to hold all {size} of the training data. `validation: {{folds: "
@@ -287,14 +290,6 @@ def _check_arrays(recipe: Recipe) -> None:
         raise RecipeError(f"data.pin_memory is torch's, and a task of kind {kind!r} takes arrays: remove it")
 
 
-def _check_parallelisms(allowed: Sequence[Strategy]) -> None:
-    """Raise ``RecipeError`` or ``MissingExtra`` for a parallelism or options that cannot be used."""
-    from cerebro_elastic.training.parallel.base import make_parallelism
-
-    for strategy in allowed:
-        make_parallelism(strategy.parallelism, strategy.options)
-
-
 def _check_data_module(recipe: Recipe) -> None:
     """Raise ``RecipeError`` if the recipe names a data module, and not Lightning."""
     if recipe.data.datamodule is not None and recipe.task.kind == "torch":
@@ -314,17 +309,10 @@ def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any
         )
 
 
-def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ``RecipeError`` if the only strategy does not suit the first config's model."""
-    refusal = task.refusal(hparams[0], strategy) if hparams else None
-    if refusal:
-        raise RecipeError(f"parallelism: {strategy} cannot train the model: {refusal}")
-
-
 def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
     """Raise ``RecipeError`` if a host could not even cache one partition."""
     limit = recipe.node.cache_bytes
-    largest = max(sum(file.bytes for file in partition.files) for partition in manifest.train)
+    largest = max(partition.bytes for partition in manifest.train)
     if limit is not None and limit < largest:
         raise RecipeError(
             f"node.cache_bytes is {limit}, and the largest partition has {largest} bytes: allow at least "
@@ -391,11 +379,6 @@ def _name_elsewhere(file: Path) -> str | None:
     folder = file.parent
     new = folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(tempfile.gettempprefix())
     return None if new else str(file.absolute())
-
-
-def _digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
-    """The digests of files that the task reads, by their names below ``root``, or else by their paths."""
-    return {users_name(file, root) or str(file.absolute()): code_digest(file) for file in files}
 
 
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:

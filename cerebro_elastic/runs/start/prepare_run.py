@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -21,17 +21,17 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.owner import claim, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
+from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
-from cerebro_elastic.runs.start.warm_start import check_same, resolve_warm_start
+from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.versions import other_code
-from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
@@ -66,6 +66,18 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     return spec
 
 
+def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
+    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
+    replaced. The recipe from before an extension is the run's, too. The message begins with ``what``, and
+    ends with the ``advice``."""
+    if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
+        return
+    lines = differences(spec.recipe, recipe.resolved())
+    own = [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
+    if changed := "\n".join(f"  {line}" for line in own):
+        raise RunError(f"{what} another recipe:\n{changed}\n{advice}")
+
+
 def check_project(folder: RunFolder, recipe: Recipe) -> None:
     """Raise ``RunError`` if the run here is of a recipe in another folder. One that is gone was moved."""
     if not folder.spec.exists():
@@ -86,26 +98,13 @@ def check_project(folder: RunFolder, recipe: Recipe) -> None:
 
 def ended_in(folder: RunFolder) -> bool:
     """Whether the history in this folder says that its run has ended."""
-    if not folder.history.exists():
-        return False
     state = state_in(folder)
     return state.outcome is not None and has_ended(state, folder.read_spec())
 
 
 def state_in(folder: RunFolder) -> State:
     """The state that the history in this folder leads to."""
-    return RunView(read_journal(folder.history)).state
-
-
-def has_ended(state: State, spec: Spec) -> bool:
-    """Whether the run has ended, and its ``spec`` has no extension that is still to come."""
-    return state.outcome is not None and _is_made(spec, state)
-
-
-def _is_made(spec: Spec, state: State) -> bool:
-    """Whether the run has gone on by the last extension of its ``spec``, if it has one."""
-    number = state.extension.number if state.extension is not None else 0
-    return number == len(spec.extensions)
+    return RunView(folder.events()).state
 
 
 def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
@@ -157,8 +156,7 @@ _EXTENDED = (
 def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
     """The spec of the run in this folder, which has ended by its history, if an operator has extended it in
     its store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
-    with suppress(CerebroError), closing(EtcdStore(replace(settings, patience=_PATIENCE))) as store:
-        record = Record(store, folder.run, settings.run_key)
+    with suppress(CerebroError), record_in(replace(settings, patience=_PATIENCE), folder.run) as record:
         record.check_signed(settings.trusted)
         spec = record.spec()
         if spec is not None and spec.extensions and not record.ended():
@@ -185,9 +183,7 @@ def new_spec(
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     hparams = first_hparams(recipe)
     data = str(folder.data) if url is None else recipe.rooted(url)
-    Thread(target=package_digest, daemon=True).start()  # beside the preflight
-    checked = preflight(recipe, hparams, data, prepare=url is None)
-    _say_notes(checked, watcher)
+    checked, digests = _checked(recipe, hparams, data, watcher, preflight, prepare=url is None)
     if recipe.data.max_bad_rows:
         _say_what_is_left_out(checked.data, watcher)
     plan = plan_of(recipe, folder.run, checked.partitions, checked.validations)
@@ -199,7 +195,7 @@ def new_spec(
         data=checked.data,
         data_digest=checked.data_digest,
         root=str(recipe.root),
-        code={**checked.code, PACKAGE: package_digest()},
+        code=digests,
         storage=_storage(recipe, folder),
         version=__version__,
     )
@@ -237,9 +233,21 @@ def check_units(recipe: Recipe, plan: Plan) -> None:
             )
 
 
-def _say_notes(checked: PreflightResult, watcher: Watcher) -> None:
+def _checked(
+    recipe: Recipe,
+    hparams: Sequence[Mapping[str, Any]],
+    data: str,
+    watcher: Watcher,
+    preflight: Preflight,
+    *,
+    prepare: bool,
+) -> tuple[PreflightResult, Mapping[str, str]]:
+    """The preflight, whose notes are said, and the digests of all code, that of this package too."""
+    Thread(target=package_digest, daemon=True).start()  # beside the preflight
+    checked = preflight(recipe, hparams, data, prepare=prepare)
     for note in checked.notes:
         watcher.say(f"note: {note}")
+    return checked, {**checked.code, PACKAGE: package_digest()}
 
 
 def _say_what_is_left_out(data: str, watcher: Watcher) -> None:
@@ -268,8 +276,7 @@ def write_spec(folder: RunFolder, spec: Spec) -> None:
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
     """Check before anything is prepared that the store answers, accepts the login, and has no run of this id
     other than the one in the folder."""
-    with closing(EtcdStore(settings)) as store:
-        record = Record(store, run)
+    with record_in(replace(settings, run_key=None), run) as record:  # whoever has signed it
         if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
@@ -315,7 +322,7 @@ def check_code(
         for config in going_on(spec, state)
         if config.head is not None and config.status is not Status.FAILED and config.id not in retried
     ]
-    more = extension is not None and bool(extension.recipe_before) and not _is_made(spec, state)
+    more = extension is not None and bool(extension.recipe_before) and not is_made(spec, state)
     if not (trained or more) or not (changed := other_code(spec)):
         return
     run = spec.plan.run
@@ -342,15 +349,12 @@ def recheck(
     live = [config.hparams for config in going_on(spec, state, retried)]
     if spec.extensions and not live:  # the search is to have more
         live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
-    Thread(target=package_digest, daemon=True).start()  # beside the preflight
-    checked = preflight(recipe, live, spec.data, prepare=False)
-    _say_notes(checked, watcher)
+    checked, code = _checked(recipe, live, spec.data, watcher, preflight, prepare=False)
     if checked.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {checked.data_digest}, the run began with "
             f"{spec.data_digest}: restore them, or start a new run with another {option('run-id')}"
         )
-    code = {**checked.code, PACKAGE: package_digest()}
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
     if changed:
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]

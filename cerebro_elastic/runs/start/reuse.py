@@ -51,7 +51,7 @@ from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.reusable import read_reusable, write_reusable
-from cerebro_elastic.runs.start.lengths import length_readers
+from cerebro_elastic.runs.start.more_epochs import length_readers
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import locate, translated

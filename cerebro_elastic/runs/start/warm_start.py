@@ -4,15 +4,14 @@ spec's recipe. Other machines and a replay need only the spec."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.members import by_config, named
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
-from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.search import KnownConfig, Start, active
 from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
 from cerebro_elastic.runs.folder import find_run
@@ -34,18 +33,6 @@ def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
     if search.known:
         values["known"] = [config for known in search.known for config in _known_configs(recipe, known, home)]
     return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
-
-
-def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
-    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too. The message begins with ``what``, and
-    ends with the ``advice``."""
-    if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
-        return
-    lines = differences(spec.recipe, recipe.resolved())
-    own = [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
-    if changed := "\n".join(f"  {line}" for line in own):
-        raise RunError(f"{what} another recipe:\n{changed}\n{advice}")
 
 
 def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
@@ -97,7 +84,8 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
     configs = other.view.state.configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
-        curve = [_finite(logged, metrics) for logged in row.curve]
+        finite = [{name: value for name, value in each.items() if math.isfinite(value)} for each in row.curve]
+        curve = [{name: each[name] for name in metrics if name in each} for each in finite]
         if any(curve):
             comparable += 1
             yield {
@@ -120,10 +108,6 @@ def _comparable(other: RunResult, configs: Mapping[str, Config]) -> Iterable[Con
         child = config.parent is not None and config.parent.config
         if other.configs[name].status is not Status.FAILED and not child:
             yield other.configs[name]
-
-
-def _finite(logged: Mapping[str, float], metrics: Sequence[str]) -> dict[str, float]:
-    return {name: logged[name] for name in metrics if math.isfinite(logged.get(name, math.nan))}
 
 
 def _run(name: str, home: Path, where: str) -> RunResult:

@@ -151,7 +151,8 @@ class EtcdWatch(Watch):
     """A ``Watch``: a thread reads the stream, and opens it again at the last revision + 1 when it ends.
 
     A stream that was silent for half the patience is opened anew, because that is the only way to
-    distinguish a quiet etcd from one that hangs or a network that drops packets.
+    distinguish a quiet etcd from one that hangs or a network that drops packets. If etcd has what it should
+    have sent, the network loses the larger ones, and the stream counts as not heard.
 
     An etcd with another history than before was restored from a backup, or exchanged: ``Rewound``. It is
     known by its revision, as long as that is lower than what was seen, or by its cluster id.
@@ -166,6 +167,8 @@ class EtcdWatch(Watch):
         # A caller that asks for what comes next has seen what came before.
         self._seen = self._position - 1
         self._cluster_id = ""
+        self._opened_at = 0
+        """The revision of etcd when it opened the stream."""
         self._heard = clock.now()
         self._batches: queue.SimpleQueue[ChangeBatch | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -226,7 +229,8 @@ class EtcdWatch(Watch):
 
     def _read(self, stream: Stream) -> None:
         """Deliver what comes until the stream ends, for whatever reason."""
-        opened, cancelled = self._clock.now(), False
+        opened, heard, position = self._clock.now(), True, self._position
+        patience = self._cluster.settings.patience
         with self._stream_lock:
             self._stream = stream
         try:
@@ -236,14 +240,20 @@ class EtcdWatch(Watch):
                 self._batches.put(batch)
                 self._position = batch.revision + 1
                 self._seen = max(self._seen, batch.revision)
-        except _Cancelled:
-            cancelled = True
+        except _Cancelled:  # a watch that is cancelled at once, again and again, hears nothing
+            heard = self._clock.now() - opened > patience
+            raise
+        except NoAnswer:
+            silent = self._position == position and self._clock.now() - opened >= patience / 2
+            if silent and self._misses():
+                heard = False
+                raise NoAnswer(
+                    "it sends no changes, and has some: look whether large packets are lost"
+                ) from None
             raise
         finally:
-            now = self._clock.now()
-            # A watch that is cancelled at once, again and again, hears nothing.
-            if not cancelled or now - opened > self._cluster.settings.patience:
-                self._heard = now
+            if heard:
+                self._heard = self._clock.now()
             with self._stream_lock:
                 self._stream = None
 
@@ -266,6 +276,14 @@ class EtcdWatch(Watch):
         if revision < self._seen and (latest := self._latest()) < self._seen:
             raise self._rewound(f"it is at revision {latest}, was at {self._seen}")
         self._seen = max(self._seen, revision)
+        self._opened_at = revision
+
+    def _misses(self) -> bool:
+        """Whether there are changes that the stream should have begun with."""
+        if self._opened_at < self._position:
+            return False
+        changed = {"min_mod_revision": str(self._position), "limit": "1", "keys_only": True}
+        return bool(self._cluster.call("kv/range", {**range_json(self._prefix), **changed}).get("kvs"))
 
     def _latest(self) -> int:
         """The revision of the whole cluster."""

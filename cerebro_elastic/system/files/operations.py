@@ -271,6 +271,11 @@ def open_read(place: Place) -> io.RawIOBase:
         return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
 
 
+def open_buffered(place: Place) -> io.BufferedReader[Any]:
+    """The file for reading, of which some is read ahead."""
+    return io.BufferedReader(open_read(place), CHUNK)
+
+
 def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
     """A part of each of the files, which are of one file system: from its start to before its end. Several
     are read at once where the file system can."""

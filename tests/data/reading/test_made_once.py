@@ -25,7 +25,7 @@ from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.reading.records import MISSING, Records
+from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.system.cache_space import CacheSpace, use

@@ -26,7 +26,7 @@ from torch.utils.data import (
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskError
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.runs.start.datasets import prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_lightning import CerebroTrainer
 from cerebro_lightning.torch_data import kept
 

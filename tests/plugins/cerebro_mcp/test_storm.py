@@ -125,8 +125,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], St
     def begun(seed: int) -> Storm:
         monkeypatch.delenv(VARIABLE, raising=False)
         storm = Storm(seed, tmp_path)
-        for module in ("attach", "recorded"):
-            monkeypatch.setattr(f"cerebro_elastic.runs.{module}.EtcdStore", lambda _settings: storm)
+        monkeypatch.setattr("cerebro_elastic.runs.attach.EtcdStore", lambda _settings: storm)
         monkeypatch.setattr(StoreSettings, "trusted", True)
         storm.world.elect()
         storm.world.join("a")

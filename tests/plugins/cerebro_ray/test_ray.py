@@ -31,8 +31,8 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.datasets import prepare
 from cerebro_elastic.runs.start.etcd_server import end_of, store_for_hosts
+from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_ray import driver
 from cerebro_ray._ray_internals import draining_nodes

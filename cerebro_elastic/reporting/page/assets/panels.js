@@ -178,7 +178,7 @@ function table(heads, rows, numeric = []) {
 
 function strategies() {
   const found = section("run").strategies ?? [];
-  const rows = found.map(({ config, strategy, hardware, seconds, memory, refusal }) => h("tr", {}, h("td", {}, h("i", { class: `swatch ${colour(config)}` }), config), h("td", {}, strategy), h("td", {}, hardware), h("td", { class: "n" }, refusal === null ? `${number(seconds)} s` : "–"), h("td", { class: "n" }, refusal === null ? bytes(memory) : "–"), h("td", {}, refusal ?? "")));
+  const rows = found.map(({ config, strategy, hardware, seconds, bytes: most, refusal, used }) => h("tr", {}, h("td", {}, h("i", { class: `swatch ${colour(config)}` }), config), h("td", {}, strategy), h("td", {}, hardware), h("td", { class: "n" }, seconds === null ? "–" : `${number(seconds)} s`), h("td", { class: "n" }, seconds === null ? "–" : bytes(most)), h("td", {}, refusal ?? (used ? "fastest" : seconds === null ? "not profiled" : ""))));
   $("strategies").replaceChildren(...(rows.length ? [h("h3", {}, "How strategies did"), h("div", { class: "scroll" }, table(["config", "strategy", "hardware", "a unit takes", "memory of a rank", ""], rows, [3, 4]))] : []));
 }
 

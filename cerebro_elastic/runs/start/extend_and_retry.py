@@ -11,7 +11,6 @@ their last checkpoints or from the start, with the code as it is now:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,25 +20,22 @@ from cerebro_elastic.core.history.lineage import may_go_on, tried_again
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
-from cerebro_elastic.runs.attach import live_run, with_key
+from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.lengths import check_lengths
+from cerebro_elastic.runs.start.more_epochs import check_lengths
 from cerebro_elastic.runs.start.prepare_run import (
     agreement,
     check_code,
     extend_in_store,
-    has_ended,
     recheck,
     refuse_other_code,
 )
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import OperatorLedger
-from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.words import counted, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
@@ -88,30 +84,21 @@ class Terms:
 
 def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
     """``Run.extend``, of a ``result``."""
-    shared = shared_store(result)
-    after = planned(result, wish)
+    shared, after = result.shared_store, planned(result, wish)
     if shared is None:
         check_code(after, result.view.state, terms.agrees)
     terms.watcher.say(_text(after.extensions[-1]))
     if shared is None:
         return terms.go_on(result, after)
-    with closing(EtcdStore(shared)) as etcd:
-        extend_in_store(Record(etcd, result.run, shared.run_key), after)
+    with record_in(shared, result.run) as record:
+        extend_in_store(record, after)
     return terms.leave_to_hosts(result)
-
-
-def shared_store(result: RunResult) -> StoreSettings | None:
-    """The etcd that hosts of the run share; ``None`` if it has one of its own."""
-    recipe = result.recipe
-    if result.store is not None or recipe.etcd is None:
-        return result.store
-    return with_key(StoreSettings.at(recipe.etcd), result.run, result.folder.path.parent)
 
 
 def planned(result: RunResult, wish: Wish) -> Spec:
     """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
     process of its own, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
-    if not has_ended(result.view.state, result.spec):
+    if not result.ended:
         raise RunError(
             f"run {result.run!r} has not ended: only then can it be extended; if nobody runs it, the command "
             "that started it goes on with it"
@@ -138,8 +125,7 @@ def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
         watcher.say(f"{_listed(names)} will be tried again: run {run.id!r} goes on with them")
         return run.result
     result = run.result
-    spec, state, shared = result.spec, result.view.state, shared_store(result)
-    ended = has_ended(state, spec)
+    spec, state, shared, ended = result.spec, result.view.state, result.shared_store, result.ended
     names = failed_configs(run.id, state, configs)
     after = planned_retry(result, names, by) if ended else spec
     # Those that an extension lets go on do so by themselves.
@@ -173,7 +159,9 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
     """
     with live_run(*run.live_place()) as (record, spec):
         names = failed_configs(run.id, record.state(), configs)
-        if run.store is None and (changed := _changed_files(spec)):
+        root = Path(spec.root)
+        changed = [name for name in changed_code(spec, package=False) if users_file(name, root)]
+        if run.store is None and changed:  # the user's files that are here, but not as the run has them
             raise RunError(
                 f"{', '.join(changed)} has changed since run {run.id!r} was started, and its processes go on "
                 "with what they have imported: stop the run, and then have the configs tried again"
@@ -183,17 +171,11 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
         return names
 
 
-def _changed_files(spec: Spec) -> list[str]:
-    """The user's files that are here, but not as the run has imported them."""
-    return [name for name in changed_code(spec, package=False) if users_file(name, Path(spec.root))]
-
-
 def _write_for_hosts(
     result: RunResult, after: Spec, shared: StoreSettings, resumed: Sequence[str], by: str, watcher: Watcher
 ) -> None:
     """Write to the etcd of hosts that start later: what goes on, and with the code of this machine."""
-    with closing(EtcdStore(shared)) as etcd:
-        record = Record(etcd, result.run, shared.run_key)
+    with record_in(shared, result.run) as record:
         operator = OperatorLedger(record)
         checked = recheck(after, result.recipe, record.state(), watcher, retried=resumed)
         if after.extensions:

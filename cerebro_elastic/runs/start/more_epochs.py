@@ -1,7 +1,7 @@
 """Would a training have been the same so far if it had had more epochs from the start?
 
-``python -m cerebro_elastic.runs.start.lengths`` checks that in a process of its own, as ``preflight`` does,
-and whether the checkpoints are there from which configs go on.
+``python -m cerebro_elastic.runs.start.more_epochs`` checks that in a process of its own, as ``preflight``
+does, and whether the checkpoints are there from which configs go on.
 """
 
 from __future__ import annotations
