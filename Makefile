@@ -14,7 +14,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-others test-debian test-etcd3 test-nightly check docs docs-serve evidence chaos slurm clean
+.PHONY: run test test-main test-others test-etcd3 test-nightly check docs docs-serve evidence chaos slurm clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -33,19 +33,17 @@ test-main:
 
 # Other versions of etcd, of its driver and of torchx, beside it: each of these waits more than it computes.
 test-others:
-	@$(MAKE) --no-print-directory --output-sync=target test-debian test-etcd3 test-nightly
-
-test-debian:
-	@if [ -x $(DEBIAN)/usr/bin/etcd ]; then set -x; CEREBRO_ETCD=$(CURDIR)/$(DEBIAN)/usr/bin/etcd \
-		$(BIN)/python -m pytest tests/store/test_e*.py -k 'not TestEtcdClusterStore'; \
-		else echo "SKIPPED: the store's tests with Debian's etcd-server, which could not be downloaded (by apt-get)"; fi
+	@$(MAKE) --no-print-directory --output-sync=target test-etcd3 test-nightly
 
 test-etcd3:
 	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not TestEtcdClusterStore and not restored'
 
+# One session, for each imports for seconds: Debian's etcd, and what NIGHTLY has newer.
 test-nightly:
-	$(NIGHTLY)/bin/python -m pytest tests/test_torchx_component.py tests/store/test_etcd.py -k 'not outlives'
-	$(NIGHTLY)/bin/python -m pytest tests/scheduling/openshop/test_exact.py
+	@if [ -x $(DEBIAN)/usr/bin/etcd ]; then export CEREBRO_ETCD=$(CURDIR)/$(DEBIAN)/usr/bin/etcd; else \
+		echo "SKIPPED: the tests with Debian's etcd-server, which could not be downloaded (by apt-get)"; fi; set -x; \
+		$(NIGHTLY)/bin/python -m pytest tests/store/test_e*.py tests/test_torchx_component.py \
+		tests/scheduling/openshop/test_exact.py -k 'not TestEtcdClusterStore and not nobody_outlives'
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ import argparse
 from typing import Any
 
 from cerebro_elastic.training.parallel.rank_pool import Ranks
-from cerebro_elastic.worker.memory import bytes_in_use
+from cerebro_elastic.worker.resources import bytes_in_use
 from support.hops import unit
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {

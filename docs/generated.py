@@ -332,7 +332,7 @@ def keys_reference() -> str:
         for name in (*row.keys, *row.also):
             writers[name].update(row.by)
     rows = (
-        f"| `{name}{'/...' if kind.named else ''}` | {kind.text} | {', '.join(sorted(writers[name]))} |"
+        f"| `{name}{'/...' if kind.has_names else ''}` | {kind.text} | {', '.join(sorted(writers[name]))} |"
         for name, kind in KINDS.items()
     )
     return "\n".join(["| key | value | written by |", "|---|---|---|", *rows])

@@ -12,9 +12,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+gc.disable()  # until all is imported: collections would take a quarter of the time, and find nothing
 
 import fsspec.config
 import pytest
@@ -29,6 +31,7 @@ from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
 from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
+from cerebro_elastic.system.forkserver.messages import FORK_OF
 from cerebro_elastic.system.process import ALLOCATOR
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
@@ -92,16 +95,21 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """As in a rank. There are more workers than cores, and threads that wait for each other compute."""
+def _one_thread() -> Iterator[None]:
+    """As in a rank, here and in processes that tests start. There are more workers than cores, and threads
+    that wait for each other compute."""
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 def pytest_collection_finish() -> None:
     """What was imported stays: collections need not look through its million objects, nor copy their pages in
     forks."""
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -127,14 +135,15 @@ def _runs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[None]:
-    """Processes that train, and their agents, are forks of a process that has imported their modules."""
+    """Processes that train, their agents, and processes that make batches are forks of a process that has
+    imported their modules."""
     shared: str | None = getattr(request.config, "workerinput", {}).get(_SHARED)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        if shared is not None:
-            patch.setenv(SOCKET, shared)
-        elif any(item.get_closest_marker("cluster") for item in request.session.items):
-            patch.setenv(SOCKET, stack.enter_context(_server()).path)
+        if shared is None and any(item.get_closest_marker("cluster") for item in request.session.items):
+            shared = stack.enter_context(_server()).path
+        for name in (SOCKET, FORK_OF) if shared is not None else ():
+            patch.setenv(name, shared)
         yield
 
 
@@ -273,12 +282,11 @@ def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
 def _children(parent: int | str = "self") -> set[int]:
     """The ids of a process's children; none where there is no /proc."""
     children: set[int] = set()
-    for file in Path(f"/proc/{parent}/task").glob("*/children"):
-        try:
-            children.update(map(int, file.read_text().split()))
-        except (FileNotFoundError, ProcessLookupError):
-            # The thread ended in between.
-            continue
+    threads = f"/proc/{parent}/task"
+    for thread in os.listdir(threads) if os.path.isdir(threads) else ():
+        # One that has ended in between has no children.
+        with suppress(FileNotFoundError, ProcessLookupError), open(f"{threads}/{thread}/children") as file:
+            children.update(map(int, file.read().split()))
     return children
 
 

@@ -12,13 +12,14 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead
+from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.state import State
@@ -130,7 +131,18 @@ class Candidate:
 
     def _resume(self) -> int:
         """Read the state; returns the revision from which to follow the history."""
-        read, before = self._read(), self._journal.revision
+        before = self._journal.revision
+        self._known = self._recorded() if self._foreign else None
+        try:
+            read = self._record.read(self._known)
+        except ForeignValue as error:
+            self._known = self._recorded()
+            if self._known is None:
+                raise
+            self._host.say(str(error))
+            read = self._record.read(self._known)
+        if not self._foreign and self._known is None:
+            self._spec = self._spec or self._record.raw_spec()
         since = self._journal.resume(read, afresh=self._afresh)
         self._afresh = False
         self.state = read.state
@@ -147,27 +159,12 @@ class Candidate:
             )
         return since
 
-    def _read(self) -> StateRead:
-        """The state of the store, or that of the journal (``_known``) if other programs have written to the
-        store."""
-        self._known = None
-        try:
-            read = self._record.read()
-            if not self._foreign:
-                self._spec = self._spec or self._record.raw_spec()
-                return read
-        except ForeignValue as error:
-            if not self._journal or self._afresh:
-                raise
-            self._host.say(str(error))
-        revision = self._record.now()
-        if not self._journal or self._afresh or revision < self._journal.revision:
-            return self._record.read()
-        known = State()
-        for event in read_journal(self._journal.path):
-            known = fold(known, event)
-        self._known = known
-        return StateRead(revision, known)
+    def _recorded(self) -> State | None:
+        """The state of the journal, to begin with where other programs have written to the store; ``None`` if
+        the store's history does not follow from it."""
+        if not self._journal or self._afresh or self._record.now() < self._journal.revision:
+            return None
+        return reduce(fold, read_journal(self._journal.path), State())
 
     def _follow_or_lead(self) -> None:
         since = self._resume()

@@ -46,13 +46,9 @@ class Controller(Follower):
 
     Args:
         ledger: The ledger of its leadership, which fences all its transactions.
-        policy: Assigns units.
-        search: Proposes, stops and resumes configs.
-        name: The controller's id.
         since: The first revision that ``observe`` gets; by default the one after the election.
         observe: Gets the events of each revision without a gap, and the state after them.
         head: Returns where the record of these events ends.
-        say: Shows a sentence to people.
         history: The run's events, by which it restores what other programs have changed in the record.
         known: The state to begin with, instead of one that is read from a store with foreign values.
         foreign: The keys that are known to be changed by other programs, and at which revision.

@@ -35,7 +35,7 @@ def catch_up(record: Record, journal: Journal, since: int, until: int) -> None:
 
 class Follower:
     """Reads the state and follows the history from there. ``observe`` is called for each revision from
-    ``since`` on (by default: from now on), with its events and the state after them; none is left out.
+    ``since`` on, with its events and the state after them; none is left out.
 
     A caller that does not trust the store's present content gives the state ``known`` to start from.
     ``foreign`` are the keys that others are already known to have changed."""
@@ -43,8 +43,8 @@ class Follower:
     def __init__(
         self,
         record: Record,
-        since: int | None = None,
-        observe: Observer = nobody,
+        since: int,
+        observe: Observer,
         *,
         known: State | None = None,
         foreign: Mapping[str, int] = MappingProxyType({}),
@@ -60,8 +60,7 @@ class Follower:
     def __enter__(self) -> Self:
         self.state = self._record.state() if self._known is None else self._known
         self._read = self.state.revision
-        since = self._read + 1 if self._since is None else self._since
-        self._stream = self._stack.enter_context(self._record.events(since))
+        self._stream = self._stack.enter_context(self._record.events(self._since))
         self._stream.foreign = dict(self._foreign)
         return self
 

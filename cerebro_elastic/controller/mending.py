@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.history.keys import KINDS, Keys, visits_of, written_at
-from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
+from cerebro_elastic.core.history.machine import TABLE
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import Event, ProfileDone, StateRead, UnitCommitted, UnitsReused
+from cerebro_elastic.core.model.events import Event, StateRead
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
@@ -136,23 +137,16 @@ def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
 
 
 def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
-    """By key, what the events say that it holds; of those that no later event changes."""
+    """By key, what the events say that it holds, of the kinds of which states do not say it."""
     values: dict[str, object] = {}
-
-    def visited(visit: Visit, revision: int) -> None:
-        values[keys.visit(visit.unit, visit.index_in_epoch)] = replace(visit, revision=revision)
-
     for event in history:
-        match event:
-            case UnitCommitted(revision=revision) | UnitsReused(revision=revision):
-                for visit in visits_of(event):
-                    visited(visit, revision)
-            case ProfileDone(profile=profile):
-                values[keys.profile(profile.unit.config, profile.attempt)] = profile
-            case StateRead(visits=visits):
-                values.clear()
-                before = 0
-                for visit in visits:  # when they were committed is not known, but in which order
-                    before = max(before + 1, visit.attempt + 1)
-                    visited(visit, before)
+        if isinstance(event, StateRead):
+            values, before = {}, 0
+            for visit in event.visits:  # when they were committed is not known, but in which order
+                before = max(before, visit.attempt) + 1
+                values[keys.visit(visit.unit, visit.index_in_epoch)] = replace(visit, revision=before)
+        for kind in TABLE[type(event)].keys:
+            if (reported := KINDS[kind].reported) is not None:
+                concerned = keys.concerned(kind, State(), event)
+                values |= {key: reported(event, name) for key, name in concerned.items()}
     return values

@@ -44,7 +44,7 @@ class LongestRemaining:
         """
         nodes = list(context.eligible)
         if len(nodes) > 1:
-            nodes.sort(key=lambda name: (-context.load.get(name, 0.0), name))
+            nodes.sort(key=lambda name: (-context.load(name), name))
 
         def take(node: str, units: list[Unit]) -> Unit:
             first = min(units, key=lambda unit: _rank(context, unit)).config

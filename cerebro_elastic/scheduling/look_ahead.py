@@ -217,16 +217,9 @@ def first_visits(state: DispatchState, rule: Rule) -> list[ScheduledUnit]:
 
 
 def least_end(state: DispatchState, ends: Sequence[float]) -> float:
-    """The time before which the run cannot end, if no node and no config waits any more (seconds).
-
-    Args:
-        state: The moment from which on nothing waits.
-        ends: The ends of the units so far.
-    """
-    nodes, configs = state.ready(state.time)
-    loaded = [at + load for at, load in zip(nodes, state.load, strict=True) if load > 0]
-    resting = [at + left for at, left in zip(configs, state.remaining, strict=True) if left > 0]
-    return max([*loaded, *resting, *ends], default=0.0)
+    """The time before which the run cannot end, if no node and no config waits any more (seconds); ``ends``
+    are those of the units so far."""
+    return max(state.least_end(*state.ready(state.time)), *ends, 0.0)
 
 
 def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
@@ -255,8 +248,6 @@ def dry_run(state: DispatchState, rule: Rule, ahead: float, cutoff: float) -> tu
     """Play a fork of the state forward by the rule.
 
     Args:
-        state: The moment from which to play.
-        rule: The rule to follow.
         ahead: How many seconds to play.
         cutoff: The dry run is given up once the run cannot end before.
 

@@ -1,12 +1,25 @@
-"""Runs on a virtual clock.
+"""Runs on a virtual clock: what the controller would do, and what nodes would, one event after the other.
 
 The decisions, the policy and the search are those of live runs. Only training is replaced, by the seconds
 that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
 
-from cerebro_elastic.simulation.faults import Fault, read_faults
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, number
+from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
+from cerebro_elastic.simulation.faults import Fault, inject, read_faults
 from cerebro_elastic.simulation.metrics import MetricSource, RecordedMetrics, SyntheticMetrics
 from cerebro_elastic.simulation.redecide import Redecision, redecide
-from cerebro_elastic.simulation.simulate import Simulation, simulate
 from cerebro_elastic.simulation.times import Times, UnitSizes, measured, read_times
 
 __all__ = [
@@ -24,3 +37,76 @@ __all__ = [
     "redecide",
     "simulate",
 ]
+
+_SIZES = UnitSizes()
+WIDEST = 3.0
+"""The widest spread: some units then take a thousand times as long as others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A simulated run."""
+
+    events: Sequence[Event]
+    state: State
+    """Its last state. If ``state.outcome`` is ``None`` the run stands still: no node is left, and none
+    joins."""
+    seconds: float
+    """From the first visit's begin to the last one's end."""
+
+
+def simulate(
+    plan: Plan,
+    nodes: Sequence[Node],
+    policy: Policy,
+    search: Search,
+    times: Times,
+    metrics: MetricSource,
+    *,
+    faults: Sequence[Fault] = (),
+    spread: float = 0.0,
+    lease: float = LEASE_SECONDS,
+    start: float = 0.0,
+    sizes: UnitSizes = _SIZES,
+) -> Simulation:
+    """Play a run through on a virtual clock. The same arguments give the same history.
+
+    Args:
+        plan: What the run is to do.
+        nodes: The nodes that are there from the beginning.
+        policy: Which idle node takes which unit.
+        search: Which configs there are, and how far each is trained.
+        times: What units take.
+        metrics: What units log.
+        faults: What happens to nodes.
+        spread: How much the seconds of units vary: the standard deviation of their logarithm, by the plan's
+            seed.
+        lease: The seconds after which a death is noticed.
+        start: What the wall clocks show at the beginning: seconds since the epoch.
+        sizes: What the record says of checkpoints and units besides.
+
+    Raises:
+        ScheduleError: This cannot be simulated.
+    """
+    number(spread, "spread", WIDEST)
+    number(lease, "lease")
+    number(start, "start")
+    names = [node.name for node in nodes]
+    if not names or len(set(names)) < len(names):
+        raise ScheduleError(f"nodes are {names}; there must be one at least, and no name twice")
+    if plan.epochs * plan.partitions > MOST_UNITS:
+        raise ScheduleError(
+            f"{plan.epochs} epochs over {plan.partitions} partitions are more than {MOST_UNITS} units of a "
+            "config; give fewer"
+        )
+    engine = Engine(plan, policy, search, Conditions(times, metrics, sizes, spread, lease, start))
+    for node in nodes:
+        engine.at(0.0, partial(engine.join, node))
+    known = {node.name: node for node in nodes}
+    for fault in faults:
+        # A node that joins later is like the first one.
+        inject(engine, fault, known.get(fault.node, replace(nodes[0], name=fault.node)))
+    engine.run()
+    begin = min((v.started for v in engine.visits), default=0.0)
+    end = max((v.ended for v in engine.visits), default=0.0)
+    return Simulation(engine.events, engine.state, end - begin)

@@ -71,7 +71,6 @@ class RunningUnit:
     saving: float
     """The seconds of the save that may go on behind the node's next unit."""
     batches: int
-    """How many batches are trained."""
     shared: bool = False
     """Whether its host has made its batches for another config."""
     whole: bool = True
@@ -91,10 +90,8 @@ class RunningUnit:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     times: Times
-    """The seconds of units."""
     metrics: MetricSource
     sizes: UnitSizes
-    """How large checkpoints and units are."""
     spread: float
     """The standard deviation of the logarithm of the units' seconds."""
     lease: float
@@ -400,14 +397,16 @@ class Engine:
         if name not in self.state.attempts and name not in self.state.saving and name in self.when_idle:
             self.when_idle.pop(name)()
 
+    @property
+    def visits(self) -> list[Visit]:
+        """The visits of the simulation."""
+        return [event.visit for event in self.events if isinstance(event, UnitCommitted)]
+
     # What nodes report.
 
     def _profile(self, attempt: Attempt) -> ProfileResult:
         whole = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRAIN))
-        seconds = self.conditions.times.training(whole, ends_epoch=False)
-        return ProfileResult(
-            attempt.unit, attempt.strategy, attempt.hardware, attempt.node, attempt.token, seconds
-        )
+        return ProfileResult.of(attempt, seconds=self.conditions.times.training(whole, ends_epoch=False))
 
     def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
         """The replicas of the attempt's hint that its node has by now."""

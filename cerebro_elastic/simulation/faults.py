@@ -40,8 +40,6 @@ _SENTENCE = re.compile(
 LEADER = "leader"
 """Stands for the controller that leads the run."""
 _A_DAY = 86400.0
-_WITH_FACTOR = "slow"
-_WITH_GRACE = "drain"
 _THAT_END = ("kill", "drain", "slow")
 WHAT = ("crash", "drain", "join", "kill", "slow")
 """The kinds of faults."""
@@ -100,9 +98,9 @@ def _fault(sentence: str, where: str) -> Fault:
     what, node, at, factor, grace, seconds = match.groups()
     if what not in WHAT:
         raise RecipeError(f"{where}: nothing is called {what!r}; {did_you_mean(what, WHAT)}")
-    if (what == _WITH_FACTOR) != (factor is not None) or (factor is not None and float(factor) <= 0):
+    if (what == "slow") != (factor is not None) or (factor is not None and float(factor) <= 0):
         raise RecipeError(f"{where}: `slow`, and nothing else, says `by` how much, a number above 0")
-    if grace is not None and what != _WITH_GRACE:
+    if grace is not None and what != "drain":
         raise RecipeError(f"{where}: only `drain` says `within` how many seconds")
     if node == LEADER and what != "kill":
         raise RecipeError(f"{where}: the leader decides, and is no node: it can be killed, and nothing else")

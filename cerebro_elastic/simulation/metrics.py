@@ -24,7 +24,6 @@ class Logged(NamedTuple):
     """The metrics of a visit."""
 
     metrics: Mapping[str, float]
-    """The values by name."""
     done: bool = False
     """Whether the task ends the config's training with this visit."""
 
@@ -48,7 +47,6 @@ class SyntheticMetrics:
     """Another seed gives other levels."""
 
     def after(self, config: Config, units: int) -> Logged:
-        """See ``MetricSource``."""
         level = random.Random(f"{self.seed} {_key(config.hparams)}").uniform(0.05, 0.6)
         if config.member_of:
             level *= random.Random(f"{self.seed} {_key_of(config)}").uniform(0.9, 1.1)
@@ -73,7 +71,6 @@ class RecordedMetrics:
                 curve[units_done(after, plan)] = Logged(visit.metrics, visit.done)
 
     def after(self, config: Config, units: int) -> Logged:
-        """See ``MetricSource``."""
         recorded = self._logged.get(_key_of(config), {}).get(units)
         return recorded or self._fallback.after(config, units)
 
@@ -97,7 +94,6 @@ class ContinuedCurves:
         }
 
     def after(self, config: Config, units: int) -> Logged:
-        """See ``MetricSource``."""
         if not self._curves:
             return self._fallback.after(config, units)
         own = self._curves.get(config.id)

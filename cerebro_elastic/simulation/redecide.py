@@ -13,7 +13,6 @@ from itertools import accumulate
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.keys import Keys, written_at
 from cerebro_elastic.core.history.machine import TABLE, fold
-from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -87,21 +86,25 @@ def redecide(
     rest of a decision that was under way then cannot be made again, and does not count.
 
     Args:
-        events: The history.
         policy: What decided then: which node takes which unit.
         search: What decided then: which configs there are.
         enough: Asked as events are decided again; the rest of the history is left out once it returns true.
         former: What decided before each extension of the run which configs there are, if that is another.
     """
     searches = [*former, search]
-
-    reusable = _reusable(events)
+    states = list(accumulate(events, fold, initial=State()))
+    # As far as they did; what was to be had besides is not in the history.
+    reusable = {
+        standing(states[index].configs[event.config]): event.visits
+        for index, event in enumerate(events)
+        if isinstance(event, UnitsReused)
+    }
 
     def decided_in(state: State) -> list[Event]:
         number = state.extension.number if state.extension is not None else 0
         return decide(state, policy, searches[min(number, len(searches) - 1)], reusable)
 
-    record = _Record(events, decided_in)
+    record = _Record(events, states, decided_in)
     total = len(record.decided)
     furthest, spare = _Place(), _SPARE
     tried: dict[int, int] = {}  # by place, the least ``ended``: with a greater one there are no more ways on
@@ -125,17 +128,6 @@ def redecide(
     return Redecision(furthest.done - furthest.skipped, total - furthest.skipped, explanation)
 
 
-def _reusable(events: Sequence[Event]) -> dict[str, tuple[Visit, ...]]:
-    """What configs could take over from earlier runs, as far as they did; what was to be had besides is not
-    in the history."""
-    state, found = State(), {}
-    for event in events:
-        if isinstance(event, UnitsReused):
-            found[standing(state.configs[event.config])] = event.visits
-        state = fold(state, event)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """How far a record was decided again."""
@@ -151,10 +143,12 @@ class _Place:
 class _Record:
     """A history, and the ways in which controllers may have come to it."""
 
-    def __init__(self, events: Sequence[Event], decided_in: Callable[[State], Sequence[Event]]) -> None:
+    def __init__(
+        self, events: Sequence[Event], states: Sequence[State], decided_in: Callable[[State], Sequence[Event]]
+    ) -> None:
         self._events = events
         self._decided_in = decided_in
-        self.states = list(accumulate(events, fold, initial=State()))
+        self.states = states
         """The state before each event, and the last one."""
         self.decided = [index for index, event in enumerate(events) if _decided(event, self.states[index])]
         """The indices of the events of controllers."""

@@ -63,7 +63,6 @@ class MeasuredUnit:
     """The seconds of a unit of a recorded run."""
 
     node: str
-    """Where it was trained."""
     strategy: Strategy
     costs: UnitCosts
 

@@ -21,18 +21,24 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error and its innermost frames in files of the user, nearest first. Errors of this package explain
+    """The error and its innermost frames in the user's files, nearest first. Errors of this package explain
     themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
     text = _COLOURS.sub("", str(error)) or "without a message"
-    named = [(users_name(Path(f.filename), root), f) for f in traceback.extract_tb(error.__traceback__)]
-    lines = [
+    frames = [
         f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"
-        for name, frame in reversed([own for own in named if own[0] is not None][-_OWN_FRAMES:])
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (name := _name_of(Path(frame.filename), root)) is not None
     ]
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
-    return f"{type(error).__name__}: {text}{notes}{''.join(lines)}"
+    return f"{type(error).__name__}: {text}{notes}{''.join(reversed(frames[-_OWN_FRAMES:]))}"
+
+
+def _name_of(file: Path, root: Path) -> str | None:
+    """The name of a file of the user's; in an archive with the module's."""
+    name = users_name(file, root)
+    return name if name is None or name.endswith(file.name) else f"{name}/{file.name}"
 
 
 def has_own_frames(explanation: str) -> bool:

@@ -53,8 +53,8 @@ do: a run shall not begin by reading all of its source data."""
 def code_digest(file: Path) -> str:
     """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
     bytes."""
-    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns)) is not None:
-        return hashlib.sha256(tree[0].encode()).hexdigest()
+    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns, frozenset())) is not None:
+        return tree[0]
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -85,15 +85,17 @@ def outside(file: Path, without: frozenset[str] = frozenset()) -> Outside:
     return Outside() if known is None else known[1]
 
 
-@lru_cache(256)
-def _parsed(file: Path, _changed: int, without: frozenset[str] = frozenset()) -> tuple[str, Outside] | None:
-    """The tree of a file as text, and what it reads; ``None`` if it is no Python of this version."""
+@lru_cache(10_000)  # a project has some hundred files, each asked for several times in a row
+def _parsed(file: Path, _changed: int, without: frozenset[str]) -> tuple[str, Outside] | None:
+    """The digest of a file's tree, and what it reads; ``None`` if it is no Python of this version."""
+    source = file.read_bytes()
     try:
-        return _seen(file.read_bytes(), without)
+        return _seen(source, without)
     except (SyntaxError, ValueError):
         return None
     except RecursionError:  # as by a sum of a thousand terms, which Python itself can run
-        return file.read_text(errors="replace"), Outside(unknown=("its expressions are nested too deeply",))
+        unseen = Outside(unknown=("its expressions are nested too deeply",))
+        return hashlib.sha256(source).hexdigest(), unseen
 
 
 def _seen(source: bytes, without: frozenset[str]) -> tuple[str, Outside]:
@@ -102,7 +104,7 @@ def _seen(source: bytes, without: frozenset[str]) -> tuple[str, Outside]:
     found = _outside(tree)
     if b"__doc__" not in source:  # else it may use them
         _drop_docstrings(tree)
-    return ast.dump(tree), found
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), found
 
 
 def _drop_docstrings(tree: ast.AST) -> None:

@@ -58,6 +58,7 @@ def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
     speed_factors = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
+    loads = {node: draw(_SECONDS) for node in _NODES}
     work = draw(st.none() | _remaining_work(idle, speed_factors))
     far = {node: draw(st.sets(units)) for node in idle} if draw(st.booleans()) else None
 
@@ -68,7 +69,7 @@ def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
     return SchedulingContext(
         eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
         remaining={config: draw(_SECONDS) for config in _CONFIGS},
-        load={node: draw(_SECONDS) for node in _NODES},
+        load=loads.__getitem__,
         seconds=lambda _unit, node: speed_factors[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
         remaining_work=lambda: work,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
+from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.search.sampling import key
 
@@ -126,7 +126,7 @@ class Tryout:
         copy.configs, copy.usage, copy.now = dict(self.configs), self.usage, self.now
         return copy
 
-    def _obey(self, decision: Stop | Resume) -> None:
+    def _obey(self, decision: Decision) -> None:
         before = self.configs[decision.config]
         assert before.idle, f"{decision}: it is in a unit"
         assert not before.by_hand, f"{decision}: a person has decided on it"

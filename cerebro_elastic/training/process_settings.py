@@ -117,7 +117,9 @@ def _levels() -> dict[str, int]:
 
 def _put_levels(levels: Mapping[str, int]) -> None:
     for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+        logger = logging.getLogger(name)
+        if logger.level != level:  # a change empties the caches of all loggers
+            logger.setLevel(level)
 
 
 def _put_handler(number: signal.Signals, handler: Any) -> None:

@@ -44,7 +44,7 @@ def main() -> int:
     siblings.come()
     heartbeat = Heartbeat(folder, local_rank)
     leaving = _leave_when_asked(siblings)
-    from cerebro_elastic.worker import memory, rank
+    from cerebro_elastic.worker import rank, resources
 
     code = rank.serve(os.environ, leaving, heartbeat)
     if code is None:
@@ -53,7 +53,7 @@ def main() -> int:
         if not leaving.asked:
             if FORKED in sys.argv:
                 return ANEW
-            memory.start_anew()
+            resources.start_anew()
     heartbeat.stop()
     siblings.leave()
     return code or 0

@@ -18,12 +18,8 @@ from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
 
-
-class NoMoreUnits:
-    """The run has ended, or the rank was asked to leave."""
-
-
-Message = Attempt | NoMoreUnits | BaseException
+Message = Attempt | BaseException | None
+"""An assignment, or an error; ``None``: the run has ended, or the rank was asked to leave."""
 
 
 class AssignmentWatcher:
@@ -84,7 +80,7 @@ class AssignmentWatcher:
         message = self._messages.get()
         if isinstance(message, BaseException):
             raise message
-        return message if isinstance(message, Attempt) else None
+        return message
 
     def waits(self) -> bool:
         """Whether ``next`` would return at once."""
@@ -162,12 +158,12 @@ class AssignmentWatcher:
 
     def _ended(self, item: KeyValue) -> None:
         if self._record.value_in(item, RunEnded) is not None:
-            self._messages.put(NoMoreUnits())
+            self._messages.put(None)
 
     def _drain(self) -> None:
         """End the wait of an idle rank at once; announce that the node takes no more units."""
         grace = self._leaving.wait()
         if grace is None:
             return
-        self._messages.put(NoMoreUnits())
+        self._messages.put(None)
         NodeLedger(self._record).drain(self._node, grace, self._boot)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.store.ledger.worker import Meetings
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system.addresses import LOOPBACK
 
 if TYPE_CHECKING:
@@ -37,26 +37,22 @@ class GroupRendezvous:
     """Forms the groups of one rank, one attempt after the other.
 
     Args:
-        meetings: Where the run's ranks meet, in the store.
+        ledger: Says where the run's ranks meet.
         node: The name of the rank's node.
         address: The address of its host, as other nodes reach it.
         device: The rank's device.
     """
 
-    def __init__(self, meetings: Meetings, node: str, address: str, device: str) -> None:
-        self._meetings = meetings
+    def __init__(self, ledger: WorkerLedger, node: str, address: str, device: str) -> None:
+        self._ledger = ledger
         self._node = node
         self._address = address
         self._device = device
 
     @contextmanager
     def group(self, attempt: Attempt, rank_assignment: RankAssignment, hang: float) -> Iterator[None]:
-        """Within the block: the process group that the attempt's strategy needs, if it needs one.
-
-        Args:
-            attempt: The attempt.
-            rank_assignment: This rank's place in it.
-            hang: Seconds after which a rank counts as hanging.
+        """Within the block: the process group that the attempt's strategy needs, if it needs one. A rank
+        counts as hanging after ``hang`` seconds.
 
         Raises:
             Withdrawn: The attempt was withdrawn before all ranks had come.
@@ -84,7 +80,7 @@ class GroupRendezvous:
 
     def is_assigned(self, attempt: Attempt) -> bool:
         """Whether the attempt is still this node's."""
-        return self._meetings.is_assigned(attempt, self._node)
+        return self._ledger.is_assigned(attempt, self._node)
 
     def waiting(
         self, attempt: Attempt, rank_assignment: RankAssignment, beat: Callable[[], None]
@@ -112,9 +108,9 @@ class GroupRendezvous:
             # The ranks of one node are on one machine.
             store = group.listen(self._address if attempt.gang else LOOPBACK)
             if rank_assignment.size > 1:
-                self._meetings.announce(attempt, store.host, store.port)
+                self._ledger.announce(attempt, store.host, store.port)
             return store
-        meeting = self._meetings.find(attempt, self._node)
+        meeting = self._ledger.meeting_place(attempt, self._node)
         if meeting is None:
             raise Withdrawn
         return group.connect(meeting.host, meeting.port)

@@ -22,8 +22,7 @@ from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.listening import listening_address
 from cerebro_elastic.system.logs import EventLog
-from cerebro_elastic.worker import memory
-from cerebro_elastic.worker.resources import cpu_seconds, gpu_utilization
+from cerebro_elastic.worker import resources
 
 VARIABLE = "CEREBRO_METRICS_PORT"
 _PORTS = 100
@@ -107,21 +106,24 @@ class _Collector:
             "fetch_seconds": ("Seconds in waiting for their partitions.", metrics.fetch_seconds),
             "cache_hits": ("Partitions that were in the host's cache when wanted.", self.cache.hits),
             "cache_misses": ("Partitions that had to be brought.", self.cache.misses),
-            "cpu_seconds": ("CPU seconds of the rank and its loaders.", cpu_seconds()),
+            "cpu_seconds": ("CPU seconds of the rank and its loaders.", resources.cpu_seconds()),
         }
         for name, (text, count) in counts.items():
             family = CounterMetricFamily(f"cerebro_{name}", text, labels=names)
             family.add_metric(values, count)
             yield family
-        resident, on_gpu = memory.in_use(self.device)
+        resident, on_gpu = resources.in_use(self.device)
         gauges = {
             "idle_ratio": ("Share of time without an attempt.", metrics.idle_ratio),
             "memory_bytes": ("Resident memory of the rank's process.", resident),
             "gpu_memory_bytes": ("Memory of its tensors on the GPU.", on_gpu),
-            "gpu_utilization": ("Share of the last moment for the GPU's work.", gpu_utilization(self.device)),
+            "gpu_utilization": (
+                "Share of the last moment for the GPU's work.",
+                resources.gpu_utilization(self.device),
+            ),
         }
         for name, (text, value) in gauges.items():
-            if value is not None and (memory.is_gpu(self.device) or not name.startswith("gpu")):
+            if value is not None and (resources.is_gpu(self.device) or not name.startswith("gpu")):
                 gauge = GaugeMetricFamily(f"cerebro_{name}", text, labels=names)
                 gauge.add_metric(values, value)
                 yield gauge

@@ -18,7 +18,7 @@ from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker import memory
+from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
@@ -58,7 +58,7 @@ def profile_attempt(
     try:
         wait = context.rendezvous.waiting(attempt, rank_assignment, beat)
         state = context.state_fetcher.load(attempt.input, wait=wait)
-        meter = memory.Meter(runner.device)
+        meter = resources.Meter(runner.device)
         job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
         with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
             profiled = profile(runner, job, context.clock, meter, limit)
@@ -66,34 +66,32 @@ def profile_attempt(
         reason = refusal_of(attempt, error)
         if reason is None:
             raise
-        return _result(attempt, refusal=reason)
+        return ProfileResult.of(attempt, refusal=reason)
     if not rank_assignment.leads:
         return None
     if reason := over_limit(profiled.peak_bytes, limit):
-        return _result(attempt, refusal=reason)
+        return ProfileResult.of(attempt, refusal=reason)
     seconds = profiled.batch_seconds * job_batches.unit_batches(job)
-    return _result(attempt, seconds=seconds, bytes=profiled.peak_bytes)
+    return ProfileResult.of(attempt, seconds=seconds, bytes=profiled.peak_bytes)
 
 
 def profile(
     runner: UnitRunner,
     job: UnitJob,
     clock: Clock,
-    meter: memory.Meter,
+    meter: resources.Meter,
     limit: int | None,
     seconds: float = 0.0,
 ) -> Profiled:
     """Train a few batches of the job on this rank, in the group that its strategy needs.
 
     Args:
-        runner: Performs the job.
         job: A job whose state may be given away.
-        clock: Times the batches.
         meter: Measures the memory, from before the state was loaded on.
         limit: How many bytes a unit may take; ``None``: what is free.
         seconds: Train more batches if the few take less than this.
     """
-    free = memory.free_bytes(runner.device, limit)
+    free = resources.free_bytes(runner.device, limit)
     watch = _Watch(clock, runner.device, meter, job.data_use, seconds)
     watch.begin(job.skip, job_batches.unit_batches(job))
     result = None
@@ -114,9 +112,8 @@ def over_limit(peak_bytes: int, limit: int | None) -> str | None:
     """Why a strategy is refused under which a rank had ``peak_bytes`` in use; ``None`` if it is not."""
     if limit is None or peak_bytes <= limit:
         return None
-    return (
-        f"it took {peak_bytes / 1e6:.3g} MB on a rank, which may take {limit / 1e6:.3g} MB ({memory.LIMIT})"
-    )
+    took, may_take = f"{peak_bytes / 1e6:.3g} MB", f"{limit / 1e6:.3g} MB ({resources.LIMIT})"
+    return f"it took {took} on a rank, which may take {may_take}"
 
 
 @dataclass
@@ -125,7 +122,7 @@ class _Watch:
 
     clock: Clock
     device: str
-    meter: memory.Meter
+    meter: resources.Meter
     data_use: DataUse
     seconds: float
     skip: int = 0
@@ -171,7 +168,7 @@ class _Watch:
         return (ended[which] - began[which]) / (last - first)
 
     def _now(self) -> tuple[float, float]:
-        memory.synchronize(self.device)
+        resources.synchronize(self.device)
         return self.clock.now(), self.data_use.waited_seconds
 
 
@@ -181,18 +178,3 @@ def refusal_of(attempt: Attempt, error: BaseException) -> str | None:
     if failure.kind is FailureKind.OUT_OF_MEMORY:
         return f"out of memory: {failure.story}"
     return failure.story if isinstance(error, TaskError | RecipeError | MissingExtra) else None
-
-
-def _result(
-    attempt: Attempt, *, seconds: float = 0.0, bytes: int = 0, refusal: str | None = None
-) -> ProfileResult:
-    return ProfileResult(
-        attempt.unit,
-        attempt.strategy,
-        attempt.hardware,
-        attempt.node,
-        attempt.token,
-        seconds=seconds,
-        bytes=bytes,
-        refusal=refusal,
-    )

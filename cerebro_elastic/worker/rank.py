@@ -30,22 +30,18 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.memory import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
 from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
+from cerebro_elastic.worker.resources import Growth, bytes_of, free_bytes, limit_of
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
 def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int | None:
-    """Serve the node and run that ``env`` names, until the run has ended or the rank has left.
-
-    Args:
-        env: The environment that the agent gives its ranks.
-        leaving: Whether the rank is asked to leave.
-        heartbeat: The rank's heartbeat.
+    """Serve the node and run that ``env`` names, as the agent has set it, until the run has ended or the rank
+    has left.
 
     Returns:
         The exit code; with 0 the agent ends, too. ``None``: the process is to be replaced by a fresh one.

@@ -18,7 +18,7 @@ from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
-from cerebro_elastic.worker import memory
+from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import (
     RankAssignment,
@@ -46,13 +46,8 @@ _STATES_IN_MEMORY = 2
 
 
 def perform(context: RankContext, attempt: Attempt, own: Node | None = None) -> None:
-    """Do this rank's part of the attempt, unless it has none, or the attempt is stale.
-
-    Args:
-        context: The rank.
-        attempt: The attempt.
-        own: The rank's node as it was last seen; it is read again if the attempt is of another registration.
-    """
+    """Do this rank's part of the attempt, unless it has none, or the attempt is stale. The rank's ``own``
+    node, as it was last seen, is read again if the attempt is of another registration."""
     record, identity = context.ledger.record, context.identity
     log = context.log.bind(
         config=attempt.unit.config,
@@ -97,7 +92,6 @@ class RankAttempt:
         )
 
     def run(self) -> None:
-        """Take part, and record the outcome."""
         rank, size = self._rank_assignment.rank, self._rank_assignment.size
         self._context.metrics.began(self.attempt)
         self._log.info("began", **({} if size == 1 else {"rank": rank, "of": size}))
@@ -188,7 +182,7 @@ class RankAttempt:
         """
         if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
             return False
-        return memory.free_bytes("cpu", None) > _STATES_IN_MEMORY * trained.staged_bytes
+        return resources.free_bytes("cpu", None) > _STATES_IN_MEMORY * trained.staged_bytes
 
     def _watched_save(self, trained: TrainedUnit) -> SavedUnit:
         """In the writer's thread."""

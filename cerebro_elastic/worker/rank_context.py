@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.store.ledger.worker import Meetings, WorkerLedger
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.cache_space import NoRoom, Room
 from cerebro_elastic.system.clock import Clock
@@ -32,18 +32,14 @@ class RankContext:
     """What the process gives its attempts, and what is made of that once for all of them."""
 
     ledger: WorkerLedger
-    """What a worker may write to the run's record."""
     spec: Spec
     unit_runner: UnitRunner
     """The run's task and data on this rank's device."""
     clock: Clock
     log: EventLog
     identity: RankIdentity
-    """Which process of which node this is."""
     leaving: Leaving
-    """Whether the rank was asked to leave."""
     watchdog: Watchdog
-    """Ends the process if it hangs."""
     alarm: Callable[[BaseException], None]
     """Takes what ends the background saving."""
     address: str = LOOPBACK
@@ -61,17 +57,12 @@ class RankContext:
         self.basis = basis_of(spec)
         """What the run is made from, for the origins of its checkpoints."""
         self.state_fetcher = StateFetcher(self._fetch_ahead, repair)
-        """Loads input states."""
-        self.rendezvous = GroupRendezvous(Meetings(record), self.identity.node, self.address, runner.device)
-        """Forms process groups."""
+        self.rendezvous = GroupRendezvous(self.ledger, self.identity.node, self.address, runner.device)
         self.writer = BackgroundWriter(self.alarm)
-        """Saves output states."""
         self.collector = CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, self.log)
-        """Deletes superfluous checkpoints."""
         self.cleaner = BackgroundCleaner(self.alarm)
         """Has it do so behind the next unit."""
         self.metrics = NodeMetrics(self.clock)
-        """Counts attempts."""
 
     def __enter__(self) -> Self:
         return self

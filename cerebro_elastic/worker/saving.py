@@ -99,7 +99,6 @@ class BackgroundCleaner(_BackgroundThread):
         self._submit(task)
 
     def wait(self) -> None:
-        """Wait for the last task."""
         if self._last is not None:
             wait([self._last])
 

@@ -50,11 +50,8 @@ class StateFetcher:
             self._queued = {**current, attempt.token: (attempt.input, state)}
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
-        """Fetch in the background what the next unit will probably need, and one replica.
-
-        Args:
-            hint: The controller's hint.
-            part: The part of the state to load, as for the present unit.
+        """Fetch in the background what the next unit will probably need, and one replica; of its state the
+        ``part`` of the present unit.
 
         A replica waits until the last one has come. A failure has no effect: what is needed is fetched again.
         """

@@ -58,7 +58,6 @@ class TrainedUnit:
     visit: Visit
     """The visit that it becomes, without what its save adds."""
     rows: Sequence[Mapping[str, Any]]
-    """The rows that it logged."""
     log: str
     """The URL that they get."""
     trained_at: float

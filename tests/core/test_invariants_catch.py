@@ -239,13 +239,13 @@ def clones_another_state(patch: Patch) -> None:
         edge = edge_from(parent)
         return edge and replace(edge, checkpoint=CheckpointRef("mem:other", "other", 1))
 
-    patch.setattr(lineage, "edge_from", elsewhere)
+    patch.setattr(decide, "edge_from", elsewhere)
 
 
 def clones_begin_at_the_beginning(patch: Patch) -> None:
     permissive(patch)
     born = lineage.born
-    for module in (lineage, operators):
+    for module in (decide, operators):
         patch.setattr(module, "born", lambda config: replace(born(config), epoch=0, visited=()))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.history.derived import derive
-from cerebro_elastic.core.history.lineage import born, child, fresh_names, history, in_order
+from cerebro_elastic.core.history.lineage import born, fresh_names, history, in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Parent, Status
@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Unit
 from cerebro_elastic.errors import IllegalEvent
+from support.histories import child
 
 PLAN = Plan("r", partitions=2, epochs=2)
 ONE, TWO = CheckpointRef("u/1", "1", 1), CheckpointRef("u/2", "2", 1)

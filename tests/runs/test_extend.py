@@ -93,7 +93,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     at = born(result.view.state.configs[config])
     with VisitReplayer(spec, result.folder.cache) as replayer:
         for number, visit in enumerate(row.visits):
-            again = replayer(at, visit, head, str(folder / str(number)))
+            again = replayer(at, visit, head, str(folder / str(number))).visit
             assert again.output.digest == visit.output.digest
             assert again.metrics == visit.metrics
             at, head = advance(at, visit, spec.plan), again.output

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cerebro_elastic
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.worker.memory import LIMIT
+from cerebro_elastic.worker.resources import LIMIT
 
 pytestmark = pytest.mark.cluster
 

@@ -8,16 +8,12 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import recorded_run
-import wandb
 from logged_run import HPARAMS, Election, Record
-from mlflow import MlflowClient, entities
-from wandb.proto import wandb_internal_pb2
 
-from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
 from cerebro_elastic.errors import RecipeError, RunError
@@ -30,7 +26,11 @@ from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosit
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.run import Run
+from support.histories import child
 from support.memory_store import MemoryStore
+
+if TYPE_CHECKING:  # they take seconds to import, which is left to the one process that has these tests
+    from mlflow import MlflowClient, entities
 
 
 @pytest.fixture(scope="module")
@@ -224,12 +224,16 @@ def test_an_experiment_that_is_deleted_meanwhile(
 
 @pytest.fixture
 def nothing_of_wandb_is_left() -> Iterator[None]:
+    import wandb
+
     yield
     wandb.teardown()
 
 
 def wandb_records(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     """The files that W&B's offline mode has written, by name, with their records."""
+    from wandb.proto import wandb_internal_pb2
+
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         data, at, message, found = file.read_bytes(), 7, b"", []
         while at + 7 <= len(data):

@@ -85,7 +85,7 @@ def moment(left: RemainingWork) -> SchedulingContext:
     return SchedulingContext(
         eligible={"a": [Unit("long", 0, 0), Unit("short", 0, 0)]},
         remaining={"long": 12.0, "short": 3.0, "busy": 1.0},
-        load={"a": 6.0, "b": 6.0},
+        load=lambda _node: 6.0,
         seconds=lambda _unit, _node: 1.0,
         remaining_work=lambda: left,
         size=len(left.configs) * len(left.holders) * len(left.nodes),

@@ -33,7 +33,7 @@ def moment(seed: tuple[int, ...] = (0,), **remaining: float) -> SchedulingContex
             for partition, node in enumerate(("a", "b"))
         },
         remaining=remaining,
-        load={"a": 1.0, "b": 2.0},
+        load={"a": 1.0, "b": 2.0}.__getitem__,
         seconds=lambda _unit, _node: 1.0,
         seed=seed,
     )

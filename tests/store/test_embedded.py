@@ -105,7 +105,7 @@ def test_where_no_socket_can_be_it_has_one_elsewhere(tmp_path: Path, name: str) 
 def test_without_any_place_for_a_socket_it_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.client.listen._can_have", lambda *_: False)
+    monkeypatch.setattr("cerebro_elastic.store.client.embedded._can_have", lambda *_: False)
     with pytest.raises(StoreError, match=r"no Unix socket in .*data.*: set TMPDIR to a folder"):
         EmbeddedEtcd(tmp_path / "data").__enter__()
 

@@ -15,10 +15,9 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.system.run_key import RunKey
 from support.store_contract import expect, put
 

@@ -10,7 +10,6 @@ from itertools import product
 
 import pytest
 
-from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
@@ -50,6 +49,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from support.clocks import HandClock
 from support.faults import Lost, losing
+from support.histories import child
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 

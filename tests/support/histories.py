@@ -1,10 +1,13 @@
-"""Run records as files, written from events."""
+"""Run records as files, written from events; and configs that begin with the checkpoint of another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from cerebro_elastic.core.history.lineage import born, edge_from
+from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.store.ledger.journal import chained, with_digest
 
@@ -12,3 +15,8 @@ from cerebro_elastic.store.ledger.journal import chained, with_digest
 def write_history(path: Path, events: Iterable[Event]) -> None:
     """Write the record of these events, with digests that fit."""
     path.write_text("".join(f"{with_digest(line.body, line.digest)}\n" for line in chained(events)))
+
+
+def child(parent: Config, name: str, hparams: HParams, origin: Mapping[str, Any]) -> Config:
+    """A new config that continues from where ``parent`` stands."""
+    return born(Config(name, hparams, parent=edge_from(parent), origin=origin))

@@ -103,6 +103,8 @@ class HostStorm(Storm[HostCluster]):
                     stack.callback(host.set_rate, "")
                 case What.LOSSY:
                     stack.enter_context(host.losing(LOST))
+                case What.NARROW:
+                    stack.enter_context(host.narrowed())
                 case What.REFUSE | What.HANG:
                     cluster.answer({What.REFUSE: "refuse", What.HANG: "hang"}[fault.what])
                     stack.callback(cluster.answer, "well")

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -172,18 +172,25 @@ class Host:
             else:
                 self._bed.run(*where, "tc", "qdisc", "del", *root)
 
-    @contextmanager
-    def losing(self, share: float) -> Iterator[None]:
+    def losing(self, share: float) -> AbstractContextManager[None]:
         """This share of the packets is lost meanwhile, at random, both ways; needs ``why_no_loss() is
         None``."""
+        return self._dropping("numgen", "random", "mod", "1000", "<", f"{1000 * share:.0f}")
+
+    def narrowed(self, to_bytes: int = 600) -> AbstractContextManager[None]:
+        """All larger packets are lost meanwhile, both ways, as where an MTU is wrong; needs ``why_no_loss()
+        is None``."""
+        return self._dropping("meta", "length", ">", str(to_bytes))
+
+    @contextmanager
+    def _dropping(self, *packets: str) -> Iterator[None]:
         table = ["table", "netdev", f"loss_{self.name}"]
-        lost = ["numgen", "random", "mod", "1000", "<", f"{1000 * share:.0f}", "drop"]
         ends = ((["ip", "netns", "exec", self.name], "eth0"), ([], self._port))
         for where, device in ends:
             hook = f"{{ type filter hook ingress device {device} priority 0; }}"
             self._bed.run(*where, "nft", "add", *table)
             self._bed.run(*where, "nft", "add", "chain", *table[1:], "in", hook)
-            self._bed.run(*where, "nft", "add", "rule", *table[1:], "in", *lost)
+            self._bed.run(*where, "nft", "add", "rule", *table[1:], "in", *packets, "drop")
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_the_short_story_has_the_users_line_and_the_whole_one_all(
     assert "json/decoder.py" in story.splitlines()[2]
     reason = f"epoch 0, partition 1 failed alike on a, b: exception: {story}"
     assert shortened(reason).splitlines()[1:] == shown[1:]
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_file_behind_a_link_or_in_an_archive_is_named_as_the_project_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, archive = tmp_path / "project", tmp_path / "project" / "steps.zip"
+    root.mkdir()
+    (tmp_path / "elsewhere.py").write_text(MODULE)
+    (root / "a_linked_step.py").symlink_to(tmp_path / "elsewhere.py")
+    with ZipFile(archive, "w") as file:
+        file.writestr("a_zipped_step.py", MODULE)
+    monkeypatch.syspath_prepend(archive)
+    for module, shown in {
+        "a_linked_step": "a_linked_step.py",
+        "a_zipped_step": "steps.zip/a_zipped_step.py",
+    }.items():
+        error = raised(import_object(f"{module}:step", root))
+        assert f"\n  {shown}:6 in step" in explain_error(error, root)
 
 
 def test_ours_explain_themselves(tmp_path: Path) -> None:

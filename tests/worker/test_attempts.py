@@ -25,7 +25,6 @@ from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitW
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
-from cerebro_elastic.store.ledger.worker import Meetings
 from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 
@@ -211,7 +210,7 @@ def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(s
     token = scene.leader.assign(attempt)
     assert token is not None
     attempt = replace(attempt, token=token)
-    Meetings(scene.ledger).announce(attempt, "no-such-host.invalid", 1)
+    scene.ledger.announce(attempt, "no-such-host.invalid", 1)
     scene.attempts.perform(attempt)
     (failure,) = scene.config.failures
     assert (failure.node, failure.kind) == ("n", FailureKind.CRASH)

@@ -20,7 +20,7 @@ from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.tables import resources_text
 from cerebro_elastic.system.logs import EventLog
-from cerebro_elastic.worker import memory, resources
+from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed
 from cerebro_elastic.worker.resources import ResourceMeter, cpu_seconds
 from support.clocks import HandClock
@@ -96,7 +96,7 @@ class Cuda:
 
 def test_a_units_resources_are_those_of_its_rank_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda()
-    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
+    monkeypatch.setattr(resources, "_cuda", lambda: cuda)
     monkeypatch.setattr(resources, "import_module", lambda _name: cuda)
     clock, beats = HandClock(), list[float]()
     meter = ResourceMeter("cuda:1", clock)

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.attempts import FailureKind, ProfileResult
 from cerebro_elastic.core.model.codec import decode
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.worker.memory import Meter, free_bytes, limit_of
+from cerebro_elastic.worker.resources import Meter, free_bytes, limit_of
 
 Make = Callable[..., Scene]
 CPU = "cpu"

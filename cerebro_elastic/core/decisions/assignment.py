@@ -19,7 +19,7 @@ from dataclasses import replace
 from math import inf
 
 from cerebro_elastic.core.decisions.gangs import companions, held_back, overdue
-from cerebro_elastic.core.decisions.moment import Moment, NodeLoads
+from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import expected_seconds
 from cerebro_elastic.core.decisions.placements import Placement, at_hand, elsewhere
 from cerebro_elastic.core.history.estimates import hop_seconds, speed_factor, unit_seconds
@@ -199,9 +199,8 @@ def _prefetch(moment: Moment, placement: Placement, hint: Unit | None, attempt: 
         return None
     present = {*moment.cached[placement.lead], placement.unit.partition, hint.partition}
     home = [j for j, names in moment.state.homes.items() if placement.lead in names and j not in present]
-    replicas = (
-        tuple(home) if placement.strategy.nodes == 1 else ()
-    )  # the gang's other nodes would fetch them, too
+    # The other nodes of a gang would fetch replicas, too.
+    replicas = tuple(home) if placement.strategy.nodes == 1 else ()
     head = None if _loads_behind(moment, attempt) else moment.state.configs[hint.config].head
     return Prefetch(hint.partition, head, replicas)
 
@@ -241,7 +240,7 @@ def _context(
     return SchedulingContext(
         eligible={name: at_hand(units, name, state.homes, moment.cached) for name, units in eligible.items()},
         remaining=moment.remaining,
-        load=NodeLoads(moment),
+        load=lambda node: moment.loads[node],
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.speed_factors[node],
         seed=(plan.seed, state.revision),
         remaining_work=lambda: None if hint else moment.remaining_work(freed),

@@ -23,7 +23,6 @@ from cerebro_elastic.core.history.derived import cached_partitions, failed_alike
 from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors
 from cerebro_elastic.core.history.lineage import (
     born,
-    child,
     edge_from,
     fresh_names,
     in_order,
@@ -275,21 +274,16 @@ def observe(state: State, plan: Plan) -> SearchContext:
 
 
 def _observe(moment: Moment) -> SearchContext:
-    state, plan = moment.state, moment.plan
-    seen = (
-        (
-            config,
-            (
-                state.curves.get(config.id, ()),
-                config.id not in moment.busy,
-                state.row_losses.get(config.id, {}),
-            ),
-        )
-        for config in in_order(state.configs.values())
-    )
-    views = _view(plan, seen)
+    state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
+    curves, busy, losses = state.curves, moment.busy, state.row_losses
+    own = ((c, (curves.get(c.id, ()), c.id not in busy, losses.get(c.id, {}))) for c in in_order(configs))
+    views = _view(plan, own)
+    if plan.has_members:
+        groups = by_config(configs).values()
+        of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]
+        views = _group(plan, of_groups)
     return SearchContext(
-        configs=_grouped(plan, views, state.configs) if plan.has_members else list(views.values()),
+        configs=list(views.values()),
         partitions=plan.trained,
         epochs=plan.epochs,
         nodes=max(len(moment.nodes), plan.min_nodes),
@@ -333,21 +327,9 @@ def _view(
     )
 
 
-def _grouped(plan: Plan, views: Mapping[str, ConfigView], configs: Mapping[str, Config]) -> list[ConfigView]:
-    """The views of configs, each of all of its members."""
-    return list(
-        _group(
-            plan,
-            (
-                (members[0], (*(views[each.id] for each in members),))
-                for members in by_config(configs.values()).values()
-            ),
-        ).values()
-    )
-
-
 @PerConfig
 def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> ConfigView:
+    """The view of a config of all of its members."""
     counting = [each for each in members if each.status is Status.LIVE] or members
     return ConfigView(
         config=first.seen_as,
@@ -388,17 +370,14 @@ def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[
     for name, place in _standing(None, able).items():
         visits, config = reusable.get(place, ()), state.configs[name]
         if visits and visits[-1].unit.epoch < moment.plan.epochs and {v.hardware for v in visits} <= kinds:
-            first = replace(visits[0], input=config.head)  # the same state, perhaps at another place
-            yield UnitsReused(0, tuple(_of(name, visit) for visit in (first, *visits[1:])))
+            own = [replace(visit, unit=replace(visit.unit, config=name)) for visit in visits]
+            own[0] = replace(own[0], input=config.head)  # the same state, perhaps at another place
+            yield UnitsReused(0, tuple(own))
 
 
 @PerConfig
 def _standing(_shared: None, config: Config, _own: None) -> str:
     return standing(config)
-
-
-def _of(name: str, visit: Visit) -> Visit:
-    return replace(visit, unit=replace(visit.unit, config=name))
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
@@ -408,12 +387,12 @@ def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigE
     decisions = search.decide(context)
     for decision in decisions:
         members = named(configs, decision.config)
-        match decision:
-            case Stop(_, reason):
-                for config in members if len(members) == 1 else (c for c in members if _may_stop(moment, c)):
+        for config in members:
+            rests = config.status is Status.STOPPED and not config.by_hand
+            match decision:
+                case Stop(_, reason) if len(members) == 1 or _may_stop(moment, config):
                     yield ConfigEnded(0, config.id, Status.STOPPED, reason)
-            case Resume(_, reason):
-                for config in members if len(members) == 1 else _stopped(members):
+                case Resume(_, reason) if len(members) == 1 or rests:
                     yield ConfigResumed(0, config.id, reason)
     proposals = () if decisions else search.propose(context)
     if proposals:
@@ -423,22 +402,14 @@ def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigE
             yield ConfigCreated(0, first, tuple(others))
 
 
-def _stopped(members: Sequence[Config]) -> list[Config]:
-    return [config for config in members if config.status is Status.STOPPED and not config.by_hand]
-
-
 def _new(state: State, plan: Plan, names: Iterator[str], proposal: Proposal) -> list[Config]:
-    """The proposed config, its members, or its further ones."""
+    """The proposed config, or its members; or further members of one that exists."""
     if proposal.repeats:
         of = named(state.configs, proposal.parent or "")
         known = {(config.fold, config.repeat) for config in of}
         wanted = members_of_repeats(plan, range(proposal.repeats))
         return [_sibling(state, plan, of[0], *each) for each in wanted if each not in known]
     name = next(names)
-    if not plan.has_members:
-        if proposal.parent is None:
-            return [born(Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin))]
-        return [child(state.configs[proposal.parent], name, proposal.hparams, proposal.origin)]
     return [
         _member(state, plan, member(name, proposal.hparams, *each, plan), proposal.parent, proposal.origin)
         for each in first_members(plan)
@@ -453,7 +424,8 @@ def _sibling(state: State, plan: Plan, like: Config, fold: int | None, repeat: i
 
 
 def _member(state: State, plan: Plan, new: Config, parent: str | None, origin: Mapping[str, Any]) -> Config:
-    """A ``new`` member that begins where its like of the config ``parent`` stands, or where all begin."""
+    """A ``new`` config that begins where ``parent`` stands, or its like of the parent's members; without
+    one, where all begin."""
     others = named(state.configs, parent) if parent is not None else []
     of = next((c for c in others if (c.fold, c.repeat) == (new.fold, new.repeat)), None)
     return born(replace(new, parent=plan.start if of is None else edge_from(of), origin=origin))

@@ -31,6 +31,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.system.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +126,17 @@ def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -
     possible = [c for c in plan.strategies if not refused or any(c not in reasons for reasons in refused)]
     least = min(possible or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
     node_counts = Counter(map(kind_of, nodes.values()))
-    counts = (
-        ", ".join(f"{count} {_kind_label(*kind)}" for kind, count in sorted(node_counts.items())) or "none"
+    present = ", ".join(
+        f"{count} {hardware} of {counted(ranks, 'rank')}"
+        for (hardware, ranks), count in sorted(node_counts.items())
     )
-    return f"{least} takes {_nodes(least)}; there are: {counts}"
+    return f"{least} takes {_nodes(least)}; there are: {present or 'none'}"
 
 
 def _nodes(strategy: Strategy) -> str:
-    ranks_per_node = -(-strategy.ranks // strategy.nodes)
-    ranks = f"{ranks_per_node} rank{'' if ranks_per_node == 1 else 's'}"
+    ranks = counted(-(-strategy.ranks // strategy.nodes), "rank")
     return (
         f"a node of {ranks}"
         if strategy.nodes == 1
         else f"{strategy.nodes} nodes of one kind with {ranks} each"
     )
-
-
-def _kind_label(hardware: str, ranks: int) -> str:
-    return f"{hardware} of {ranks} rank{'' if ranks == 1 else 's'}"

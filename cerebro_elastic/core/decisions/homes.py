@@ -32,8 +32,6 @@ def rebalance(
     other homes: if a node leaves, many nodes then share its work.
 
     Args:
-        homes: The homes so far.
-        nodes: The nodes in use.
         cached: By node: the partitions in its cache.
         partitions: Partitions are numbered ``0 .. partitions - 1``.
         speed_factors: By node: its seconds for one partition, compared with other nodes.

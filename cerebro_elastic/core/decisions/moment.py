@@ -11,7 +11,7 @@ expected seconds would be simpler, but loses much of what looking ahead gains.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from math import fsum, inf
 from typing import Any
@@ -226,22 +226,6 @@ class Moment:
             guessed=[config.id for config in live if not _measured(state, config.id)],
             progress=plan.progress,
         )
-
-
-class NodeLoads(Mapping[str, float]):
-    """``Moment.loads``, computed for a policy that looks at them: most moments have one idle node."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def __getitem__(self, node: str) -> float:
-        return self._moment.loads[node]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._moment.nodes)
-
-    def __len__(self) -> int:
-        return len(self._moment.nodes)
 
 
 @PerConfig

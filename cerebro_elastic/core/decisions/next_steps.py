@@ -61,7 +61,6 @@ class NextStep:
     """What a config does next on a kind of node."""
 
     strategy: Strategy
-    """How its unit is trained."""
     profile: bool = False
     """Profile the strategy, instead of a whole unit."""
     seconds: float | None = None
@@ -238,12 +237,7 @@ def _of_profile(failure: Failure) -> bool:
 
 
 def gang_sizes(work: Mapping[str, GangSeconds], nodes: Mapping[NodeKind, int]) -> dict[str, GangSizes]:
-    """The sizes of each config's gangs.
-
-    Args:
-        work: By config: its remaining work.
-        nodes: The number of nodes of each kind.
-    """
+    """The sizes of each config's gangs, given its remaining work and the number of nodes of each kind."""
     thrifty = {name: _thriftiest(config_work) for name, config_work in work.items()}
     without_gangs = _forecast(work, thrifty, nodes)
     low = max(

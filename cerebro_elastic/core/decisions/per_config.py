@@ -18,10 +18,8 @@ Value = TypeVar("Value")
 
 class PerConfig(Generic[Shared, Own, Value]):
     """A pure function of many configs that remembers its last values: a config is known by identity, all else
-    by equality. So the values are those that would be computed anew.
-
-    Args:
-        function: Of what all configs share, of the config, and of what else is its own.
+    by equality. So the values are those that would be computed anew. The function is one of what all configs
+    share, of the config, and of what else is its own.
     """
 
     def __init__(self, function: Callable[[Shared, Config, Own], Value]) -> None:

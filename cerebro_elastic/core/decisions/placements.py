@@ -28,7 +28,6 @@ class Placement:
     lead: str
     """The node, or the gang's lead."""
     strategy: Strategy
-    """How the unit is trained."""
     failed: frozenset[str] = frozenset()
     """The nodes on which it has failed."""
     fetch: float = 0.0
@@ -42,7 +41,6 @@ class ConfigPlacements:
     placements: Sequence[Placement]
     """The units that it may do, and where."""
     by_lead: Mapping[str, Sequence[Placement]]
-    """The same by node."""
     leads: Sequence[Sequence[str]]
     """By unit: the nodes that may lead it."""
     most_nodes: int

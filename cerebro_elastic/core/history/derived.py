@@ -75,10 +75,6 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
     )
 
 
-def after_profile(state: State, profile: ProfileResult) -> State:
-    return replace(state, profiles=add_profile(state.profiles, profile))
-
-
 def committed(state: State, event: UnitCommitted) -> State:
     return after_visit(state, event.visit, state.configs[event.visit.unit.config])
 
@@ -92,7 +88,7 @@ def failed(state: State, event: UnitFailed) -> State:
 
 
 def profiled(state: State, event: ProfileDone) -> State:
-    return after_profile(state, event.profile)
+    return replace(state, profiles=add_profile(state.profiles, event.profile))
 
 
 def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResult]) -> State:
@@ -113,12 +109,12 @@ def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResu
     for visit in visits:
         name = visit.unit.config
         while to_come[name] and to_come[name][0].attempt < visit.attempt:
-            state = after_profile(state, to_come[name].popleft())
+            state = profiled(state, ProfileDone(0, to_come[name].popleft()))
         assert state.plan is not None
         configs[name] = advance(configs[name], visit, state.plan)
         state = after_visit(state, visit, configs[name])
     for profile in (profile for rest in to_come.values() for profile in rest):
-        state = after_profile(state, profile)
+        state = profiled(state, ProfileDone(0, profile))
     return replace(state, streaks=streaks_of(state.configs.values(), state.committed))
 
 

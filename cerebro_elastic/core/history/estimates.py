@@ -68,10 +68,8 @@ def learn(
     usual = timings.get(config, 0.0)
     if not usual or not seconds:
         timings = {**timings, config: seconds / speed_factor.factor}
-        return timings, speed_factors if visit.gang else {
-            **speed_factors,
-            visit.node: replace(speed_factor, at=at),
-        }
+        later = {} if visit.gang else {visit.node: replace(speed_factor, at=at)}
+        return timings, {**speed_factors, **later}
     expected = usual * speed_factor.factor
     seconds = min(max(seconds, expected / OUTLIER), expected * OUTLIER)
     if visit.gang:

@@ -7,15 +7,18 @@ transactions, the reading of a snapshot, what counts as foreign, and what the le
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
     Event,
     HomesAssigned,
+    NodeEvent,
     NodeJoined,
     NodeQuarantined,
     Ordered,
@@ -43,11 +46,7 @@ _SECOND = "/second"
 
 
 class Keys:
-    """The names of one run's keys. What each holds is in ``KINDS``.
-
-    Args:
-        run: The run's id.
-    """
+    """The names of one run's keys. What each holds is in ``KINDS``."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -133,7 +132,7 @@ class Keys:
     def is_known(self, key: str) -> bool:
         """Whether the run's processes write such keys."""
         kind, rest = self.split(key)
-        return kind in KINDS and KINDS[kind].named == bool(rest)
+        return kind in KINDS and KINDS[kind].has_names == bool(rest)
 
 
 def _visit_name(unit: Unit, index_in_epoch: int) -> str:
@@ -154,7 +153,7 @@ def visits_of(event: Event) -> tuple[Visit, ...]:
     return ()
 
 
-def attempt_of(state: State, event: Event) -> Attempt | None:
+def _attempt_of(state: State, event: Event) -> Attempt | None:
     """The attempt that an event of a unit is about, if ``state`` has it; ``None`` for other events."""
     match event:
         case UnitAssigned(attempt=attempt):
@@ -166,12 +165,28 @@ def attempt_of(state: State, event: Event) -> Attempt | None:
     return None
 
 
-def _nodes_of(state: State, event: Any) -> Sequence[str]:
+def named_in(event: Event) -> tuple[Sequence[str], Sequence[str]]:
+    """The configs and the nodes that the event names."""
+    match event:
+        case ConfigCreated():
+            return [name for config in event.configs for name in (config.id, *_parents_of(config))], ()
+        case ConfigEnded(config=config) | ConfigResumed(config=config) | UnitsReused(config=config):
+            return (config,), ()
+        case NodeJoined(node=node):
+            return (), (node.name,)
+        case UnitAssigned(attempt=attempt):
+            return (attempt.unit.config,), attempt.nodes
+        case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):
+            return (report.unit.config,), (report.node,)
+        case NodeEvent(node=node):
+            return (), (node,)
+    return (), ()
+
+
+def _nodes_of(state: State, event: Event) -> Sequence[str]:
     """The nodes that the event is about, the lead of a gang first."""
-    attempt = attempt_of(state, event)
-    if attempt is not None:
-        return attempt.nodes
-    return (event.node.name if isinstance(event.node, Node) else event.node,)
+    attempt = _attempt_of(state, event)
+    return named_in(event)[1] if attempt is None else attempt.nodes
 
 
 def _stays_of(_state: State, event: NodeJoined | StayEnded) -> Sequence[str]:
@@ -180,13 +195,9 @@ def _stays_of(_state: State, event: NodeJoined | StayEnded) -> Sequence[str]:
     return (Stay.of(event.node).name,) if event.node.joined else ()
 
 
-def _configs_of(state: State, event: Any) -> Sequence[str]:
-    attempt = attempt_of(state, event)
-    if attempt is not None:
-        return (attempt.unit.config,)
-    if not isinstance(event, ConfigCreated):
-        return (event.config,)
-    return [name for config in event.configs for name in (config.id, *_parents_of(config))]
+def _configs_of(state: State, event: Event) -> Sequence[str]:
+    attempt = _attempt_of(state, event)
+    return named_in(event)[0] if attempt is None else (attempt.unit.config,)
 
 
 def _parents_of(config: Config) -> Sequence[str]:
@@ -257,9 +268,14 @@ class Kind:
     leased: bool = False
     """They are always under a lease: without one they are foreign."""
     named: bool = False
-    """There is one for each node, config, attempt or visit."""
+    """No event writes them, and there is one for each node, config, attempt or visit."""
     by: str = ""
     """Who writes them without an event."""
+
+    @property
+    def has_names(self) -> bool:
+        """Whether there are several, each with a name."""
+        return self.named or self.concerned is not None
 
 
 KINDS: Mapping[str, Kind] = {
@@ -301,12 +317,9 @@ KINDS: Mapping[str, Kind] = {
         concerned=lambda _, event: [_measured_name(event.measurement)],
         held=lambda state, name: {_measured_name(found): found for found in state.measured}.get(name),
         guarded=True,
-        named=True,
     ),
     "mended": Kind(text="the last repair of the record", value=RecordMended),
-    "control": Kind(
-        text="the last request of a person", concerned=lambda _state, _event: ("last",), named=True
-    ),
+    "control": Kind(text="the last request of a person", concerned=lambda _state, _event: ("last",)),
     "nodes": Kind(
         text="host, ranks, devices, cached partitions, address",
         value=Node,
@@ -316,7 +329,6 @@ KINDS: Mapping[str, Kind] = {
         revision="registration",
         guarded=True,
         leased=True,
-        named=True,
     ),
     "stays": Kind(
         text="since when a node was registered, its price, and until when",
@@ -326,7 +338,6 @@ KINDS: Mapping[str, Kind] = {
         held=lambda state, name: state.stays.get(name),
         revision="revision",
         guarded=True,
-        named=True,
     ),
     "configs": Kind(
         text="hyper-parameters, status, epoch, visited partitions, last checkpoint, failures",
@@ -336,14 +347,12 @@ KINDS: Mapping[str, Kind] = {
         held=lambda state, name: state.configs.get(name),
         revision="revision",
         guarded=True,
-        named=True,
     ),
     "children": Kind(
         text="the configs that began with a checkpoint of a config, each with that checkpoint",
         value=Parent,
         concerned=_edges_of,
         held=_edge,
-        named=True,
     ),
     "assign": Kind(
         text="what the node trains, or what waits behind that: unit, input checkpoint, strategy, what to "
@@ -356,7 +365,6 @@ KINDS: Mapping[str, Kind] = {
         held=_assigned,
         revision="token",
         guarded=True,
-        named=True,
     ),
     "saving": Kind(
         text="a trained unit whose state is saved behind the node's next unit",
@@ -366,7 +374,6 @@ KINDS: Mapping[str, Kind] = {
         held=lambda state, name: state.saving.get(name),
         revision="trained",
         guarded=True,
-        named=True,
     ),
     "visits": Kind(
         text="partition, nodes, checkpoints and digests, samples, seconds, metrics, strategy",
@@ -374,16 +381,16 @@ KINDS: Mapping[str, Kind] = {
         own=lambda keys, visit: [keys.visit(visit.unit, visit.index_in_epoch)],
         concerned=lambda _, event: [_visit_name(v.unit, v.index_in_epoch) for v in visits_of(event)],
         reported=lambda event, name: next(
-            visit for visit in visits_of(event) if _visit_name(visit.unit, visit.index_in_epoch) == name
+            replace(visit, revision=event.revision)
+            for visit in visits_of(event)
+            if _visit_name(visit.unit, visit.index_in_epoch) == name
         ),
-        named=True,
     ),
     "profiles": Kind(
         text="what the profile of a strategy measured",
         value=ProfileResult,
         concerned=lambda _, event: [_profile_name(event.profile.unit.config, event.profile.attempt)],
         reported=lambda event, _name: event.profile,
-        named=True,
     ),
     "quarantined": Kind(
         text="the node gets no units until the lease ends",
@@ -393,7 +400,6 @@ KINDS: Mapping[str, Kind] = {
         held=lambda state, name: state.quarantined.get(name),
         guarded=True,
         leased=True,
-        named=True,
     ),
     "quarantined_for": Kind(
         text="the last failure for which the node was quarantined: each counts once",
@@ -401,7 +407,6 @@ KINDS: Mapping[str, Kind] = {
         own=lambda keys, event: [keys.quarantined_for(event.node)],
         concerned=_nodes_of,
         held=_quarantined_for,
-        named=True,
     ),
     "meeting": Kind(text="where the ranks of an attempt meet", named=True, by="rank 0 of the attempt"),
     "logged": Kind(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.configs import Config, HParams, Parent, Status
+from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
 from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
@@ -38,15 +37,9 @@ def born(config: Config) -> Config:
     )
 
 
-def child(parent: Config, name: str, hparams: HParams, origin: Mapping[str, Any]) -> Config:
-    """A new config that continues from where ``parent`` stands. It evaluates the present epoch anew, because
-    metrics are a config's own."""
-    return born(Config(name, hparams, parent=edge_from(parent), origin=origin))
-
-
 def edge_from(parent: Config) -> Parent | None:
     """The lineage edge of a config that continues from where ``parent`` stands; ``None`` if that is the
-    beginning."""
+    beginning. The config evaluates the present epoch anew, because metrics are its own."""
     if parent.head is None:
         return None
     inherited = parent.parent if is_newborn(parent) else None
@@ -113,18 +106,9 @@ def history(
     plan: Plan,
     until: CheckpointRef | None = None,
 ) -> list[tuple[Config, Visit]]:
-    """All visits that led to where the config stands: its ancestors' first.
-
-    Args:
-        name: The config's id.
-        configs: All configs by id.
-        visits: By config: its visits in the order of their commits.
-        plan: The run's plan.
-        until: Stop at the visit that wrote this checkpoint.
-
-    Returns:
-        Each visit, with its config as it stood before it.
-    """
+    """All visits that led to where the config stands, its ancestors' first, or ``until`` the one that wrote
+    this checkpoint; each with its config as it stood before it. ``visits`` has those of each config in the
+    order of their commits."""
     parent, at = configs[name].parent, born(configs[name])
     in_run = parent is not None and parent.owner
     steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and in_run else []

@@ -33,23 +33,11 @@ configs at most, and a config is in one attempt at a time (isolation).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cerebro_elastic.core.history import run_events, unit_events
+from cerebro_elastic.core.history.keys import named_in
 from cerebro_elastic.core.history.rows import Rows
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigResumed,
-    Event,
-    NodeJoined,
-    ProfileDone,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitsReused,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
@@ -78,27 +66,10 @@ def fold(state: State, event: Event) -> State:
 
 def _last_events(state: State, event: Event) -> str:
     """What has happened last to the config and the nodes that the event is about, for people."""
-    config, nodes = _subject(event)
-    before = [_last_of_config(state.configs[config])] if config in state.configs else []
-    return "; ".join(
-        [*before, *(_last_of_node(state, name) for name in nodes), f"last revision {state.revision}"]
-    )
-
-
-def _subject(event: Event) -> tuple[str, Sequence[str]]:
-    """The config and the nodes that the event is about, if it names any."""
-    match event:
-        case ConfigCreated(config=config):
-            return config.parent.config if config.parent else config.id, ()
-        case ConfigEnded() | ConfigResumed() | UnitsReused():
-            return event.config, ()
-        case UnitAssigned(attempt=attempt):
-            return attempt.unit.config, attempt.nodes
-        case UnitCommitted(visit=report) | UnitFailed(failure=report) | ProfileDone(profile=report):
-            return report.unit.config, (report.node,)
-        case NodeJoined(node=node):
-            return "", (node.name,)
-    return "", (event.node,) if hasattr(event, "node") else ()
+    configs, nodes = named_in(event)
+    of_configs = [_last_of_config(state.configs[name]) for name in configs if name in state.configs]
+    of_nodes = [_last_of_node(state, name) for name in nodes]
+    return "; ".join([*of_configs, *of_nodes, f"last revision {state.revision}"])
 
 
 def _last_of_config(config: Config) -> str:

@@ -30,8 +30,8 @@ def member_id(config: str, fold: int | None, repeat: int, plan: Plan) -> str:
 
 
 def first_members(plan: Plan) -> list[tuple[int | None, int]]:
-    """Folds and repeats of the members with which each config begins; empty if configs have none."""
-    return members_of_repeats(plan, range(plan.repeats or 1)) if plan.has_members else []
+    """Folds and repeats of the members with which each config begins; of one without members, its own."""
+    return members_of_repeats(plan, range(plan.repeats or 1))
 
 
 def members_of_repeats(plan: Plan, repeats: Iterable[int]) -> list[tuple[int | None, int]]:
@@ -41,9 +41,9 @@ def members_of_repeats(plan: Plan, repeats: Iterable[int]) -> list[tuple[int | N
 
 
 def member(config: str, hparams: HParams, fold: int | None, repeat: int, plan: Plan) -> Config:
-    """A new member, at the beginning."""
+    """A new member of a config, or the config itself in a run without members; at the beginning."""
     name = member_id(config, fold, repeat, plan)
-    return Config(name, hparams, member_of=config, fold=fold, repeat=repeat)
+    return Config(name, hparams, member_of=config if plan.has_members else "", fold=fold, repeat=repeat)
 
 
 def by_config(configs: Iterable[Config]) -> dict[str, list[Config]]:

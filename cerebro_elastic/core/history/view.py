@@ -106,7 +106,6 @@ class AttemptSpan:
     why: str = ""
     """The result of a profile, or why the attempt's work was lost; empty for a visit."""
     lost: bool = False
-    """Whether the attempt's work was lost."""
 
 
 @dataclass(slots=True)
@@ -144,9 +143,7 @@ class Spans:
 
     def __init__(self) -> None:
         self.count = 0
-        """How many events were noted."""
         self.attempts: dict[int, AttemptSpan] = {}
-        """The attempts by their tokens."""
         self.presences: list[NodeSpan] = []
         """The times in which nodes were registered."""
         self.quarantines: list[NodeSpan] = []

@@ -2,7 +2,7 @@
 
 A trace is a run's events in the store's order. The functions keep their own accounts and share no code with
 the machine, so that a wrong machine cannot hide its mistakes from them. Each yields a sentence per violation.
-Where the state was read afresh (``StateRead``) the accounts begin anew from that state.
+Where the state was read afresh the accounts begin anew from that state (``Stretch``).
 
 ``check`` runs them all: after every step in the tests, and over the recorded history in ``cerebro verify``.
 """
@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from cerebro_elastic.core.invariants.configs import completeness, durability, isolation, purity, unseen
 from cerebro_elastic.core.invariants.failures import boundedness
 from cerebro_elastic.core.invariants.nodes import exclusive_access, fencing, non_preemption, paid_time
-from cerebro_elastic.core.invariants.trace import Trace, stretches
+from cerebro_elastic.core.invariants.trace import Stretch, Trace, stretches
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.core.model.events import StateRead
 from cerebro_elastic.core.model.units import CheckpointRef
 
 __all__ = ["Violation", "check"]
@@ -51,14 +50,14 @@ def check(
     """
     parts = stretches(trace)
     findings = {
-        name: [s for part in parts for s in violated(*part)] for name, violated in _OF_A_STRETCH.items()
+        name: [s for part in parts for s in violated(part)] for name, violated in _OF_A_STRETCH.items()
     }
     findings["durability"] = list(durability(parts, readable, acknowledged))
     findings["purity"] = list(purity(parts, retrain))
     return [Violation(name, story) for name, stories in findings.items() for story in stories]
 
 
-_OF_A_STRETCH: Mapping[str, Callable[[StateRead, Trace], Iterator[str]]] = {
+_OF_A_STRETCH: Mapping[str, Callable[[Stretch], Iterator[str]]] = {
     "completeness": completeness,
     "isolation": isolation,
     "exclusive access": exclusive_access,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.invariants.trace import Stretch, Trace, ended_tokens, in_words, plan_of, visits_in
+from cerebro_elastic.core.invariants.trace import Stretch, ended_tokens, in_words, visits_in
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -14,10 +14,8 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigMeasured,
     ConfigResumed,
-    Event,
     RunEnded,
     RunExtended,
-    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitsReused,
@@ -42,7 +40,7 @@ class _Epoch:
     """The task ends its training with this epoch."""
 
 
-def completeness(read: StateRead, events: Trace) -> Iterator[str]:
+def completeness(stretch: Stretch) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once.
 
     - A config begins no epoch before the last one is complete.
@@ -55,18 +53,18 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     - Members of a config have its hyper-parameters, and each is on another fold or has another seed. With
       each seed it has all folds.
     """
-    plan = plan_of(read.state, events)
+    start, plan = stretch.start, stretch.plan
     if plan is None:
         return
-    epochs, known = plan.epochs, list(read.state.configs.values())
-    wholes = {name: _units(plan, config) for name, config in read.state.configs.items()}
-    progress = {name: _began(config) for name, config in read.state.configs.items()}
-    ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
+    epochs, known = plan.epochs, list(start.configs.values())
+    wholes = {name: _units(plan, config) for name, config in start.configs.items()}
+    progress = {name: _began(config) for name, config in start.configs.items()}
+    ended = {name for name, config in start.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], Visit] = {}
-    for event in [*_led_to(read), read, *events]:
+    for event in stretch.whole:
         match event:
-            case StateRead(state=state):
-                for config in state.configs.values():
+            case _ if event.afresh:
+                for config in start.configs.values():
                     yield from _misplaced(progress[config.id], config, wholes[config.id])
             case ConfigCreated():
                 for config in event.configs:
@@ -100,18 +98,19 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                         yield f"config {name} has completed {complete} epochs of {epochs}"
 
 
-def isolation(read: StateRead, events: Trace) -> Iterator[str]:
+def isolation(stretch: Stretch) -> Iterator[str]:
     """At most one attempt of a config is open at a time. Its checkpoints form one chain, which begins with
     nothing or with the checkpoint of its parent; a person may choose an earlier one of the parent's."""
+    start = stretch.start
     written: set[tuple[str, CheckpointRef]] = set()
-    head = {name: ref for name, config in read.state.configs.items() if (ref := _inherited(config))}
-    attempts: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
-    for event in [*_led_to(read), read, *events]:
+    head = {name: ref for name, config in start.configs.items() if (ref := _inherited(config))}
+    attempts: dict[int, Attempt] = {a.token: a for a in start.underway()}
+    for event in stretch.whole:
         for token in ended_tokens(event):
             attempts.pop(token, None)
         match event:
-            case StateRead(state=state):
-                for config in state.configs.values():
+            case _ if event.afresh:
+                for config in start.configs.values():
                     if config.head != head.get(config.id):
                         yield f"config {config.id} is at {config.head}, its last visit led elsewhere"
             case ConfigCreated():
@@ -158,11 +157,11 @@ def durability(
     with which it will begin."""
     heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
-    for read, events in parts:
-        created = [each for event in events if isinstance(event, ConfigCreated) for each in event.configs]
-        configs = [*read.state.configs.values(), *created]
+    for part in parts:
+        created = [each for e in part.events if isinstance(e, ConfigCreated) for each in e.configs]
+        configs = [*part.start.configs.values(), *created]
         heads = {config.id: ref for config in configs if (ref := _inherited(config))}
-        known = [visit for e in [*_led_to(read), *events] for visit in visits_in(e)]
+        known = [visit for event in part.whole for visit in visits_in(event)]
         heads |= {visit.unit.config: visit.output for visit in known}
         visits += known
     for name, head in heads.items():
@@ -178,9 +177,9 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
     the same strategy gives the same digest."""
     hparams: dict[str, HParams] = {}
     seen: dict[tuple[object, ...], str] = {}
-    for read, events in parts:
-        hparams |= {name: config.hparams for name, config in read.state.configs.items()}
-        for event in [*_led_to(read), *events]:
+    for part in parts:
+        hparams |= {name: config.hparams for name, config in part.start.configs.items()}
+        for event in part.whole:
             if isinstance(event, ConfigCreated):
                 hparams |= {config.id: config.hparams for config in event.configs}
             for visit in visits_in(event):
@@ -220,12 +219,12 @@ def _lacking(plan: Plan, name: str, known: Iterable[Config]) -> Iterator[str]:
             yield f"config {name} has {number} of {plan.folds} folds of seed {repeat}"
 
 
-def unseen(read: StateRead, events: Trace) -> Iterator[str]:
+def unseen(stretch: Stretch) -> Iterator[str]:
     """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
     of the config has written."""
-    over = read.state.outcome is not None
+    over = stretch.start.outcome is not None
     written: set[tuple[str, CheckpointRef]] = set()
-    for event in [*_led_to(read), *events]:
+    for event in stretch.whole:
         written |= {(visit.unit.config, visit.output) for visit in visits_in(event)}
         match event:
             case RunEnded():
@@ -253,11 +252,6 @@ def _began(config: Config) -> _Epoch:
 def _inherited(config: Config) -> CheckpointRef | None:
     """The checkpoint with which the config began, if it is another's."""
     return config.parent.checkpoint if config.parent else None
-
-
-def _led_to(read: StateRead) -> list[Event]:
-    """The visits before a state that was read, as events."""
-    return [UnitCommitted(0, visit) for visit in read.visits]
 
 
 def _misplaced(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> Iterator[str]:

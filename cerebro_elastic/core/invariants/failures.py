@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, in_words, plan_of
+from cerebro_elastic.core.invariants.trace import NodeRoster, Stretch, in_words
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -14,7 +14,6 @@ from cerebro_elastic.core.model.events import (
     ConfigResumed,
     NodeQuarantined,
     ProfileDone,
-    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -26,7 +25,7 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 _IN_A_ROW = 3
 
 
-def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
+def boundedness(stretch: Stretch) -> Iterator[str]:
     """Failures are bounded.
 
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
@@ -36,13 +35,13 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
       node.
     """
-    start, plan = read.state, plan_of(read.state, events)
+    start, plan = stretch.start, stretch.plan
     if plan is None:
         return
     roster = NodeRoster(start)
     units, streaks = _UnitTries(start, roster, plan), _FailureStreaks(start)
     over = {name for name, config in start.configs.items() if config.status is Status.FAILED}
-    for event in events:
+    for event in stretch.events:
         roster.read(event)
         units.narrow(roster)
         match event:

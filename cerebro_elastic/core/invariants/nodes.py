@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, ended_tokens, in_words
+from cerebro_elastic.core.invariants.trace import NodeRoster, Stretch, ended_tokens, in_words
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
@@ -15,7 +15,6 @@ from cerebro_elastic.core.model.events import (
     NodeLeft,
     ProfileDone,
     RecordMended,
-    StateRead,
     StayEnded,
     UnitAssigned,
     UnitCommitted,
@@ -26,15 +25,15 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.units import Unit
 
 
-def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
+def exclusive_access(stretch: Stretch) -> Iterator[str]:
     """A node trains at most one attempt at a time, and saves at most one more; at most one waits, behind one
     that one rank trains. A gang has as many nodes as its strategy takes, and all of them train its attempt
     alone."""
-    assigned = {name: [attempt] for name, attempt in read.state.attempts.items()}
-    for name, attempt in read.state.queued.items():
+    assigned = {name: [attempt] for name, attempt in stretch.start.attempts.items()}
+    for name, attempt in stretch.start.queued.items():
         assigned[name].append(attempt)
-    saving = {name: attempt.token for name, attempt in read.state.saving.items()}
-    for event in events:
+    saving = {name: attempt.token for name, attempt in stretch.start.saving.items()}
+    for event in stretch.events:
         match event:
             case UnitAssigned(attempt=attempt):
                 for name in sorted({*attempt.nodes}):
@@ -76,16 +75,16 @@ def _without(assigned: Mapping[str, Sequence[Attempt]], ended: Collection[int]) 
     return {name: [a for a in attempts if a.token not in ended] for name, attempts in assigned.items()}
 
 
-def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
+def non_preemption(stretch: Stretch) -> Iterator[str]:
     """A started unit is not stopped for another unit's sake.
 
     An assignment is withdrawn, or left before its end, only if the registration of one of its nodes is gone,
     if its config has ended or was restored since it began, or if one of its nodes was asked to leave.
     """
-    attempts = {attempt.token: attempt for attempt in read.state.underway()}
-    withdrawable = {token for token, attempt in attempts.items() if not read.state.may_report(attempt)}
-    roster = NodeRoster(read.state)
-    for event in events:
+    attempts = {attempt.token: attempt for attempt in stretch.start.underway()}
+    withdrawable = {token for token, attempt in attempts.items() if not stretch.start.may_report(attempt)}
+    roster = NodeRoster(stretch.start)
+    for event in stretch.events:
         roster.read(event)
         match event:
             case UnitAssigned(attempt=attempt):
@@ -106,13 +105,13 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
                     yield f"{in_words(attempt.unit)} was taken from {attempt.node} without need, {event}"
 
 
-def fencing(read: StateRead, events: Trace) -> Iterator[str]:
+def fencing(stretch: Stretch) -> Iterator[str]:
     """An attempt cannot report anything once it was withdrawn or one of its nodes has lost its registration:
     no visit, no failure, no profile, and not that it is trained. Nodes that know the plan from before an
     extension get no units."""
-    attempts = {attempt.token: attempt for attempt in read.state.underway()}
-    roster = NodeRoster(read.state)
-    for event in events:
+    attempts = {attempt.token: attempt for attempt in stretch.start.underway()}
+    roster = NodeRoster(stretch.start)
+    for event in stretch.events:
         roster.read(event)
         ended = [attempts.pop(token, None) for token in ended_tokens(event)]
         attempt = ended[0] if len(ended) == 1 else None
@@ -144,13 +143,13 @@ def _unfenced(
         yield f"{in_words(unit)}: the registration of {', '.join(gone)} was gone at revision {event.revision}"
 
 
-def paid_time(read: StateRead, events: Trace) -> Iterator[str]:
+def paid_time(stretch: Stretch) -> Iterator[str]:
     """A node is paid from when it registered. The end of a stay is noted once, when the node is gone: not
     before the stay's begin, and not behind the last visit."""
-    begun = {name: stay.joined for name, stay in read.state.stays.items() if stay.left is None}
-    present = {node.name: node.joined for node in read.state.nodes.values()}
-    last = read.state.usage.until
-    for event in events:
+    begun = {name: stay.joined for name, stay in stretch.start.stays.items() if stay.left is None}
+    present = {node.name: node.joined for node in stretch.start.nodes.values()}
+    last = stretch.start.usage.until
+    for event in stretch.events:
         match event:
             case NodeJoined(node=node):
                 present[node.name] = node.joined

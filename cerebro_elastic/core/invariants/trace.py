@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from cerebro_elastic.core.model.attempts import Attempt, Visit
@@ -30,25 +31,42 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Unit
 
 Trace: TypeAlias = Sequence[Event]
-Stretch: TypeAlias = tuple[StateRead, Trace]
-"""A state that was read, and the events that follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A state that was read, and the events that follow it."""
+
+    read: StateRead
+    events: list[Event]
+
+    @property
+    def start(self) -> State:
+        """The state that was read."""
+        return self.read.state
+
+    @property
+    def whole(self) -> Trace:
+        """All events, from the visits that led to the state, by the reading itself (``afresh``), to the
+        end."""
+        return [*(UnitCommitted(0, visit) for visit in self.read.visits), self.read, *self.events]
+
+    @property
+    def plan(self) -> Plan | None:
+        """The run's plan, if the stretch has it."""
+        opened = (event.plan for event in self.events if isinstance(event, RunOpened))
+        return self.start.plan or next(opened, None)
 
 
 def stretches(trace: Trace) -> list[Stretch]:
     """The trace, cut where the state was read afresh."""
-    cuts = [place for place, event in enumerate(trace) if isinstance(event, StateRead)]
-    ends = [*cuts, len(trace)]
-    parts: list[Stretch] = [(StateRead(0, State()), trace[: ends[0]])]
-    for cut, end in zip(cuts, ends[1:], strict=True):
-        read = trace[cut]
-        assert isinstance(read, StateRead)
-        parts.append((read, trace[cut + 1 : end]))
+    parts = [Stretch(StateRead(0, State()), [])]
+    for event in trace:
+        if isinstance(event, StateRead):
+            parts.append(Stretch(event, []))
+        else:
+            parts[-1].events.append(event)
     return parts
-
-
-def plan_of(start: State, events: Trace) -> Plan | None:
-    """The run's plan, if the stretch has it."""
-    return start.plan or next((event.plan for event in events if isinstance(event, RunOpened)), None)
 
 
 class NodeRoster:

@@ -14,7 +14,6 @@ class Prefetch:
     """What a node will probably need next. It is a hint: the node may ignore it."""
 
     partition: int
-    """The partition of the unit that the node would get next."""
     input: CheckpointRef | None = None
     """The checkpoint with which that unit begins."""
     replicas: tuple[int, ...] = ()
@@ -40,7 +39,6 @@ class Attempt:
     """
 
     unit: Unit
-    """What is tried."""
     node: str
     """The node, or the gang's lead: rank 0 is on it."""
     registration: int
@@ -50,9 +48,7 @@ class Attempt:
     input: CheckpointRef | None = None
     """The checkpoint to begin with; ``None`` at the beginning of a config."""
     strategy: Strategy = Strategy()
-    """How the unit is trained."""
     prefetch: Prefetch | None = None
-    """What the node may fetch in the background."""
     skip: int = 0
     """Batches of the partition that earlier visits have trained (see ``Visit.whole``)."""
     expected: float | None = None
@@ -122,7 +118,6 @@ class Visit:
     """
 
     unit: Unit
-    """What was trained or evaluated."""
     index_in_epoch: int
     """Its place among the config's visits of this epoch, from 0."""
     node: str
@@ -130,7 +125,6 @@ class Visit:
     attempt: int
     """The token of the attempt."""
     input: CheckpointRef | None
-    """The checkpoint that it began with."""
     output: CheckpointRef
     """The checkpoint that it wrote; that of an evaluation is its ``input``."""
     samples: int
@@ -145,7 +139,6 @@ class Visit:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each logged metric."""
     strategy: Strategy = Strategy()
-    """How it was trained."""
     log: str | None = None
     """The file of the logged rows; ``None`` if there were none."""
     done: bool = False
@@ -157,7 +150,6 @@ class Visit:
     gang: tuple[str, ...] = ()
     """The gang's other nodes, in the order of their ranks."""
     hardware: str = "cpu"
-    """The kind of its nodes."""
     save_seconds: float = 0.0
     """Time of a save, or of the rest of one, that went on behind the node's next unit. It delays the config,
     not the node."""
@@ -166,7 +158,6 @@ class Visit:
     fetch_seconds: float = 0.0
     """Time for which the node waited for the partition before it trained."""
     log_digest: str = ""
-    """The sha256 of the file ``log``."""
     cached: tuple[int, ...] | None = None
     """All training partitions in the node's cache when it had trained, if that is limited and drops some;
     ``None``: those it had before, and what it has fetched since."""
@@ -177,7 +168,6 @@ class Visit:
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
     resources: Resources = Resources()
-    """What it took of its machine."""
     row_losses: str = ""
     """Of an evaluation in a race: the losses of its rows (``core/model/row_losses.py``)."""
     reused: str = ""
@@ -236,19 +226,15 @@ class Failure:
     """An attempt that failed on a node that is alive."""
 
     unit: Unit
-    """What was tried."""
     node: str
     """The node that failed, of all nodes of the attempt."""
     attempt: int
     """The token of the attempt."""
     kind: FailureKind
-    """What went wrong."""
     story: str
     """An explanation for people."""
     strategy: Strategy = Strategy()
-    """How the unit was to be trained."""
     hardware: str = "cpu"
-    """The kind of the attempt's nodes."""
     place: str = ""
     """The exception's type and line, by which equal errors are recognized; "" if it has none."""
 
@@ -277,3 +263,10 @@ class ProfileResult:
     """The highest number of bytes that a rank had in use."""
     refusal: str | None = None
     """Why the strategy is not feasible, or that memory did not suffice; ``None`` if it is feasible."""
+
+    @classmethod
+    def of(
+        cls, attempt: Attempt, *, seconds: float = 0.0, bytes: int = 0, refusal: str | None = None
+    ) -> ProfileResult:
+        strategy, hardware = attempt.strategy, attempt.hardware
+        return cls(attempt.unit, strategy, hardware, attempt.node, attempt.token, seconds, bytes, refusal)

@@ -119,22 +119,23 @@ def _reader(kind: Any) -> Reader:
     """A function that turns parsed JSON into a value of type ``kind``, or raises one of ``_DAMAGE``."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _optional(_reader(next(a for a in args if a is not type(None))))
+        read = _reader(next(a for a in args if a is not type(None)))
+        return lambda raw: None if raw is None else read(raw)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _fields(kind)
+    if origin is tuple and args[-1] is Ellipsis:
+        read = _reader(args[0])
+        return lambda raw: tuple([read(value) for value in _of(list, raw)])
     if origin is tuple:
-        return (
-            _sequence_of(_reader(args[0])) if args[-1] is Ellipsis else _tuple_of(tuple(map(_reader, args)))
-        )
+        readers = tuple(map(_reader, args))
+        return lambda raw: tuple(of(value) for of, value in zip(readers, _of(list, raw), strict=True))
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(_int_key if args[0] is int else _reader(args[0]), _reader(args[1]))
+        key: Reader = int if args[0] is int else _reader(args[0])  # in JSON, keys are strings
+        read = _reader(args[1])
+        return lambda raw: {key(name): read(value) for name, value in _of(dict, raw).items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind
     return _SIMPLE[kind]
-
-
-def _optional(read: Reader) -> Reader:
-    return lambda raw: None if raw is None else read(raw)
 
 
 def _fields(kind: type) -> Reader:
@@ -147,27 +148,10 @@ def _fields(kind: type) -> Reader:
     return read
 
 
-def _sequence_of(read: Reader) -> Reader:
-    return lambda raw: tuple([read(value) for value in _of(list, raw)])
-
-
-def _tuple_of(readers: tuple[Reader, ...]) -> Reader:
-    return lambda raw: tuple(read(value) for read, value in zip(readers, _of(list, raw), strict=True))
-
-
-def _mapping(key: Reader, read: Reader) -> Reader:
-    return lambda raw: {key(name): read(value) for name, value in _of(dict, raw).items()}
-
-
 def _of(kind: type, raw: Any) -> Any:
     if type(raw) is not kind:
         raise TypeError(f"{excerpt(str(raw))} is no {kind.__name__}")
     return raw
-
-
-def _int_key(name: str) -> int:
-    """An integer key of a mapping: in JSON, keys are strings."""
-    return int(name)
 
 
 def _number(raw: Any) -> float:

@@ -62,9 +62,7 @@ class Config:
     id: str
     """Unique in the run: c0000, c0001, ... in the order of creation."""
     hparams: HParams
-    """Its hyper-parameters."""
     status: Status = Status.LIVE
-    """Where it stands."""
     epoch: int = 0
     """The present epoch, from 0: the number of its full epochs."""
     visited: tuple[int, ...] = ()

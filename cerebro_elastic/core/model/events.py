@@ -27,6 +27,13 @@ class _Event:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeEvent(_Event):
+    """It happens to a node, or to an attempt on it."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunOpened(_Event):
     """The run exists."""
 
@@ -102,10 +109,8 @@ class NodeJoined(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLeft(_Event):
+class NodeLeft(NodeEvent):
     """A registration ended: the node gave it up, or its lease ran out."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,65 +118,53 @@ class StayEnded(_Event):
     """The leader has noticed that a node is gone, and notes for how long it is to be paid."""
 
     stay: str
-    """The name of the stay."""
+    """``Stay.name``."""
     left: float
     """When the node left, as far as visits say: wall-clock seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReady(_Event):
+class NodeReady(NodeEvent):
     """The ranks of a node that was starting are ready."""
 
-    node: str
     cached: tuple[int, ...] = ()
-    """The training partitions in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDraining(_Event):
+class NodeDraining(NodeEvent):
     """A registered node was asked to leave."""
 
-    node: str
     grace: float
     """The seconds that it was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeQuarantined(_Event):
+class NodeQuarantined(NodeEvent):
     """The controller gives a node no units for a while, because of its last failures."""
 
-    node: str
     why: str
-    """The reason, for people."""
     failure: int
     """The token of the last of its failures."""
     seconds: float
-    """How long the quarantine lasts."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReleased(_Event):
+class NodeReleased(NodeEvent):
     """A node's quarantine is over."""
 
-    node: str
-
 
 @dataclass(frozen=True, slots=True)
-class NodeStalled(_Event):
+class NodeStalled(NodeEvent):
     """A registered node shows no sign of life except its lease."""
 
-    node: str
     began: float
     """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
-    """The agent's reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecovered(_Event):
+class NodeRecovered(NodeEvent):
     """A stalled node shows signs of life again."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +212,6 @@ class Ordered(_Event):
     """
 
     order: Order
-    """The proposed order of training units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +223,9 @@ class UnitAssigned(_Event):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTrained(_Event):
+class UnitTrained(NodeEvent):
     """An attempt is trained. Its save goes on behind the node's next unit."""
 
-    node: str
     token: int
     at: float = 0.0
     """When: wall-clock seconds; 0: unknown."""
@@ -267,7 +258,6 @@ class UnitFailed(_Event):
     """An attempt failed on a node that is alive."""
 
     failure: Failure
-    """The failure, as the node reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +265,12 @@ class ProfileDone(_Event):
     """An attempt at a profile has measured its strategy."""
 
     profile: ProfileResult
-    """The measured values, or the strategy's refusal."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitWithdrawn(_Event):
+class UnitWithdrawn(NodeEvent):
     """The controller, or a node that leaves, took an assignment back. The attempt cannot commit any more."""
 
-    node: str
     token: int
 
 

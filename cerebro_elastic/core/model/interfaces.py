@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from cerebro_elastic.core.model.configs import HParams, Status, created_by_hand
 from cerebro_elastic.core.model.nodes import Stay
@@ -62,8 +62,8 @@ class SchedulingContext:
     """By idle node: the units that it may take now."""
     remaining: Mapping[str, float]
     """By live config: the expected seconds of all its units to come, on a node of factor 1."""
-    load: Mapping[str, float]
-    """By node: the expected seconds of all units to come on the partitions at home on it."""
+    load: Callable[[str], float]
+    """The expected seconds of all units to come on the partitions at home on a node."""
     seconds: Callable[[Unit, str], float]
     """The expected seconds of a unit on a node."""
     seed: tuple[int, ...] = (0,)
@@ -122,11 +122,8 @@ class ConfigView:
     """A config as a search sees it."""
 
     config: str
-    """The config's id."""
     hparams: HParams
-    """Its hyper-parameters."""
     status: Status = Status.LIVE
-    """Where it stands."""
     epochs: int = 0
     """Full epochs behind it, its parent's included."""
     units: int = 0
@@ -165,11 +162,8 @@ class SearchContext:
     partitions: int = 1
     """The training partitions of each config."""
     epochs: int = 1
-    """The plan's epochs."""
     nodes: int = 1
-    """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
-    """What the visits have cost so far."""
     save_seconds: float = 0.0
     """The expected seconds of a save, which may go on behind the last unit."""
     now: float = 0.0
@@ -193,7 +187,6 @@ class Proposal:
     """A config to create."""
 
     hparams: HParams
-    """Its hyper-parameters."""
     parent: str | None = None
     """The config from whose head it continues; ``None``: from the beginning, or from ``Plan.start``."""
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -203,26 +196,24 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Decision:
+    """What becomes of a config: ``Stop`` or ``Resume``."""
+
+    config: str
+    reason: str
+    """Why, for people."""
+
+
+class Stop(Decision):
     """Give a live config no more units. What it has done stays."""
 
-    config: str
-    """The config's id."""
-    reason: str
-    """Why, for people."""
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Decision):
     """Continue a stopped config."""
 
-    config: str
-    """The config's id."""
-    reason: str
-    """Why, for people."""
-
-
-Decision: TypeAlias = Stop | Resume
+    __slots__ = ()
 
 
 class Search(Protocol):

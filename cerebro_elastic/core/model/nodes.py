@@ -24,7 +24,6 @@ class Node:
     host: str
     """The machine. Its nodes share one cache of partitions."""
     ranks: int = 1
-    """The number of worker processes."""
     devices: tuple[str, ...] = ("cpu",)
     """The devices of the ranks, as torch names them."""
     cached: tuple[int, ...] = ()
@@ -62,7 +61,6 @@ class Stay:
     """A time in which a node was registered, which is to be paid."""
 
     node: str
-    """The node's name."""
     joined: float
     """``Node.joined``."""
     price: float | None = None

@@ -20,7 +20,6 @@ class Origin:
     """The visit that wrote a checkpoint, and its run. Fields without a description are those of the visit."""
 
     basis: Basis
-    """What the run is made from."""
     hparams: str
     """The digest of the config's hyper-parameters."""
     unit: Unit

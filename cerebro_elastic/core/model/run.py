@@ -34,7 +34,6 @@ class Plan:
     partitions: int
     """p: the number of training partitions."""
     epochs: int
-    """The number of epochs of each config."""
     evaluations: int = 0
     """The number of validation partitions of a config that are evaluated by units of their own; 0: validation
     belongs to the epoch's last unit."""
@@ -44,7 +43,6 @@ class Plan:
     min_nodes: int = 1
     """The number of nodes for which the run waits before its first unit."""
     max_nodes: int = 1
-    """The largest number of nodes that the run uses."""
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0
@@ -58,7 +56,6 @@ class Plan:
     on_demand: bool = False
     """A node that would be idle otherwise may fetch a partition that is at home elsewhere."""
     progress: Progress = Progress.FREE
-    """Whether configs advance evenly."""
     prefers_made: bool = False
     """Of a config's units that are as good, a node takes one whose batches its host has made for another
     config: they are costly to make. It does not ask whether they are still there, so that a run is the same
@@ -139,9 +136,7 @@ class Spec:
     recipe_digest: str
     """The digest of the recipe as it was given."""
     data: str
-    """The URL of the prepared data."""
     data_digest: str
-    """The digest of the prepared data."""
     root: str
     """The folder from which users' modules are imported."""
     code: Mapping[str, str]
@@ -150,9 +145,7 @@ class Spec:
     storage: str
     """The URL of checkpoints and logs."""
     version: str
-    """The version of cerebro-elastic."""
     extensions: tuple[Extension, ...] = ()
-    """How the run was extended, in order."""
     reuse: str = ""
     """The sha256 of ``<storage>/reuse.json``, which has what the run may take over from earlier ones; "" if
     it was started without."""

@@ -36,9 +36,7 @@ class Streak:
     last: int
     """The token of the last."""
     kind: FailureKind
-    """The kind of the last."""
     story: str
-    """The explanation of the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,6 @@ class State:
     plan: Plan | None = None
     """The run's plan; ``None`` before the run is opened."""
     configs: Mapping[str, Config] = field(default_factory=dict)
-    """All configs by id."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     """The registered nodes by name."""
     homes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

@@ -28,13 +28,11 @@ class Unit:
     """One sub-epoch: a config's pass over one partition."""
 
     config: str
-    """The config's id."""
     epoch: int
     """Counts from 0."""
     partition: int
     """Counts from 0: a training partition, or for an evaluation a validation partition."""
     phase: Phase = Phase.TRAIN
-    """What is done with the partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.members import by_config, named, status_of, statuses
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import ConfigEnded, Event, NodeJoined, NodeLeft, UnitCommitted
+from cerebro_elastic.core.model.events import ConfigEnded, Event
 from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -398,13 +397,11 @@ class Rest(Engine):
         super().take_over(state)
 
     def record(self, event: Event) -> None:
-        moment = self.conditions.start + self.now
-        match event:
-            case NodeJoined(node=node):
-                self._joined[node.name] = moment
-            case NodeLeft(node=name) if name in self._joined:
-                self._gone.append((self._joined.pop(name), moment))
         super().record(event)
+        moment, there = self.conditions.start + self.now, self.state.nodes.keys()
+        if len(there) != len(self._joined):
+            self._gone += [(self._joined.pop(name), moment) for name in self._joined.keys() - there]
+            self._joined |= dict.fromkeys(there - self._joined.keys(), moment)
 
     def have(self, nodes: int, fresh: Iterator[Node]) -> None:
         """From now on have this number of nodes: others join, or those leave that joined last."""
@@ -413,11 +410,6 @@ class Rest(Engine):
             self.join(next(fresh))
         for node in sorted(there, key=lambda node: node.registration)[nodes:]:
             inject(self, Fault("drain", node.name, self.now), node)
-
-    @property
-    def visits(self) -> list[Visit]:
-        """The visits of the simulation."""
-        return [event.visit for event in self.events if isinstance(event, UnitCommitted)]
 
     def stays(self, ends: float) -> list[tuple[float, float]]:
         """For each node since when it is there, and until when; all leave when the run ends."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitAssigned
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import RecordHead
@@ -96,13 +95,6 @@ def rewound(events: Sequence[Event]) -> bool:
     return any(after < before for before, after in pairwise(revisions))
 
 
-def _head_in(event: Event) -> RecordHead | None:
-    match event:
-        case LeaderChanged(record=head) | UnitAssigned(attempt=Attempt(record=head)):
-            return head
-    return None
-
-
 def _forgotten(events: Sequence[Event], revision: int) -> bool:
     """Whether the record may have no event of this revision, because the state was read afresh after it."""
     known = 0
@@ -131,9 +123,10 @@ def _walked(lines: Sequence[Line]) -> _Walk:
     walk = _Walk()
     for number, line in enumerate(lines, start=1):
         walk.take(number, line)
-        head = _head_in(line.event)
-        if head is not None:
-            walk.meet(head, begins=isinstance(line.event, LeaderChanged))
+        if isinstance(line.event, LeaderChanged) and line.event.record is not None:
+            walk.meet(line.event.record, begins=True)
+        elif isinstance(line.event, UnitAssigned) and line.event.attempt.record is not None:
+            walk.meet(line.event.attempt.record, begins=False)
     return walk
 
 

@@ -25,7 +25,7 @@ from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.offline.visit_replayer import ReplayResult, VisitReplayer
+    from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,15 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
             head = start
             for part, (at, visit) in enumerate(unit):
                 replayed = replayer(at, visit, head, str(scratch.path / f"{number}-{part}"))
-                differences = list(_differences(visit, replayed, head, may_be_nan=may_be_nan))
-                head = replayed.output
+                again = replayed.visit
+                differences = list(_differences(visit, again))
+                if replayed.not_finite is not None and not may_be_nan:
+                    differences.append(Difference("finite", "all values", replayed.not_finite))
+                differences += _rows(visit, replayed.rows)
+                head = again.output
                 if part and visit.whole:
                     differences += _in_one_go(replayer, unit, start, head, str(scratch.path / str(number)))
-                yield ReplayedVisit(visit, head.digest, replayed.metrics, replayed.done, tuple(differences))
+                yield ReplayedVisit(visit, head.digest, again.metrics, again.done, tuple(differences))
 
 
 def what_differs(result: RunResult, config: str = "best") -> list[str]:
@@ -195,17 +199,15 @@ def _in_one_go(
     url: str,
 ) -> Iterator[Difference]:
     (first, _), (_, last) = unit[0], unit[-1]
-    whole = replayer(first, last, start, url).output
+    whole = replayer(first, last, start, url).visit.output
     if whole.digest != end.digest:
         yield Difference("state in parts and in one go", end.digest, whole.digest)
 
 
-def _differences(
-    visit: Visit, replayed: ReplayResult, head: CheckpointRef | None, *, may_be_nan: bool
-) -> Iterator[Difference]:
+def _differences(visit: Visit, replayed: Visit) -> Iterator[Difference]:
     """The differences in the fields of a visit, except times and places."""
     values: dict[str, tuple[Any, Any]] = {
-        "input": (_digest(visit.input), _digest(head)),
+        "input": (_digest(visit.input), _digest(replayed.input)),
         "digest": (visit.output.digest, replayed.output.digest),
         "bytes": (visit.output.bytes, replayed.output.bytes),
         "samples": (visit.samples, replayed.samples),
@@ -219,9 +221,6 @@ def _differences(
     for field, (ours, theirs) in values.items():
         if not _same(ours, theirs):
             yield Difference(field, ours, theirs)
-    if replayed.not_finite is not None and not may_be_nan:
-        yield Difference("finite", "all values", replayed.not_finite)
-    yield from _rows(visit, replayed.rows)
 
 
 def _rows(visit: Visit, replayed: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:

@@ -22,9 +22,8 @@ from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.listen import Listen
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record

@@ -218,7 +218,7 @@ def check_deadline(recipe: Recipe, now: float) -> None:
 
 def check_units(recipe: Recipe, plan: Plan) -> None:
     """Raise ``RecipeError`` if the recipe's budget is not enough for an epoch of one config."""
-    budget, trainings = recipe.search.budget, max(1, len(first_members(plan)))
+    budget, trainings = recipe.search.budget, len(first_members(plan))
     if getattr(recipe.search, "resource", "epochs") == "units":
         return
     needed = {"units": plan.trained * trainings, "epochs": trainings}

@@ -64,12 +64,8 @@ def lower_bound(instance: Instance) -> float:
 
 
 def relaxed(instance: Instance, passes: NDArray[np.int64] | None = None) -> Fractions | None:
-    """The linear program's solution; ``None`` if the program is too large.
-
-    Args:
-        instance: The problem.
-        passes: ``[C, P]``: the passes that are still to do; default: all.
-    """
+    """The linear program's solution; ``None`` if the program is too large. ``passes`` are those that are
+    still to do (``[C, P]``), by default all."""
     if passes is None:
         passes = np.repeat(instance.epochs[:, None], instance.partitions, axis=1)
     idle = replace(instance, config_ready=np.where(passes.any(axis=1), instance.config_ready, 0.0))
@@ -79,8 +75,7 @@ def relaxed(instance: Instance, passes: NDArray[np.int64] | None = None) -> Frac
         return solution
     # The bound is the time at which a node comes: it may be better not to wait for it.
     early = instance.node_ready < late
-    takers = idle.availability | np.isfinite(idle.fetch)
-    if not takers[early].any(axis=0).all():
+    if not idle.takers[:, early].any(axis=1).all():
         return solution
     fewer = replace(
         idle,
@@ -98,8 +93,7 @@ def _solved(instance: Instance, passes: NDArray[np.int64]) -> Fractions | None:
     from scipy.optimize import linprog
     from scipy.sparse import csr_matrix, hstack, identity, vstack
 
-    takers = instance.availability.T | np.isfinite(instance.fetch)[:, None]
-    partition, node = np.nonzero(takers)
+    partition, node = np.nonzero(instance.takers)
     configs, pairs, nodes = instance.configs, len(partition), instance.nodes
     if configs * pairs > LARGEST:
         return None
@@ -160,9 +154,8 @@ def _latest(seconds: Array, ready: Array) -> float:
 def _with_replicas(instance: Instance) -> float:
     """A weaker bound for problems that are too large for the program: each config always on its fastest
     nodes, and the units' least seconds spread over all nodes."""
-    takers = instance.availability.T | np.isfinite(instance.fetch)[:, None]
     length = np.zeros(instance.configs)
-    for j, nodes in enumerate(takers):
+    for j, nodes in enumerate(instance.takers):
         times = instance.durations[:, j, :] if instance.durations.ndim == 3 else instance.durations
         length += times[:, nodes].min(axis=1) * (1.0 if instance.durations.ndim == 3 else instance.sizes[j])
     length *= instance.epochs

@@ -16,10 +16,9 @@ def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:
 
     Args:
         question: ``units`` are (config, epoch, {node: ticks}), in the order of their starts in a schedule
-        that
-            is known; ``hint`` has their nodes there. A config's epochs follow one another, its units of one
-            epoch have no order. After the last unit of a node and of a config comes a tail (``node_tail``,
-            ``config_tail``), the ticks of all that the question leaves out.
+            that is known; ``hint`` has their nodes there. A config's epochs follow one another, its units of
+            one epoch have no order. After the last unit of a node and of a config comes a tail
+            (``node_tail``, ``config_tail``), the ticks of all that the question leaves out.
 
     Returns:
         Of each unit the node, and the start in ticks; None if no schedule was found.

@@ -61,6 +61,12 @@ class Instance:
         """Whether some unit has more than one node that could do it."""
         return bool((self.availability.sum(axis=0) > 1).any() or np.isfinite(self.fetch).any())
 
+    @property
+    def takers(self) -> NDArray[np.bool_]:
+        """``[P, N]``: whether the node can do units on the partition."""
+        takers: NDArray[np.bool_] = self.availability.T | np.isfinite(self.fetch)[:, None]
+        return takers
+
     def seconds(self) -> Array:
         """``[C, P, N]``: each unit's seconds on each node, holder or not (a view where that will do)."""
         if self.durations.ndim == 3:

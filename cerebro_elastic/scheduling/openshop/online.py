@@ -48,7 +48,6 @@ class Outage:
     at ``end``. Outages of one node that overlap or touch are one."""
 
     node: int
-    """The node's number."""
     start: float
     """When the node goes, in seconds; 0 for a node that joins late."""
     end: float = inf
@@ -210,7 +209,6 @@ class OnlineRun:
         self._settings = candidates[0]
 
     def play(self) -> DispatchTrace:
-        """Dispatch to the end."""
         if self._shared:
             self._state.share()
         self._replan()

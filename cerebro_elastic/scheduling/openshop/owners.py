@@ -59,11 +59,11 @@ def lightest(state: DispatchState, ready: Sequence[float], like: Owners) -> Owne
     first."""
     owners = [row[:] for row in like]
     load, seconds = list(ready), state.tables.seconds
-    units = [(i, j) for i in range(len(owners)) for j in range(len(owners[i])) if _passes(state, i, j)]
-    for i, j in sorted(units, key=lambda u: -state.tables.least[u[0]][u[1]] * _passes(state, *u)):
+    units = [(i, j) for i in range(len(owners)) for j in range(len(owners[i])) if state.passes(i, j)]
+    for i, j in sorted(units, key=lambda u: -state.tables.least[u[0]][u[1]] * state.passes(*u)):
         n = min(_takers(state, j), key=lambda n: load[n] + seconds[i][j][n], default=owners[i][j])
         owners[i][j] = n
-        load[n] += _passes(state, i, j) * seconds[i][j][n]
+        load[n] += state.passes(i, j) * seconds[i][j][n]
     return owners
 
 
@@ -104,7 +104,7 @@ class _Shares:
     ) -> None:
         self._horizon, self._seconds = horizon, state.tables.seconds
         self._choices = [_takers(state, j) for j in range(len(state.tables.fetch))]
-        self._passes = [[_passes(state, i, j) for j in range(len(row))] for i, row in enumerate(owners)]
+        self._passes = [[state.passes(i, j) for j in range(len(row))] for i, row in enumerate(owners)]
         self._active = [i for i, passes in enumerate(self._passes) if any(passes)]
         self._ready = (node_ready, config_ready)
         self.movable = [j for j, takers in enumerate(self._choices) if len(takers) > 1]
@@ -194,7 +194,3 @@ def _takers(state: DispatchState, j: int) -> list[int]:
     present = [n for n in range(len(state.replicas)) if n not in state.away]
     holders = [n for n in present if state.replicas[n] >> j & 1]
     return holders or (present if state.tables.fetchable >> j & 1 else [])
-
-
-def _passes(state: DispatchState, i: int, j: int) -> int:
-    return (state.undone[i] >> j & 1) + state.later[i]

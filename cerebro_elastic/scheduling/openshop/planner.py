@@ -39,20 +39,15 @@ RANDOM_RUNS = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledUnits:
-    """Units as arrays, with one entry for each unit, in the order of their starts. Numbers begin at 0."""
+    """Units as arrays, with one entry for each unit, in the order of their starts. Numbers begin at 0, times
+    are seconds."""
 
     config: NDArray[np.int32]
-    """The config's number."""
     epoch: NDArray[np.int32]
-    """The config's epoch."""
     partition: NDArray[np.int32]
-    """The partition's number."""
     node: NDArray[np.int32]
-    """The node that does the unit."""
     start: Array
-    """When the unit starts, in seconds."""
     end: Array
-    """When the unit ends, in seconds."""
 
     def __len__(self) -> int:
         return len(self.config)
@@ -121,10 +116,6 @@ class _Request:
         """The schedule of the best of ``rules``, or with ``search`` of other settings, too."""
         return _schedule(self.trace(rules, shared, search), self.instance, self.disturbances)
 
-    def random_rules(self) -> list[Rule]:
-        """The random schedules with which ``monte-carlo`` begins."""
-        return [Random(self.seed + k) for k in range(RANDOM_RUNS)]
-
     def trace(self, rules: Sequence[Rule], shared: bool, search: bool = False) -> DispatchTrace:
         """What happens by these rules."""
         candidates = [DispatchSettings(rule) for rule in rules]
@@ -152,7 +143,9 @@ POLICIES: Mapping[str, Callable[[_Request], Schedule]] = {
     "auto": _auto,
     "exact": _exact,
     "longest-remaining": lambda asked: asked.schedule([Longest()], shared=True),
-    "monte-carlo": lambda asked: asked.schedule([Longest(), *asked.random_rules()], shared=True, search=True),
+    "monte-carlo": lambda asked: asked.schedule(
+        [Longest(), *(Random(asked.seed + k) for k in range(RANDOM_RUNS))], shared=True, search=True
+    ),
     "random": lambda asked: asked.schedule([Random(asked.seed)], shared=True),
     "target": lambda asked: asked.schedule([Longest()], shared=False),
     "vector-rearrangement": lambda asked: asked.schedule([InOrder(rearranged(asked.instance))], shared=True),

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerebro_elastic.scheduling.openshop.bounds import relaxed
 from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
 from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.owners import Owners, evened, lightest, only_holders, rounded
+from cerebro_elastic.scheduling.openshop.owners import evened, lightest, only_holders, rounded
 from cerebro_elastic.scheduling.openshop.rules import Longest, Rule
 from cerebro_elastic.scheduling.openshop.state import DispatchState
 
@@ -63,17 +62,18 @@ def plan(state: DispatchState, seed: int) -> float:
     owners = only_holders(state)
     bound = 0.0
     if state.tables.replicated:
-        fractions = relaxed(_instance_of(state, nodes, configs), _passes(state))
+        passes = np.array([[state.passes(i, j) for j in range(len(row))] for i, row in enumerate(owners)])
+        fractions = relaxed(_instance_of(state, nodes, configs), passes)
         if fractions is not None:
             owners = rounded(fractions, len(state.undone), len(state.tables.fetch), owners)
             bound = fractions.bound
         else:
             owners = lightest(state, nodes, owners)
-        horizon = bound or _longest(state, owners, nodes, configs)
+        state.assign(owners)
+        horizon = bound or state.least_end(nodes, configs)
         owners = evened(owners, state, horizon, nodes, configs, seed)
     state.assign(owners)
-    bound = bound or _longest(state, owners, nodes, configs)
-    return state.time + bound
+    return state.time + (bound or state.least_end(nodes, configs))
 
 
 def rollout(
@@ -142,20 +142,3 @@ def _instance_of(state: DispatchState, nodes: Sequence[float], configs: Sequence
         node_ready=np.array(nodes),
         config_ready=np.array(configs),
     )
-
-
-def _passes(state: DispatchState) -> NDArray[np.int64]:
-    return np.array(
-        [
-            [(mask >> j & 1) + later for j in range(len(state.tables.fetch))]
-            for mask, later in zip(state.undone, state.later, strict=True)
-        ]
-    )
-
-
-def _longest(state: DispatchState, owners: Owners, nodes: Sequence[float], configs: Sequence[float]) -> float:
-    """The latest end of a node or a config, if no node or config ever waits."""
-    state.assign(owners)
-    ends = [t + load for t, load in zip(nodes, state.load, strict=True) if load > 0]
-    ends += [t + left for t, left in zip(configs, state.remaining, strict=True) if left > 0]
-    return max(ends, default=0.0)

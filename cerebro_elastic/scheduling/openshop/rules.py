@@ -47,8 +47,7 @@ class Longest:
 
     Args:
         configs: A weight for each config's remaining seconds. Other weights than 1 make other schedules,
-        some of
-            them better (see ``rollouts``).
+            some of them better (see ``rollouts``).
         nodes: A weight for each node's load.
     """
 
@@ -64,7 +63,6 @@ class Longest:
         self._idle = sorted((self._key(i), i) for i in idle)
 
     def arrange(self, nodes: list[int]) -> None:
-        """The most loaded node first."""
         if len(nodes) > 1:
             load, weights = self._load, self._node_weights
             nodes.sort(key=lambda n: load[n] * weights[n], reverse=True)
@@ -81,11 +79,9 @@ class Longest:
         return None
 
     def add(self, config: int) -> None:
-        """Insert the config at its place."""
         insort(self._idle, (self._key(config), config))
 
     def remove(self, config: int) -> None:
-        """Drop the config."""
         self._idle = [entry for entry in self._idle if entry[1] != config]
 
     def _key(self, config: int) -> tuple[int, float]:
@@ -126,7 +122,6 @@ class Planned(Longest):
             self._by_config.setdefault(unit[1], []).append((*unit, alike[unit]))
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
-        """Begin the order anew."""
         super().begin(state, idle)
         self._ahead_of_node = {node: units.copy() for node, units in self._by_node.items()}
         self._ahead_of_config = {config: units.copy() for config, units in self._by_config.items()}
@@ -187,7 +182,6 @@ class _Pool:
     """The idle configs in no order: a node takes one of those that have units for it."""
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
-        """Keep the idle configs as a list."""
         self._state, self._idle = state, list(idle)
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
@@ -203,11 +197,9 @@ class _Pool:
         return config
 
     def add(self, config: int) -> None:
-        """Append the config."""
         self._idle.append(config)
 
     def remove(self, config: int) -> None:
-        """Drop the config."""
         self._idle.remove(config)
 
     def _choice(self, node: int, candidates: list[int]) -> int:
@@ -221,12 +213,10 @@ class Random(_Pool):
         self._seed = seed
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
-        """Begin the generator anew."""
         super().begin(state, idle)
         self._rng = random.Random(self._seed)
 
     def arrange(self, nodes: list[int]) -> None:
-        """Shuffle the nodes."""
         self._rng.shuffle(nodes)
 
     def _choice(self, node: int, candidates: list[int]) -> int:
@@ -245,7 +235,6 @@ class InOrder(_Pool):
         self._place = [{config: place for place, config in enumerate(order)} for order in orders]
 
     def arrange(self, nodes: list[int]) -> None:
-        """By number."""
         nodes.sort()
 
     def _choice(self, node: int, candidates: list[int]) -> int:

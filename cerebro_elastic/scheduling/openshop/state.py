@@ -28,31 +28,24 @@ class ScheduledUnit:
     """A unit on a node. Numbers begin at 0, times are seconds."""
 
     config: int
-    """The config's number."""
     epoch: int
     """The config's epoch that the unit belongs to."""
     partition: int
-    """The partition's number."""
     node: int
-    """The node that does the unit."""
     start: float
-    """When the unit begins."""
     end: float
-    """When the unit ends."""
 
 
 class Tables:
     """What does not change while units are done. All forks of a state share it."""
 
     def __init__(self, instance: Instance) -> None:
-        takers = instance.availability.T | np.isfinite(instance.fetch)[:, None]
         seconds = instance.seconds()
         cost = seconds + np.where(instance.availability.T, 0.0, instance.fetch[:, None])
         self.instance = instance
-        """The problem."""
         self.seconds: Seconds = seconds.tolist()
         """The expected seconds of each unit on each node, without hops and fetches."""
-        self.least: list[list[float]] = np.where(takers, cost, np.inf).min(axis=2).tolist()
+        self.least: list[list[float]] = np.where(instance.takers, cost, np.inf).min(axis=2).tolist()
         """By config and partition: the seconds on the fastest node that can do the unit."""
         self.hop: list[float] = instance.hop.tolist()
         """By config: the seconds that a hop adds."""
@@ -71,9 +64,7 @@ class DispatchState:
     """What is left of a problem at ``time``. Make one with ``at_start``, or ``fork`` another."""
 
     tables: Tables
-    """What does not change."""
     time: float
-    """The moment, in seconds."""
     undone: list[int]
     """By config: the partitions that are left in its present epoch, as bits."""
     later: list[int]
@@ -99,7 +90,6 @@ class DispatchState:
     running: dict[int, ScheduledUnit]
     """By node: the unit that it does now."""
     away: set[int]
-    """The nodes that are gone."""
     owner: list[list[int]]
     """By config and partition: the node that is to do the unit of the present epoch; empty if ``shared``."""
     planned_owner: list[list[int]]
@@ -207,6 +197,10 @@ class DispatchState:
                     self.load[n] += times * by_node[n] / len(takers)
                     self.remaining[i] += times * by_node[n] / len(takers)
 
+    def passes(self, i: int, j: int) -> int:
+        """How often config ``i`` is still to be trained on partition ``j``."""
+        return (self.undone[i] >> j & 1) + self.later[i]
+
     def _owners(self, i: int, j: int) -> Sequence[int]:
         if not self.shared:
             return (self.owner[i][j],)
@@ -259,6 +253,13 @@ class DispatchState:
             if i >= 0:
                 configs[i] = at
         return nodes, configs
+
+    def least_end(self, nodes: Sequence[float], configs: Sequence[float]) -> float:
+        """When the last node and config are done that have anything left, if they are free at these times
+        and never wait."""
+        ends = [at + load for at, load in zip(nodes, self.load, strict=True) if load > 0]
+        ends += [at + left for at, left in zip(configs, self.remaining, strict=True) if left > 0]
+        return max(ends, default=0.0)
 
     @property
     def finished(self) -> bool:

@@ -41,7 +41,6 @@ class Snapshot:
     """All keys under a prefix at one revision."""
 
     revision: int
-    """The store's revision."""
     items: tuple[KeyValue, ...]
     """The keys, sorted."""
 
@@ -103,7 +102,6 @@ class ChangeBatch:
 
     revision: int
     changes: tuple[Change, ...]
-    """The changes, one for each key."""
 
 
 class Watch(Protocol):

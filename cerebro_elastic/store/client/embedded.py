@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import socket
 import subprocess
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +25,7 @@ from cerebro_elastic.config import StoreSettings, socket_endpoint
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
 from cerebro_elastic.store.client.etcd_program import check_version, find_etcd, launch, perhaps_packaged, stop
 from cerebro_elastic.store.client.gateway import UnixSocketPool
-from cerebro_elastic.store.client.listen import Listen, folder_for_sockets
+from cerebro_elastic.system.addresses import is_loopback, with_port, without_brackets
 from cerebro_elastic.system.files import as_its_folder, private_folder
 from cerebro_elastic.system.process import is_locked
 from cerebro_elastic.system.run_key import RunKey
@@ -47,6 +50,66 @@ _TLS = "tls"
 # etcd's words, of 3.4 and from 3.5 on, for data of a later version.
 _DOWNGRADE = "cannot be downgraded", "invalid downgrade"
 
+_WHAT = "give an address of this machine, a name that leads to one, or for all 0.0.0.0, with IPv6 ::"
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where clients of other machines are served."""
+
+    host: str
+    """An address of this machine, or a name that leads to one; 0.0.0.0 or :: for all addresses."""
+    port: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "host", without_brackets(self.host))
+
+    def __str__(self) -> str:
+        return with_port(self.host, self.port)
+
+    def urls(self) -> list[str]:
+        """What etcd is to listen on. Raises ``StoreError`` if this machine cannot listen there."""
+        addresses = self._addresses()
+        for family, address in addresses:
+            self._check(family, address)
+        if not any(is_loopback(address[0]) == is_loopback(self.host) for _, address in addresses):
+            raise StoreError(
+                f"{self.host!r} leads to {addresses[0][1][0]}, which no other machine reaches: {_WHAT}"
+            )
+        return [f"https://{_in_url(address[0])}:{self.port}" for _, address in addresses]
+
+    def _addresses(self) -> list[tuple[int, tuple[Any, ...]]]:
+        try:
+            found = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )
+        except (OSError, UnicodeError) as exc:
+            raise StoreError(
+                f"etcd cannot listen on {self.host!r}, which is neither an address nor a known name "
+                f"({getattr(exc, 'strerror', None) or exc}): {_WHAT}; the port is an option of its own"
+            ) from exc
+        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+
+    def _check(self, family: int, address: tuple[Any, ...]) -> None:
+        try:
+            with socket.socket(family) as probe:
+                # As etcd does: connections that are just ending do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as exc:
+            match exc.errno:
+                case errno.EADDRINUSE:
+                    advice = "stop what uses it, or give another port"
+                case errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
+                    advice = f"it is no address of this machine; {_WHAT}"
+                case errno.EACCES:
+                    advice = "give a port from 1024 on"
+                case _:
+                    advice = _WHAT
+            raise StoreError(
+                f"port {self.port} of {address[0]} cannot be taken for etcd ({exc.strerror}): {advice}"
+            ) from exc
+
 
 class EmbeddedEtcd:
     """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
@@ -58,8 +121,6 @@ class EmbeddedEtcd:
     folder where there can be none. It has no port, unless it is to ``listen`` on one.
 
     Args:
-        data_dir: The folder of etcd's data.
-        key: The run's key.
         listen: Where other machines are served, by TLS. They need a certificate made from the ``key``.
 
     Raises:
@@ -180,18 +241,16 @@ class EmbeddedEtcd:
 
     def _arguments(self) -> list[str]:
         client, peer = f"unix://{_CLIENTS}", f"unix://{_PEERS}"
+        urls = [] if self._listen is None else self._listen.urls()
         # By the token the cluster of each data folder has an id of its own.
         token = uuid.uuid4().hex
         return [
             *("--name", "cerebro", "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
-            *("--listen-client-urls", ",".join([client, *self._urls()]), "--advertise-client-urls", client),
+            *("--listen-client-urls", ",".join([client, *urls]), "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"cerebro={peer}", "--initial-cluster-token", token),
             *self._tls_arguments(),
         ]
-
-    def _urls(self) -> list[str]:
-        return [] if self._listen is None else self._listen.urls()
 
     def _tls_arguments(self) -> list[str]:
         if self._listen is None or self._key is None:
@@ -290,3 +349,43 @@ def _disk_full(data_dir: Path) -> DiskFull:
 
 def _tail(log: str) -> str:
     return "\n".join(log.splitlines()[-_TAIL_LINES:])
+
+
+def _in_url(address: str) -> str:
+    return f"[{address.replace('%', '%25')}]" if ":" in address else address
+
+
+def folder_for_sockets(beside: Path, name: str) -> Path:
+    """``beside``, if it can have a socket ``name``, else a new private folder among the temporary ones.
+
+    Paths of sockets may have about a hundred bytes, and some file systems have no sockets. Raises
+    ``StoreError`` if there is no place.
+    """
+    if _can_have(beside, name):
+        return beside
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+        with suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="cerebro-etcd-", dir=parent))
+            if _can_have(folder, name):
+                return folder
+            folder.rmdir()
+    raise StoreError(
+        f"there can be no Unix socket in {beside}, nor in {tempfile.gettempdir()}: set TMPDIR to a folder "
+        "with a short path (up to 70 bytes, no comma) on a file system that has sockets"
+    )
+
+
+def _can_have(folder: Path, name: str) -> bool:
+    path = str(folder / name)
+    if "," in path or not path.isprintable():  # endpoints are written in a row, with commas between them
+        return False
+    (folder / name).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(path)
+        except OSError as exc:
+            if exc.errno == errno.ENOSPC:
+                raise
+            return False
+    (folder / name).unlink()
+    return True

@@ -1,16 +1,20 @@
 """etcd's errors, by gRPC and by its JSON gateway, as what they mean for the request: was it performed, may it
-be sent again? And the first contact with a server: does it speak TLS, and can anything be reached at all?"""
+be sent again? And the first contact with a server: is its name known, does it speak TLS, and can anything be
+reached at all?"""
 
 from __future__ import annotations
 
+import ipaddress
+import queue
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.client.names import check_name
+from cerebro_elastic.system.departure import within
 from cerebro_elastic.system.run_key import RunKey
 
 # gRPC's status codes that are distinguished.
@@ -153,3 +157,39 @@ def unreachable(address: str, problem: BaseException) -> str:
         case TimeoutError():
             return f"no machine answers at {address}: check the address, and that no firewall is in between"
     return f"cannot connect to {address}: {getattr(problem, 'strerror', None) or problem}"
+
+
+_NAME_SECONDS, _LEAST_NAME_SECONDS = 5.0, 0.3
+"""How long a name server may take to answer: normally, and if this process should have left."""
+
+
+def check_name(host: str) -> None:
+    """Raise ``OSError`` unless ``host`` is an address, or a name that is known here in time.
+
+    ``getaddrinfo`` has no limit of its own, and no signal interrupts it. Where no name server answers it
+    takes tens of seconds.
+    """
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+        return
+    except ValueError:
+        pass
+    answers: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+    # It cannot be ended. Nobody waits for it.
+    threading.Thread(target=_look_up, args=(host, answers), name=f"look up {host}", daemon=True).start()
+    try:
+        problem = answers.get(timeout=within(_NAME_SECONDS, _LEAST_NAME_SECONDS))
+    except queue.Empty:
+        problem = socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+    if problem is not None:
+        raise problem
+
+
+def _look_up(host: str, answers: queue.SimpleQueue[OSError | None]) -> None:
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        answers.put(None)
+    except OSError as exc:
+        answers.put(exc)
+    except UnicodeError as exc:
+        answers.put(OSError(str(exc)))

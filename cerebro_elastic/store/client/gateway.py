@@ -42,6 +42,7 @@ from cerebro_elastic.store.client.etcd_errors import (
     NoAnswer,
     NotSent,
     Problem,
+    check_name,
     explain_silence,
     from_error,
     from_status,
@@ -49,7 +50,6 @@ from cerebro_elastic.store.client.etcd_errors import (
     tls_refused,
     unreachable,
 )
-from cerebro_elastic.store.client.names import check_name
 
 _CONNECTIONS = 10
 """The number of connections that are kept open; more are closed after their request."""

@@ -23,7 +23,6 @@ class LeaseDeadline:
     """
 
     ends: float
-    """When it may end."""
 
     def left(self, now: float) -> float:
         """The seconds left at ``now``."""

@@ -37,12 +37,8 @@ class SealedStore:
     """``store``, where values are signed with ``key`` and read back without their signature.
 
     A value that is not signed with the key is read as a text that says so, and that no value of a run equals
-    (``unsigned``). Without a ``key`` nothing is signed, and signatures are not checked.
-
-    Args:
-        store: The store.
-        ours: Which keys are signed.
-        key: The run's key.
+    (``unsigned``). Without a ``key`` nothing is signed, and signatures are not checked; nor for keys that are
+    not ``ours``.
     """
 
     def __init__(self, store: Store, ours: Callable[[str], bool], key: RunKey | None) -> None:

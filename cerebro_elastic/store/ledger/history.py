@@ -8,7 +8,7 @@ processes have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -74,17 +74,17 @@ def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
     return _ends_of_leases(batch, keys), foreign_keys
 
 
+_ENDS: Mapping[str, Callable[[int, str], Event]] = {
+    "nodes": NodeLeft,
+    "quarantined": NodeReleased,
+    "leader": lambda revision, _: LeaderChanged(revision, None),
+}
+"""By kind of keys: the event that the end of a lease is."""
+
+
 def _ends_of_leases(batch: ChangeBatch, keys: Keys) -> list[Event]:
-    events: list[Event] = []
-    for change in batch.changes:
-        match keys.split(change.key):
-            case ("nodes", name) if change.item is None:
-                events.append(NodeLeft(batch.revision, name))
-            case ("quarantined", name) if change.item is None:
-                events.append(NodeReleased(batch.revision, name))
-            case ("leader", _) if change.item is None:
-                events.append(LeaderChanged(batch.revision, None))
-    return events
+    gone = [keys.split(change.key) for change in batch.changes if change.item is None]
+    return [_ENDS[kind](batch.revision, name) for kind, name in gone if kind in _ENDS]
 
 
 def state_of(snapshot: Snapshot, keys: Keys) -> State:

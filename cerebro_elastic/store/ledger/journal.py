@@ -1,8 +1,9 @@
 """A run's history in a file: one event a line, in the store's order. Results are read from it, also when
 the store is gone.
 
-Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
-could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
+Its order is that of the lines. It begins with a state that was read, and has another where the
+store's history could not be followed without a gap; behind one, revisions may be lower than before (a
+restored snapshot).
 The lines are a chain: each bears a digest of itself and of all lines before it. A digest that was noted
 elsewhere shows whether any line before it was changed since. The digest is the last key of the line's JSON
 object; it covers the rest of the line, byte for byte. What is behind the last whole line is no part of the
@@ -19,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from cerebro_elastic.core.model.codec import UnreadableValue, encode
-from cerebro_elastic.core.model.events import Event, StateRead
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.store.ledger.history import decode_event
@@ -52,7 +53,6 @@ class Line:
     body: str
     """The event's JSON, as it stands in the line."""
     digest: str
-    """The digest that it bears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,6 @@ class _End:
     revision: int
     """The revision of the last line; 0 if there is none."""
     digest: str
-    """The digest of the last line."""
     last: Sequence[str]
     """The lines of the last revision, as far as the store has them, too."""
 
@@ -74,7 +73,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """The file."""
         lines = read_lines(path) if path.exists() else []
         events = [line.event for line in lines]
         revision = events[-1].revision if events else 0
@@ -96,11 +94,11 @@ class Journal:
         """Where the journal ends."""
         return RecordHead(self._end.revision, self._end.digest)
 
-    def resume(self, read: StateRead, *, afresh: bool = False) -> int:
-        """Go on in a store whose state is ``read``.
+    def resume(self, read: Event, *, afresh: bool = False) -> int:
+        """Go on in a store whose state was ``read``.
 
         Args:
-            read: The state of the store.
+            read: The event of that.
             afresh: Whether the store's history cannot be followed from the last line; only the caller knows.
                 Then ``read`` becomes a line, from which the journal goes on.
 

@@ -45,7 +45,6 @@ def become_leader(
     ``LeaderChanged``, with the digest of the spec as it is now.
 
     Args:
-        record: The run.
         controller: The leader's name.
         lease: The lease with whose end the leadership ends.
         versions: The versions of the packages that will decide.

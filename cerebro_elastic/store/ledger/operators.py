@@ -206,8 +206,7 @@ class OperatorLedger:
             if not parents or plan is None or state.outcome is not None:
                 return None
             kept = {key: value for key, value in parents[0].hparams.items() if key not in without}
-            new = Config(next(fresh_names(state.configs)), {**kept, **hparams})
-            configs = []
+            new, configs = next(fresh_names(state.configs)), []
             for parent in parents:
                 at = start(parent)
                 if at is not None and at.epoch >= plan.epochs:
@@ -216,9 +215,8 @@ class OperatorLedger:
                         "nothing is left for a clone: clone it from the beginning or an earlier epoch, or "
                         "another config"
                     )
-                training = member(new.id, new.hparams, parent.fold, parent.repeat, plan)
-                config = replace(training if parent.member_of else new, origin=origin)
-                config = born(replace(config, parent=edge_from(at) if at else None))
+                config = member(new, {**kept, **hparams}, parent.fold, parent.repeat, plan)
+                config = born(replace(config, parent=edge_from(at) if at else None, origin=origin))
                 _check_new(config, at, state)
                 configs.append(replace(config, by_hand=True, reason=reason))
             if allowance is not None:

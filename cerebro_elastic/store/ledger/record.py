@@ -35,8 +35,6 @@ class Record:
     """One run's record in a store.
 
     Args:
-        store: The store.
-        run: The run's id.
         key: The key with which the run's values are signed; ``None`` if they are not, or to read them
             unchecked.
         unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it
@@ -100,8 +98,11 @@ class Record:
         """The run's state now."""
         return state_of(self.store.range(self.keys.prefix), self.keys)
 
-    def read(self) -> StateRead:
-        """The run's state now, with the visits that led to it."""
+    def read(self, known: State | None = None) -> StateRead:
+        """The run's state now, with the visits that led to it; or the state ``known`` to one that does not
+        trust the store."""
+        if known is not None:
+            return StateRead(self.now(), known)
         snapshot = self.store.range(self.keys.prefix)
         items = (item for item in snapshot.items if self.keys.split(item.key)[0] == "visits")
         visits = visits_in(items, self.keys)

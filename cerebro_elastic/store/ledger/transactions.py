@@ -36,10 +36,7 @@ def write(
     """Let the ``event`` happen, if nothing has changed that it depends on.
 
     Args:
-        record: The run.
-        by: Who writes.
         before: The state as the writer has read it, as far as the event's row looks at it.
-        event: The event.
         guard: What fences the writer, and what else must hold.
         compares: Kinds of keys that must be as in ``before``, besides those of the event's row.
         values: By key: values that are not in states.

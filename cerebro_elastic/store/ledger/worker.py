@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
-from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     Event,
@@ -33,10 +31,21 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, at_revision
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.store.ledger.transactions import write
+from cerebro_elastic.store.ledger.transactions import value_of, write
 
 _LOOK_SECONDS = 1.0
 """How often a rank that waits for the address looks whether its attempt is still assigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingPlace:
+    """Where rank 0 of an attempt listens."""
+
+    token: int
+    host: str
+    """The address of the lead node."""
+    port: int
+    """The port of the group's store."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,34 @@ class WorkerLedger:
         with suppress(TxnUnknown):
             self.record.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
+    def is_assigned(self, attempt: Attempt, node: str) -> bool:
+        """Whether the attempt is still one that the ``node`` is to train."""
+        assigned = self.record.assignment(node, second=attempt.second_key)
+        return assigned is not None and assigned.token == attempt.token
+
+    def announce(self, attempt: Attempt, host: str, port: int) -> None:
+        """Write where the lead listens. Guard: the attempt is assigned to its lead node. No event."""
+        guard = [at_revision(self.record.keys.assign(attempt.node), attempt.token)]
+        place = value_of(MeetingPlace(attempt.token, host, port))
+        while True:
+            with suppress(TxnUnknown):  # done twice is done
+                self.record.store.txn(guard, [Put(self.record.keys.meeting(attempt.node), place)])
+                return
+
+    def meeting_place(self, attempt: Attempt, node: str) -> MeetingPlace | None:
+        """Wait for the address, on the attempt's ``node``; ``None`` if the attempt is no longer assigned."""
+        store, key = self.record.store, self.record.keys.meeting(attempt.node)
+        while True:
+            snapshot = store.range(key)
+            for item in snapshot.items:
+                place = self.record.value_in(item, MeetingPlace) if item.key == key else None
+                if place is not None and place.token == attempt.token:
+                    return place
+            if not self.is_assigned(attempt, node):
+                return None
+            with store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
+                watch.next(_LOOK_SECONDS)
+
     def _end(
         self, attempt: Attempt, event: Event, config: Config | None = None, plan: Plan | None = None
     ) -> bool:
@@ -120,10 +157,10 @@ class WorkerLedger:
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Whether the attempt is still its node's: in training, or being saved if it says so."""
-        record, node = self.record, attempt.node
-        assigned = partial(record.assignment, node, second=attempt.second_key)
-        latest = record.saving(node) if attempt.trained else assigned()
-        return latest is not None and latest.token == attempt.token
+        if not attempt.trained:
+            return self.is_assigned(attempt, attempt.node)
+        saving = self.record.saving(attempt.node)
+        return saving is not None and saving.token == attempt.token
 
 
 def _seen(attempt: Attempt, config: Config | None = None, plan: Plan | None = None) -> State:
@@ -137,55 +174,3 @@ def _seen(attempt: Attempt, config: Config | None = None, plan: Plan | None = No
         attempts={} if attempt.trained else dict.fromkeys(attempt.nodes, attempt),
         saving={attempt.node: attempt} if attempt.trained else {},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class MeetingPlace:
-    """Where rank 0 of an attempt listens."""
-
-    token: int
-    host: str
-    """The address of the lead node."""
-    port: int
-    """The port of the group's store."""
-
-
-class Meetings:
-    """The meeting places of a run."""
-
-    def __init__(self, record: Record) -> None:
-        self._store = record.store
-        self._record = record
-
-    def is_assigned(self, attempt: Attempt, node: str) -> bool:
-        """Whether the attempt is still the one of its ``node``."""
-        assigned = self._record.assignment(node)
-        return assigned is not None and assigned.token == attempt.token
-
-    def announce(self, attempt: Attempt, host: str, port: int) -> None:
-        """Write where the lead listens. Guard: the attempt is assigned to its lead node."""
-        guard = [at_revision(self._record.keys.assign(attempt.node), attempt.token)]
-        place = MeetingPlace(attempt.token, host, port)
-        while True:
-            try:
-                self._store.txn(guard, [Put(self._key(attempt), encode(place).encode())])
-                return
-            except TxnUnknown:
-                continue  # done twice is done
-
-    def find(self, attempt: Attempt, node: str) -> MeetingPlace | None:
-        """Wait for the address, on the attempt's ``node``; ``None`` if the attempt is no longer assigned."""
-        key = self._key(attempt)
-        while True:
-            snapshot = self._store.range(key)
-            for item in snapshot.items:
-                place = self._record.value_in(item, MeetingPlace) if item.key == key else None
-                if place is not None and place.token == attempt.token:
-                    return place
-            if not self.is_assigned(attempt, node):
-                return None
-            with self._store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
-                watch.next(_LOOK_SECONDS)
-
-    def _key(self, attempt: Attempt) -> str:
-        return self._record.keys.meeting(attempt.node)

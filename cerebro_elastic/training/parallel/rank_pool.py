@@ -23,6 +23,7 @@ import torch
 
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.forkserver.messages import FORK_OF
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.training.parallel import group
 
@@ -113,7 +114,12 @@ class Ranks:
         pipe = Connection(ours.detach())
         with theirs:
             process = forkserver.start(
-                [*PYTHON, "-m", __name__], os.environ, stdin=theirs.fileno(), stdout=1, stderr=2
+                [*PYTHON, "-m", __name__],
+                os.environ,
+                stdin=theirs.fileno(),
+                stdout=1,
+                stderr=2,
+                socket=forkserver.SOCKET if forkserver.SOCKET in os.environ else FORK_OF,
             )
         stack.callback(_end, process)
         stack.callback(pipe.close)

@@ -34,7 +34,7 @@ from cerebro_elastic.training.parallel.group import sweep
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import StrategyCost, UnitRunner, unit_runner_of
-from cerebro_elastic.worker import memory
+from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.profiler import over_limit, profile, refusal_of
@@ -161,8 +161,8 @@ def profile_on_rank(spec: str, cache: str, scratch: str, config: str, strategy: 
 
 
 def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, scratch: str) -> StrategyCost:
-    clock, limit = SystemClock(), memory.limit_of(os.environ)
-    meter = memory.Meter(runner.device)
+    clock, limit = SystemClock(), resources.limit_of(os.environ)
+    meter = resources.Meter(runner.device)
     profiled = profile(runner, _job(runner, config, unit, strategy), clock, meter, limit, STEADY_SECONDS)
     if reason := over_limit(profiled.peak_bytes, limit):
         return StrategyCost(config.id, strategy, refusal=reason)

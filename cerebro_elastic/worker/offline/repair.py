@@ -130,7 +130,7 @@ class CheckpointRepair:
             replay = thread.submit(replayer, at, visit, visit.input, beside.url)
             while not wait([replay], timeout=_BEAT_SECONDS).done:
                 self._beat()
-            restored = replay.result().output
+            restored = replay.result().visit.output
         try:
             checkpoint.put_back(restored, visit.output, self._origin(at, visit))
         except CheckpointError as error:

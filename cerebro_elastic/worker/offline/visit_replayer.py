@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import le
 from pathlib import Path
@@ -29,25 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replayed visit has made; see ``UnitResult`` (``training/task.py``)."""
-
-    output: CheckpointRef
-    samples: int
-    """How many rows were trained."""
-    batches: int
-    """How many batches were trained."""
-    metrics: Mapping[str, float]
-    """The metrics at the unit's end, by name."""
-    rows: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    visit: Visit
+    """The visit as it was made again; its times and places are those on record."""
+    rows: tuple[Mapping[str, Any], ...]
     """The rows that were logged, in order."""
-    done: bool = False
-    """Whether the task ended the config's training."""
-    whole: bool = True
-    """Whether the unit came to the end of its partition."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite, if one is."""
-    row_losses: str = ""
-    """As in the visit."""
 
 
 class VisitReplayer:
@@ -72,9 +59,11 @@ class VisitReplayer:
         """Replay ``visit``.
 
         Args:
-            at: The config as it stood before the visit. visit: The visit. head: The checkpoint to begin with.
+            at: The config as it stood before the visit.
+            visit: The visit on record.
+            head: The checkpoint to begin with.
             url: A fresh name for the checkpoint that is made. An evaluation makes none: its output is
-            ``head``.
+                ``head``.
         """
         if not needs_group(visit.strategy):
             return _replay(self._unit_runner, at, visit, head, url)
@@ -124,14 +113,15 @@ def _replay(
     else:
         parts = save_part(result.state, url, part)
         output = save(result.state, url, parts) if rank == 0 else visit.output
-    return ReplayResult(
+    again = replace(
+        visit,
+        input=head,
         output=output,
         samples=result.samples,
         batches=result.batches,
         metrics=dict(result.metrics),
-        rows=tuple(result.log),
         done=result.done,
         whole=result.whole,
-        not_finite=result.not_finite,
         row_losses=unit_runner.row_losses(result),
     )
+    return ReplayResult(again, tuple(result.log), result.not_finite)

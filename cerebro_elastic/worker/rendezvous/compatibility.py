@@ -22,12 +22,8 @@ version."""
 
 def check_compatible(spec: Spec, *, package: bool = False) -> None:
     """Check that this machine has what the run was started with. With other code, results and records may
-    differ.
-
-    Args:
-        spec: The run's spec.
-        package: Whether to look at the files of the package, too, which takes some hundredths of a second:
-            once on each machine.
+    differ. To look at the files of the ``package``, too, takes some hundredths of a second: once on each
+    machine.
 
     Raises:
         RunError: The package's version or code, or a file of the user's code is another.

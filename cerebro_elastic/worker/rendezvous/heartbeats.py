@@ -255,9 +255,7 @@ class RankFailure(NamedTuple):
     """Why a node's ranks died."""
 
     kind: FailureKind
-    """The kind of failure that the attempt gets."""
     story: str
-    """The explanation for users."""
     attempt: int | None = None
     """The token of the attempt in which they died, if it is known."""
 

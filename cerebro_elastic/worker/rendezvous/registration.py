@@ -35,12 +35,8 @@ class Registration:
     the run. If its process cannot be killed, the node leaves the run.
 
     Args:
-        record: The run in the store.
-        node: The node.
         ttl: Seconds that the lease lasts without renewal.
         patience: Seconds to wait for a store out of reach before the first registration.
-        log: The node's log.
-        ranks: Watches the node's ranks.
         clock: Real time by default.
         unable: Takes the error if another node of the same name appears later; called in a thread of its own.
 
@@ -85,7 +81,6 @@ class Registration:
         the unit in training gets the failure, unless the failure names the other one.
 
         Args:
-            failure: Why the ranks died.
             patience: Seconds to try while the store is out of reach; then its error is raised.
         """
         deadline = self._clock.now() + patience

@@ -19,7 +19,8 @@ FILES = ["keras_contract.py", "keras_held.py"]
 )
 def test_the_contract_on(backend: str, chosen: str, passed: int) -> None:
     """On jax, which compiles for seconds: what depends on the backend."""
-    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-k", chosen, *FILES]
+    options = ["--noconftest", "-p", "no:cacheprovider", "-p", "no:warnings"]  # keras has thousands of them
+    command = [sys.executable, "-m", "pytest", *options, "-k", chosen, *FILES]
     env = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]

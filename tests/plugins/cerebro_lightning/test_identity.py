@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -14,44 +14,47 @@ from cerebro_elastic.training.task import UnitJob, UnitResult
 
 STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
 
+case = partial(Case, orders=ORDERS[:2])
+"""Two epochs: what a unit carries is used within an epoch and in the next one. Three where something happens
+in the third."""
 CASES = {
-    "sgd with momentum": Case("Net", hparams={"lr": 0.05, "width": 5}),
-    "onecycle per step": Case("OneCycle"),
-    "onecycle, accumulating": Case("OneCycle", trainer={"accumulate_grad_batches": 2}),
+    "sgd with momentum": case("Net", hparams={"lr": 0.05, "width": 5}),
+    "onecycle per step": case("OneCycle"),
+    "onecycle, accumulating": case("OneCycle", trainer={"accumulate_grad_batches": 2}),
     "multistep per epoch": Case("Steps"),
-    "steplr per epoch": Case("StepLR"),
-    "accumulation over partitions": Case("Net", trainer={"accumulate_grad_batches": 2}),
-    "accumulation by 4": Case("StepLR", trainer={"accumulate_grad_batches": 4}),
+    "steplr per epoch": case("StepLR"),
+    "accumulation over partitions": case("Net", trainer={"accumulate_grad_batches": 2}),
+    "accumulation by 4": case("StepLR", trainer={"accumulate_grad_batches": 4}),
     "accumulation schedule": Case(
         "Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2, 2: 4}}}]
     ),
-    "clipping by norm": Case("Net", trainer={"gradient_clip_val": 0.1}),
-    "clipping by value": Case("Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}),
-    "dropout and noise": Case("Dropout"),
-    "batch norm": Case("BatchNorm"),
-    "two optimizers by hand": Case("Gan"),
+    "clipping by norm": case("Net", trainer={"gradient_clip_val": 0.1}),
+    "clipping by value": case("Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}),
+    "dropout and noise": case("Dropout"),
+    "batch norm": case("BatchNorm"),
+    "two optimizers by hand": case("Gan"),
     "plateau on validation": Case("Plateau", hparams={"lr": 1.5}),
     "early stopping": Case("Net", callbacks=[STOP]),
     "early stopping after min_epochs": Case("Net", callbacks=[STOP], trainer={"min_epochs": 3}),
-    "weight averaging": Case("Net", callbacks=["lightning_zoo:Average"]),
-    "ema weight averaging": Case("Dropout", callbacks=["EMAWeightAveraging"]),
-    "hand-written average": Case("Net", callbacks=["lightning_zoo:Ema"]),
-    "callback with state": Case("Net", callbacks=["lightning_zoo:Stateful"]),
-    "learning rate monitor": Case("OneCycle", callbacks=["LearningRateMonitor"]),
-    "torchmetrics": Case("Metrics"),
-    "logging everywhere": Case("Logging", trainer={"log_every_n_steps": 1}),
+    "weight averaging": case("Net", callbacks=["lightning_zoo:Average"]),
+    "ema weight averaging": case("Dropout", callbacks=["EMAWeightAveraging"]),
+    "hand-written average": case("Net", callbacks=["lightning_zoo:Ema"]),
+    "callback with state": case("Net", callbacks=["lightning_zoo:Stateful"]),
+    "learning rate monitor": case("OneCycle", callbacks=["LearningRateMonitor"]),
+    "torchmetrics": case("Metrics"),
+    "logging everywhere": case("Logging", trainer={"log_every_n_steps": 1}),
     "validation every other epoch": Case(
         "Logging", trainer={"check_val_every_n_epoch": 2}, orders=(*ORDERS, ORDERS[0])
     ),
-    "limited validation": Case("Net", trainer={"limit_val_batches": 2}),
-    "without validation": Case("Net", validates=False),
-    "plain attributes": Case("Attributes"),
+    "limited validation": case("Net", trainer={"limit_val_batches": 2}),
+    "without validation": case("Net", validates=False),
+    "plain attributes": case("Attributes"),
     "unfreezing": Case("Unfreezing"),
-    "own zero_grad": Case("OwnZeroGrad"),
-    "low precision": Case("StepLR", trainer={"precision": "bf16-true"}),
-    "slots wider than parameters": Case("WideSlots"),
-    "mixed precision": Case("StepLR", trainer={"precision": "bf16-mixed"}),
-    "noisy": Case("Dropout", trainer={"accumulate_grad_batches": 4}, callbacks=["EMAWeightAveraging"]),
+    "own zero_grad": case("OwnZeroGrad"),
+    "low precision": case("StepLR", trainer={"precision": "bf16-true"}),
+    "slots wider than parameters": case("WideSlots"),
+    "mixed precision": case("StepLR", trainer={"precision": "bf16-mixed"}),
+    "noisy": case("Dropout", trainer={"accumulate_grad_batches": 4}, callbacks=["EMAWeightAveraging"]),
 }
 
 

@@ -7,8 +7,6 @@ import gc
 import logging
 import random
 import signal
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from itertools import zip_longest
@@ -19,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning_harness import FOLDER, Case, differences, job, outcome, units, units_from
+from lightning_harness import FOLDER, Case, differences, job, outcome, units
+from lightning_ranks import CHOICES, places, some_units
 
 from cerebro_elastic.checkpoint import load, save
-from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.training.generators import rng
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import LightningTask
 
@@ -42,30 +41,10 @@ def middle(case: Case) -> TaskState:
 def test_a_fresh_process_goes_on_to_the_same_result(tmp_path: Path) -> None:
     before, *rest = units(NOISY)
     ref = save(before[1].state, str(tmp_path / "middle"))
-    script = (
-        "import sys; sys.path[:0] = sys.argv[1:3]\nfrom test_purity import finish; finish(*sys.argv[3:])\n"
-    )
-    arguments = [
-        str(Path(__file__).parent),
-        str(FOLDER),
-        ref.url,
-        ref.digest,
-        str(ref.bytes),
-        str(tmp_path / "end"),
-    ]
-    out = subprocess.run(
-        [sys.executable, "-c", script, *arguments], check=True, timeout=120, stdout=subprocess.PIPE, text=True
-    )
-    digest, size = out.stdout.split()
-    end = load(CheckpointRef(str(tmp_path / "end"), digest, int(size)))
-    assert not differences(rest[-1][1].state, end)
-
-
-def finish(url: str, digest: str, size: str, end: str) -> None:
-    """In the fresh process: train from the checkpoint on, save the end, print its reference."""
-    *_, (_, last) = units_from(NOISY, 1, load(CheckpointRef(url, digest, int(size))))
-    ref = save(last.state, end)
-    print(ref.digest, ref.bytes)
+    others = range(1, len(places(NOISY)))
+    with Ranks(1, seconds=120.0) as fresh:
+        _, end = fresh.alone(0, some_units, NOISY, others, CHOICES["single"], ref, str(tmp_path), ())
+    assert not differences(rest[-1][1].state, load(end))
 
 
 def test_other_configs_in_between_change_nothing() -> None:

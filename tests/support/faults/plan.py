@@ -36,6 +36,7 @@ class What(StrEnum):
     FLAP = "cut off again and again"
     SLOW = "slow down the link of"
     LOSSY = "lose packets of"
+    NARROW = "lose the larger packets of"
     AHEAD = "restart an hour ahead"
     BEHIND = "restart an hour behind"
     REFUSE = "answer 503 as"
@@ -127,6 +128,7 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.FLAP, Whom.HOST): (10.0,),
     Kind(What.SLOW, Whom.HOST): (10.0,),
     Kind(What.LOSSY, Whom.HOST): (10.0,),
+    Kind(What.NARROW, Whom.HOST): (20.0,),
     Kind(What.KILL, Whom.HOST): (1.0, 10.0),
     Kind(What.AHEAD, Whom.HOST): (1.0,),
     Kind(What.BEHIND, Whom.HOST): (1.0,),

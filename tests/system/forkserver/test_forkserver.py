@@ -15,7 +15,7 @@ import pytest
 
 from cerebro_elastic.system.forkserver import SOCKET, ForkedProcess, ForkServer, connect, start
 from cerebro_elastic.system.forkserver.client import Refused
-from cerebro_elastic.system.forkserver.messages import Request
+from cerebro_elastic.system.forkserver.messages import FORK_OF, Request
 from cerebro_elastic.system.process import PYTHON, is_alive
 from support.waiting import wait_for
 
@@ -414,7 +414,8 @@ def test_the_processes_of_multiprocessing_are_forks_of_its_server(
         "    print(second.exitcode, flush=True)\n"
     )
     path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
-    env = {**os.environ, "PYTHONPATH": path}
+    others = {name: value for name, value in os.environ.items() if name not in (SOCKET, FORK_OF)}
+    env = {**others, "PYTHONPATH": path}
     for ending in ("wait", "kill"):
         with open(folder / "said", "w+b") as said:
             process = start(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cerebro_elastic.training.parallel.rank_pool import Ranks
-from cerebro_elastic.worker.memory import bytes_in_use
+from cerebro_elastic.worker.resources import bytes_in_use
 from support.hops import unit
 from support.ranks import tensors
 
