@@ -30,6 +30,16 @@ DRIVERS = ("gateway", "grpc")
 """The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
 
+_OF_RUN = ("CEREBRO_CHECK", "CEREBRO_FORKSERVER", "CEREBRO_PATIENCE", "CEREBRO_REUSE")
+
+
+def settings_of_run(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold for all hosts of a run, for launchers that start hosts on other machines. Each
+    machine has the others for itself."""
+    given = {name: env[name] for name in _OF_RUN if env.get(name)}
+    return {name: value for name, value in given.items() if not os.path.isabs(value)}  # a server's socket
+
+
 def cache_folder(env: Mapping[str, str]) -> Path:
     """The folder for what this host keeps of what lies elsewhere."""
     return Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Dict, List, Optional, Tuple, get_args
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
+from cerebro_elastic.config import settings_of_run
 from cerebro_elastic.data.preparing.settings import prepare_options
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -54,7 +55,7 @@ class _RoleTemplate:
             image=self.image,
             entrypoint=self.python or ("python" if self.image else sys.executable),
             args=command,
-            env=dict(self.env or {}),
+            env={**settings_of_run(os.environ), **(self.env or {})},
             resource=resource,
             max_retries=self.max_retries,
             retry_policy=specs.RetryPolicy.REPLICA,

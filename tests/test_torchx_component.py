@@ -254,9 +254,13 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_only_variables_that_are_no_secrets_go_with_the_job() -> None:
-    (_, hosts) = torchx_component.mop("job.yaml", env=HARMLESS).roles
-    assert hosts.env == HARMLESS
+def test_settings_of_the_run_and_variables_that_are_no_secrets_go_with_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("REUSE", "off"), ("CHECK", "off"), ("FORKSERVER", "/socket"), ("MEMORY", "1G")):
+        monkeypatch.setenv(f"CEREBRO_{name}", value)
+    (_, hosts) = torchx_component.mop("job.yaml", env={**HARMLESS, "CEREBRO_CHECK": "on"}).roles
+    assert hosts.env == {**HARMLESS, "CEREBRO_REUSE": "off", "CEREBRO_CHECK": "on"}
 
 
 def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -> None:

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
+from cerebro_elastic.runs.owner import owns
 from cerebro_elastic.system.files import locate, write_text
 from cerebro_elastic.system.version import __version__
 
@@ -140,7 +141,10 @@ def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
     if own.name != run:
         return [own]
-    others = [etcd_folder(run, own.parent), *([Path(storage.path).resolve()] if storage.local else [])]
+    others = [
+        etcd_folder(run, own.parent),
+        *([Path(storage.path).resolve()] if storage.local and owns(folder, spec.storage) else []),
+    ]
     others += [path.parent.resolve() for path in sorted(own.parent.glob(f"{run}.*/spec.json"))]
     return [own, *(place for place in others if place.is_dir() and not place.is_relative_to(own))]
 

@@ -98,6 +98,8 @@ class RunFolder:
     """The tags that people have given the run."""
     summary = _Within("summary.json")
     """The run in few values, kept for the list of runs: its record may take seconds to read."""
+    owner = _Within("owner")
+    """By what the place of its checkpoints knows this folder, if they lie elsewhere."""
     former = _Within(_FORMER)
     """The folder of the run that is put aside meanwhile (``emptied``)."""
     data = _Within("data")

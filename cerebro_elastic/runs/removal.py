@@ -17,6 +17,7 @@ from cerebro_elastic.reporting.tables import bytes_text, day_text
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.owner import owns
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
@@ -70,6 +71,8 @@ class Removal:
             with translated(RunError, f"cannot read {redacted(url)}"):
                 count = sizes(locate(url)) if exists(locate(url)) else {}
             yield f"{redacted(url)} ({counted(len(count), 'file')}, {bytes_text(sum(count.values()))})"
+        elif self.spec is not None and not owns(self.folder, self.spec.storage):
+            yield f"note: {redacted(self.spec.storage)} is another run's, and stays"
         if (store := self._etcd()) is not None:
             yield f"the keys of the run in the etcd at {', '.join(store.endpoints)}"
         for name in users_of(self.folder, self.spec):
@@ -95,9 +98,11 @@ class Removal:
             _refuse_live(self.folder, "removed")
 
     def _storage(self) -> str | None:
-        """The URL of checkpoints and logs, unless they are on this machine."""
+        """The URL of checkpoints and logs, unless they are on this machine, or another run's."""
         spec = self.spec
         if spec is None or spec.plan.run != self.folder.run or locate(spec.storage).local:
+            return None
+        if not owns(self.folder, spec.storage):
             return None
         return spec.storage
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import random
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
@@ -19,7 +20,7 @@ from cerebro_elastic.core.history.estimates import EVALUATION, KNOWN, add_fetch,
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import Event, UnitAssigned
+from cerebro_elastic.core.model.events import Event, NodeJoined, UnitAssigned
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
@@ -28,6 +29,8 @@ from cerebro_elastic.scheduling.openshop.checks import LARGEST, number
 
 Pairs: TypeAlias = Mapping[tuple[str, str], Sequence[float]]
 """The seconds of units by (config, node)."""
+StayOf: TypeAlias = Callable[[str, int], int]
+"""Which registration of a node's name, from 0, a revision is in."""
 OTHERS = "*"
 """In a table: all configs or nodes that it does not name."""
 PROFILE = 0.1
@@ -218,7 +221,8 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     if not trained:
         raise RunError("the run has no whole training unit, so nothing is known of its seconds")
     last = _last_of_epochs(visits) if not plan.evaluations and plan.partitions > 1 else set()
-    warm = _without_first(trained)
+    stay_of = _stays(events)
+    warm = _without_first(trained, stay_of)
     validation = _validation(warm, last)
     seconds = _seconds_of_pairs(warm, last, validation)
     configs, nodes = _factors(seconds)
@@ -236,7 +240,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         saving=fmean(v.save_seconds for v in trained),
         fetch=fetch_seconds(fetches) if fetches else 0.0,
         dispatch=dispatch,
-        startup=_startup(events, visits),
+        startup=_startup(events, visits, stay_of),
         units={
             v.unit: MeasuredUnit(
                 v.node,
@@ -249,13 +253,22 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     )
 
 
-def _without_first(trained: Sequence[Visit]) -> list[Visit]:
-    """The visits without the first one of each node, which is slow for reasons that pass (imports, a cold
-    cache), as far as others know of their configs."""
-    first = {v.node: v.attempt for v in sorted(trained, key=lambda v: -v.started)}
-    later = [v for v in trained if first[v.node] != v.attempt]
-    known = {v.unit.config for v in later}
-    return [v for v in trained if first[v.node] != v.attempt or v.unit.config not in known]
+def _stays(events: Sequence[Event]) -> StayOf:
+    """Which registration of its node's name, from 0, a revision is in: a node may leave and come again."""
+    joined: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, NodeJoined):
+            joined[event.node.name].append(event.revision)
+    return lambda node, revision: bisect_right(joined[node], revision) - 1
+
+
+def _without_first(trained: Sequence[Visit], stay_of: StayOf) -> list[Visit]:
+    """The visits without the first one of each registration of a node, which is slow for reasons that pass
+    (imports, a cold cache), as far as others know of their configs."""
+    stays = {v.attempt: (v.node, stay_of(v.node, v.attempt)) for v in trained}
+    first = {stays[v.attempt]: v.attempt for v in sorted(trained, key=lambda v: -v.started)}
+    known = {v.unit.config for v in trained if first[stays[v.attempt]] != v.attempt}
+    return [v for v in trained if first[stays[v.attempt]] != v.attempt or v.unit.config not in known]
 
 
 def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:
@@ -345,11 +358,17 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: math.exp(fmean(values)) for name, values in logs.items()}
 
 
-def _startup(events: Sequence[Event], visits: Sequence[Visit]) -> dict[str, float]:
-    """By node that joined before the first unit: how many seconds after the first node it began."""
-    joined = RunView(takewhile(lambda e: not isinstance(e, UnitAssigned), events)).state.nodes
-    began = {name: v.started for v in sorted(visits, key=lambda v: -v.started) for name in v.nodes}
-    return {name: began[name] - min(began.values()) for name in joined if name in began}
+def _startup(events: Sequence[Event], visits: Sequence[Visit], stay_of: StayOf) -> dict[str, float]:
+    """By node that joined before the first unit: how many seconds after the first node it began. One that
+    left without a unit has no such time, though a node of its name may have come later."""
+    before = [*takewhile(lambda e: not isinstance(e, UnitAssigned), events)]
+    stays = {name: stay_of(name, before[-1].revision) for name in RunView(before).state.nodes}
+    began: dict[str, float] = {}
+    for visit in visits:
+        for name in visit.nodes:
+            if stay_of(name, visit.attempt) == stays.get(name):
+                began[name] = min(visit.started, began.get(name, visit.started))
+    return {name: began[name] - min(v.started for v in visits) for name in stays if name in began}
 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,7 +53,7 @@ do: a run shall not begin by reading all of its source data."""
 def code_digest(file: Path) -> str:
     """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
     bytes."""
-    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns, "")) is not None:
+    if file.suffix == ".py" and (tree := _parsed(file, file.stat().st_mtime_ns, frozenset())) is not None:
         return tree[0]
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
@@ -78,21 +79,28 @@ class Outside:
         return {name.partition(".")[0] for name in self.modules if not name.startswith(".")}
 
 
-def outside(file: Path, without: str = "") -> Outside:
-    """What the code in this file reads that is not in it; ``without`` what the function of this name does."""
+def outside(file: Path, without: frozenset[str] = frozenset()) -> Outside:
+    """What the code in this file reads that is not in it; but for the functions that ``without`` names."""
     known = _parsed(file, file.stat().st_mtime_ns, without) if file.suffix == ".py" else None
     return Outside() if known is None else known[1]
 
 
 @lru_cache(10_000)  # a project has some hundred files, each asked for several times in a row
-def _parsed(file: Path, _changed: int, without: str) -> tuple[str, Outside] | None:
+def _parsed(file: Path, _changed: int, without: frozenset[str]) -> tuple[str, Outside] | None:
     """The digest of a file's tree, and what it reads; ``None`` if it is no Python of this version."""
+    source = file.read_bytes()
     try:
-        source = file.read_bytes()
-        tree = ast.parse(source)
+        return _seen(source, without)
     except (SyntaxError, ValueError):
         return None
-    tree.body = [node for node in tree.body if not without or getattr(node, "name", None) != without]
+    except RecursionError:  # as by a sum of a thousand terms, which Python itself can run
+        unseen = Outside(unknown=("its expressions are nested too deeply",))
+        return hashlib.sha256(source).hexdigest(), unseen
+
+
+def _seen(source: bytes, without: frozenset[str]) -> tuple[str, Outside]:
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if getattr(node, "name", None) not in without]
     found = _outside(tree)
     if b"__doc__" not in source:  # else it may use them
         _drop_docstrings(tree)
@@ -229,33 +237,61 @@ def _text(node: ast.expr) -> str | None:
 
 def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
     """What the code in these files reads and names: environment variables, files and folders, each with a
-    digest of what is there now: "" if it is neither a file nor a folder, or is removed meanwhile. They are
-    looked for below ``root`` and in the working directory."""
+    digest of what is there now: "" if it is neither a file nor a folder, cannot be read, or is removed
+    meanwhile. They are looked for below ``root`` and in the working directory."""
     for file in files:
         found = outside(file)
-        for name in found.variables:
-            yield OF_VARIABLE + name, hashlib.sha256(os.environ.get(name, "").encode()).hexdigest()
-        for name in found.files:
+        for name in filter(_can_be_named, found.variables):
+            yield OF_VARIABLE + name, hashlib.sha256(os.fsencode(os.environ.get(name, ""))).hexdigest()
+        for name in filter(_can_be_named, found.files):
             yield OF_FILE + name, _digest_there(name, root)
 
 
-def _digest_there(name: str, root: Path) -> str:
-    place = _place(name, root)
+def _can_be_named(name: str) -> bool:
+    """Whether there can be a variable or a file of this name."""
     try:
+        return "\0" not in name and bool(os.fsencode(name))
+    except UnicodeEncodeError:  # half of a character
+        return False
+
+
+def _digest_there(name: str, root: Path) -> str:
+    places = (Path(folder, name) for folder in (root, Path.cwd()))
+    try:
+        place = next((place for place in places if place.is_file() or place.is_dir()), None)
         return "" if place is None else _digest_of(place)
-    except FileNotFoundError:
+    except OSError:
         return ""
 
 
 def _digest_of(place: Path) -> str:
     if place.is_file() and place.stat().st_size <= _LARGE:
         return code_digest(place)
-    files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
-    names = ((str(file.relative_to(place)), file.stat()) for file in files)
-    sizes = [(name, status.st_size, status.st_mtime_ns) for name, status in names]
-    return hashlib.sha256(str(sizes).encode()).hexdigest()
+    files = [place] if place.is_file() else _files_below(place)
+    found = [(str(file.relative_to(place)), _status(file)) for file in files]
+    return hashlib.sha256(str([(name, *status) for name, status in found if status]).encode()).hexdigest()
 
 
-def _place(name: str, root: Path) -> Path | None:
-    places = (Path(folder, name) for folder in (root, Path.cwd()) if name and "\0" not in name)
-    return next((place for place in places if os.access(place, os.R_OK) and place.exists()), None)
+def _files_below(folder: Path) -> Iterator[Path]:
+    """In the order of their names, also behind links; each folder once, though links may lead in circles."""
+    seen: set[str] = set()
+    for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        folders.sort()
+        if (real := os.path.realpath(path)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(path, name) for name in sorted(names))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _status(file: Path) -> tuple[int, int] | None:
+    """The size and the last change of a file; ``None`` for a link to nothing, or what is no file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None

@@ -3,13 +3,14 @@ equal as long as it makes the same features. And trees of tensors, as it takes a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -117,7 +118,7 @@ def form(path: str, prefix: nn.Module) -> str:
     try:
         pickler = _Pickler(content, prefix)
         pickler.dump(prefix)
-        for name, value in _read_variables(prefix):
+        for name, value in _read_variables(pickler):
             what = f" in the variable {name}"
             pickler.dump((name, value))
     except Exception as exc:  # whatever the user's class does
@@ -129,34 +130,57 @@ def form(path: str, prefix: nn.Module) -> str:
     return hashlib.sha256(content.getvalue()).hexdigest()
 
 
-def _read_variables(prefix: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The variables of the user's files, and the attributes of their classes, that the code of the prefix
-    names, and the code of theirs that it names: always in the same order."""
-    code: list[Any] = list({type(part): None for part in prefix.modules()})
+def _read_variables(pickler: _Pickler) -> Iterator[tuple[str, Any]]:
+    """The variables of the user's files, and the attributes of their classes, that the code named by the
+    ``pickler`` names, and the code of theirs that it names: always in the same order. What the caller pickles
+    of them names more code."""
     kinds: dict[type, None] = {}
-    names = set[str]()
-    for definition in code:  # which grows
+    names, given = set[str](), set[tuple[int, str]]()
+    for definition in pickler.code:  # which grows
+        members: list[Any] = [definition]
         if isinstance(definition, type):
             of_users = [kind for kind in definition.__mro__ if is_users(kind)]
             kinds |= dict.fromkeys(of_users)
             members = [item for kind in of_users for item in vars(kind).values()]
-            functions = [getattr(each, "fget", getattr(each, "__func__", each)) for each in members]
-        else:
-            functions = [definition]
-        for function in functions:
-            if not isinstance(function, FunctionType) or not is_users(function):
-                continue
+        for function in filter(is_users, (each for member in members for each in _functions(member))):
             names |= _names(function)
             for name, value in _named_in(function):
-                if not isinstance(value, CODE):
+                if isinstance(value, CODE):
+                    pickler.follow(value)
+                else:
                     yield name, value
-                elif isinstance(value, type | FunctionType) and value not in code:
-                    code.append(value)
-    for kind in kinds:
-        for name in sorted(names & vars(kind).keys()):
-            value = vars(kind)[name]
-            if not isinstance(value, CODE) and not hasattr(type(value), "__get__"):  # as properties have
-                yield name, value
+        if definition is not pickler.code[-1]:
+            continue
+        for kind in kinds:
+            for name in sorted(names & vars(kind).keys()):
+                value = vars(kind)[name]
+                known = isinstance(value, CODE) or hasattr(type(value), "__get__")  # as properties have
+                if not known and (id(kind), name) not in given:
+                    given.add((id(kind), name))
+                    yield name, value
+
+
+def _functions(value: Any) -> Iterator[FunctionType]:
+    """The functions that run when ``value`` is called, or read as an attribute of its class: itself, and what
+    is behind caches, partial calls and other wrappers."""
+    if isinstance(value, FunctionType):
+        yield value
+    behind = [getattr(value, name) for kind, name in _WRAPPERS.items() if isinstance(value, kind)]
+    for inner in (*behind, getattr(value, "__dict__", {}).get("__wrapped__")):
+        if inner is not None:
+            yield from _functions(inner)
+
+
+_WRAPPERS = {
+    property: "fget",
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    MethodType: "__func__",
+    functools.partial: "func",
+    functools.partialmethod: "func",
+    functools.cached_property: "func",
+}
+"""By kind of object: the attribute with what it runs."""
 
 
 def _names(function: FunctionType) -> set[str]:
@@ -184,15 +208,24 @@ def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes equal values as equal bytes, whether they are one object or several. Parameters and buffers are
-    digested elsewhere."""
+    """Writes equal values as equal bytes, whether they are one object or several, and code by its name.
+    Parameters and buffers are digested elsewhere."""
 
     def __init__(self, file: io.BytesIO, prefix: nn.Module) -> None:
         super().__init__(file, protocol=5)
         self.fast = True
+        self.code: list[Any] = []
+        """The code that it has named: each object once."""
         self._numbers = {id(tensor): number for number, tensor in enumerate(tensors(prefix))}
 
+    def follow(self, value: Any) -> None:
+        """Take a class, or what runs functions, among the code."""
+        if (isinstance(value, type) or any(_functions(value))) and not any(value is c for c in self.code):
+            self.code.append(value)
+
     def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            self.follow(type(value) if isinstance(value, nn.Module) else value)
         if isinstance(value, nn.Module) and is_parametrized(value):  # which torch does not pickle
             # Tables of hooks have numbers that the process counts, and none runs in a call.
             content = {name: item for name, item in vars(value).items() if "hooks" not in name}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -90,6 +93,23 @@ from {where} import {name}
 model = {name}.load_from_checkpoint("CHECKPOINT")
 # or go on training: L.Trainer(max_epochs=...).fit({name}(...), loader, ckpt_path="CHECKPOINT")
 """
+
+
+def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
+    """The files by which ``PeftModel.from_pretrained`` loads the adapter of the model of PEFT in the module;
+    none if there is no such model, or several."""
+    peft = sys.modules.get("peft")
+    models = [part for part in module.modules() if isinstance(part, peft.PeftModel)] if peft else []
+    if len(models) != 1:
+        return {}
+    for config in models[0].peft_config.values():
+        for name, value in vars(config).items():
+            if isinstance(value, set):  # in the order of this process's hashes
+                setattr(config, name, sorted(value))
+    with TemporaryDirectory() as folder:
+        models[0].save_pretrained(folder)
+        files = [path for path in sorted(Path(folder).iterdir()) if path.name.startswith("adapter_")]
+        return {path.name: path.read_bytes() for path in files}
 
 
 class _Halt(SubEpoch):

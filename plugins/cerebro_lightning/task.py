@@ -38,7 +38,7 @@ from cerebro_elastic.extending.tasks import (
 )
 from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
-from cerebro_lightning.export import how_to_load, stock_checkpoint
+from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
@@ -238,7 +238,8 @@ class LightningTask:
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
-                "fit: remove the callback"
+                "fit: remove the callback, or have it monitor what training logs, under a name that begins "
+                "with `train`"
             )
         return None
 
@@ -305,9 +306,12 @@ class LightningTask:
             trainer = self._new_trainer(RowLogger(0), epochs, NamedStateStrategy(_CPU))
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
             checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
+            adapter = adapter_of(module)
         load = how_to_load(self._section.module)
         card = {"library_name": "lightning"}
-        return Exported(checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card)
+        return Exported(
+            checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card, further=adapter
+        )
 
     def _state(self, job: UnitJob, module: pl.LightningModule) -> TaskState | None:
         if job.state is None or job.inherits is None:

@@ -21,10 +21,12 @@ _VALUES = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, Ten
 
 
 def watches_validation(callback: pl.Callback) -> str | None:
-    """The name of a callback that acts by what validation finds, if it does."""
+    """The name of a callback that acts by what validation finds, or may do so, if there is one: what it
+    monitors may be logged by validation under any name."""
     hooks = [name for name in dir(pl.Callback) if name.startswith("on_validation")]
     acts = is_users(type(callback)) and any(is_overridden(name, callback) for name in hooks)
-    monitors = str(getattr(callback, "monitor", None)).startswith("val")
+    monitor = getattr(callback, "monitor", None)
+    monitors = monitor is not None and not str(monitor).startswith("train")
     return type(callback).__name__ if acts or monitors else None
 
 

@@ -55,9 +55,20 @@ def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
     return fitting, room
 
 
-def folded(line: str) -> list[str]:
-    """A line as several ones of which none is cut off."""
-    return [line[begin : begin + _LONGEST] for begin in range(0, len(line), _LONGEST)]
+def page(lines: Iterable[str], start: int, how: str) -> str:
+    """The lines from number ``start`` on, as many as there is room for; ``how`` says how to read the others.
+    No line is cut off: long ones become several."""
+    whole = [line[begin : begin + _LONGEST] for line in lines for begin in range(0, len(line), _LONGEST)]
+    room = MOST_TOKENS - _LAST_LINE
+    begins = [1]
+    while (following := begins[-1] + len(_fitting(whole[begins[-1] - 1 :], room)[0])) <= len(whole):
+        begins.append(following)
+    if start > len(whole):
+        pages = ", ".join(map(str, begins))
+        return f"there is no more: there are {len(whole)} lines, in pages that begin at {pages}"
+    shown, _ = _fitting(whole[start - 1 :], room)
+    left = len(whole) - start + 1 - len(shown)
+    return "\n".join([*shown, *([f"... {left} more: {how} with start {start + len(shown)}"] if left else [])])
 
 
 def _cut(line: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from cerebro_elastic.extending.errors import RunError, SameConfig, did_you_mean
 from cerebro_elastic.extending.running import Allowance, ConfigResult, Run, RunResult, brief, with_name
-from cerebro_mcp.text import folded, hparams, noise, number, row, within
+from cerebro_mcp.text import hparams, noise, number, page, row, within
 
 Reason = Annotated[
     str,
@@ -64,10 +64,7 @@ class About(_Tool):
     start: Annotated[int, Field(ge=1, description="The line to start at.")] = 1
 
     def answer(self, desk: Desk) -> str:
-        lines = _head(desk, desk.run.result)[self.start - 1 :]
-        return within(
-            [], lines, lambda n: f"... {len(lines) - n} more: call about with start {self.start + n}"
-        )
+        return page(_head(desk, desk.run.result), self.start, "call about")
 
 
 class Leaderboard(_Tool):
@@ -91,6 +88,8 @@ class Leaderboard(_Tool):
         def more(shown: int) -> str:
             return f"... {len(lines) - shown} more: call leaderboard with start {self.start + shown}"
 
+        if self.start > max(1, len(rows)):
+            return f"there is no more: the run has {len(rows)} configs"
         title = f"{len(rows)} configs, by their best value; from place {self.start} on:"
         return within(
             _head(desk, result), [title, *lines], lambda shown: more(max(0, shown - 1)), ": call about"
@@ -99,10 +98,11 @@ class Leaderboard(_Tool):
 
 class Config(_Tool):
     """One config: its hyper-parameters, where it began, its metrics in each epoch, who added it, and why it
-    ended. At most 4,000 tokens."""
+    ended. At most 4,000 tokens: of one with much to say call it again with the line to start at."""
 
     reads = True
     config: ConfigId
+    start: Annotated[int, Field(ge=1, description="The line to start at.")] = 1
 
     def answer(self, desk: Desk) -> str:
         result = desk.run.result
@@ -112,19 +112,19 @@ class Config(_Tool):
         objective, parent, origin = result.recipe.objective, config.parent, config.origin
         by = origin.get("agent") or (origin.get("by") and "a person") or "the search"
         came_from = f"epoch {parent.epoch} of {parent.config or 'another run'}" if parent else "the beginning"
-        head = [
+        lines = [
             f"{found.config} {found.status.value}, added by {by}, begun at {came_from}",
             _best(found, objective.metric),
             *filter(None, [_why(result, found)]),
-            *folded(f"hyper-parameters: {hparams(found)}"),
+            f"hyper-parameters: {hparams(found)}",
             "metrics by epoch:",
         ]
-        lines = [
+        epochs = [
             f"{epoch}: " + ", ".join(f"{name} {number(value)}" for name, value in sorted(metrics.items()))
             for epoch, metrics in enumerate(found.curve, start=found.behind + 1)
         ]
         # The last epochs say most.
-        return within(head, lines[::-1], lambda shown: f"... {len(lines) - shown} earlier epochs")
+        return page([*lines, *epochs[::-1]], self.start, f"call config of {found.config}")
 
 
 class Add(_Tool):

@@ -27,6 +27,7 @@ from cerebro_elastic.extending.running import (
     load_recipe,
     node_range,
     run_folder,
+    settings_of_run,
     store_for_hosts,
 )
 from cerebro_ray.cluster import (
@@ -209,10 +210,11 @@ def _named(recipe: str | Path, folder: Path | None) -> str:
 
 
 def _env(store: StoreSettings) -> dict[str, str]:
-    """The environment variables by which a host reaches etcd. The key is passed by its content: other
-    machines do not have its file."""
+    """The environment variables of a host: how it reaches etcd, and the settings of the run. The key is
+    passed by its content: other machines do not have its file."""
     key = store.run_key
-    return replace(store, run_key=None if key is None else replace(key, file=None)).to_env()
+    reached = replace(store, run_key=None if key is None else replace(key, file=None)).to_env()
+    return {**settings_of_run(os.environ), **reached}
 
 
 def _words(replaced: dict[str, int | str]) -> Sequence[str]:

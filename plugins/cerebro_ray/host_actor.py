@@ -34,7 +34,7 @@ class HostCommand:
     options: Sequence[str]
     """The other options of ``cerebro host``."""
     env: Mapping[str, str] = field(repr=False)
-    """Variables for the connection to etcd, with its login and the run's key."""
+    """Variables for the connection to etcd, with its login and the run's key, and the settings of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recorded_run
-from recorded_run import MODEL, opened, record
+from recorded_run import MODEL, RECIPE, opened, record
 
 from cerebro_elastic import RunResult, checkpoint
 from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
+from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.live import Watcher
@@ -306,6 +308,31 @@ def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.Mon
         opened(home, "file", **short, reuse="recorded")
     (home / "size.txt").unlink()
     assert "a_recorded_model.py reads 'size.txt', which is no file here" in found(home, **short)[1]
+
+
+READING = "def {}(name):\n    return open(name)\n"
+
+
+@pytest.mark.parametrize(
+    ("task_file", "doubtful"),
+    [
+        ("import a_table\n" + READING.format("model"), ["a_net.py"]),
+        ("", []),
+        ("import a_table\n", ["a_table.py"]),
+    ],
+)
+def test_what_functions_that_yield_the_data_read_is_in_the_digest_of_the_data(
+    task_file: str, doubtful: list[str], home: Path, first: RunResult
+) -> None:
+    """Unless the code that trains imports their file: then what else is in it counts."""
+    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out"}
+    (home / "a_net.py").write_text(task_file + READING.format("train") + READING.format("valid"))
+    (home / "a_table.py").write_text(READING.format("held_out") + READING.format("another"))
+    recipe = load_recipe(
+        {**RECIPE, "task": {**RECIPE["task"], "model_fn": "a_net:model"}, "data": sources}, root=home
+    )
+    spec = replace(first.spec, recipe=recipe.resolved(), code={"a_net.py": "", "a_table.py": ""})
+    assert [text.split()[0] for text in reuse._doubts(spec, recipe)][:1] == doubtful
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
+from statistics import mean
 from typing import Any
 
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
@@ -34,6 +36,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, RecordHead, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
+from cerebro_elastic.runs.forecast.what_if import _startup_seconds
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,
@@ -141,6 +144,14 @@ def test_a_node_that_starts_late_begins_late() -> None:
         "node-2": 0.0,
         "node-3": 0.0,
     }
+
+
+def test_the_first_unit_of_a_node_that_comes_again_is_not_its_predecessors() -> None:
+    slow = Times(usual=10.0, startup={"node-1": 25.0})
+    done = run(replace(PLAN, min_nodes=1), times=slow, faults="kill node-1 at 5 for 3", nodes=NODES[:2])
+    assert measured(done.events, PLAN).startup == {"node-0": 0.0}
+    waits = [10.0, 0.0]  # of node-0 and of the second node-1, and not of the first one until 8.0
+    assert _startup_seconds(RunView(done.events)) == pytest.approx(mean(waits), abs=0.01)
 
 
 def test_the_table_of_times() -> None:

@@ -93,7 +93,8 @@ def test_groups_of_ranks_listen_where_their_hosts_reach_each_other(hosts: Hosts)
 
 
 def test_a_rate_holds_both_ways(hosts: Hosts) -> None:
-    """A megabyte, of which the first quarter is let through at once, takes some 0.6 s at 10 Mbit/s."""
+    """A megabyte, of which the first quarter is let through at once, takes some 0.6 s at 10 Mbit/s; a loaded
+    machine may be late, and a rate that is wrong by a factor of 100 is not taken for that."""
     one, other, _ = hosts
     send = "import socket, sys; socket.create_connection((sys.argv[1], 5000)).sendall(bytes(1_000_000))"
     take = SERVE.replace(
@@ -107,7 +108,7 @@ def test_a_rate_holds_both_ways(hosts: Hosts) -> None:
         began = time.monotonic()
         sender.run([sys.executable, "-c", send, taker.address])
         taking.communicate()
-        assert time.monotonic() - began > 0.5
+        assert 0.5 < time.monotonic() - began < 30
 
 
 @pytest.mark.skipif(why_no_clock() is not None, reason=str(why_no_clock()))

@@ -35,15 +35,44 @@ def test_a_large_file_that_code_names_counts_by_its_size_and_last_change(tmp_pat
     assert seen() != before
 
 
-def test_a_folder_that_code_names_counts_by_its_files(tmp_path: Path) -> None:
-    code, folder = tmp_path / "my_data.py", tmp_path / "images"
+def test_a_folder_that_code_names_counts_by_its_files_also_behind_links(tmp_path: Path) -> None:
+    code, folder, linked = tmp_path / "my_data.py", tmp_path / "images", tmp_path / "elsewhere"
     code.write_text('open("images")\n')
-    for kind in ("cat", "dog"):
-        (folder / kind).mkdir(parents=True)
+    for place in (folder / "cat", folder / "dog", linked):
+        place.mkdir(parents=True)
     (folder / "cat" / "1.png").touch()
+    (folder / "linked").symlink_to(linked)
+    (linked / "circle").symlink_to(folder)
+    (linked / "nothing").symlink_to(linked / "nothing")
     before = dict(read_by([code], tmp_path))
     (folder / "cat" / "1.png").rename(folder / "dog" / "1.png")
-    assert dict(read_by([code], tmp_path)) != before
+    moved = dict(read_by([code], tmp_path))
+    (linked / "2.png").touch()
+    assert len({str(seen) for seen in (before, moved, dict(read_by([code], tmp_path)))}) == 3
+
+
+def test_what_code_names_and_cannot_be_read_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, going = tmp_path / "my_data.py", tmp_path / "going"
+    names = {"endless": tmp_path / "endless", "pipe": tmp_path / "pipe"}
+    os.symlink(names["endless"], names["endless"])
+    os.mkfifo(names["pipe"])
+    going.mkdir()
+    monkeypatch.setenv("LATIN", os.fsdecode(b"caf\xe9"))
+    lines = [f"open({name!r})" for name in (*names, "going", "no/such", "half \ud800", "")]
+    code.write_text("\n".join(["import os", "os.environ['LATIN'] + os.getenv('\\ud800')", *lines]))
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: going.rmdir() or scandir(path))  # while it is looked at
+    found = dict(read_by([code], tmp_path))
+    assert not going.exists()
+    assert found.pop("$LATIN")
+    assert found == dict.fromkeys((f"{OF_FILE}{name}" for name in (*names, "going", "no/such")), "")
+    code.write_text("x = " + "+".join(["1"] * 3_000))
+    assert "nested too deeply" in str(outside(code).unknown)
+    before = code_digest(code)
+    code.write_text("x = " + "+".join(["1"] * 3_001))
+    assert code_digest(code) != before
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("imports_as_found")
 ROWS, EPOCHS, INPUTS = (150, 70), 2, 12
 VALID_ROWS = 90
 
-MODULE = """from pathlib import Path
+MODULE = """import functools
+from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
@@ -44,11 +45,33 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 CALLS = 0
-FACTOR = 1.0
+VARIABLES = (("factor", 1.0), ("term", 0.0), ("power", 1.0), ("slope", 1.0))
+FACTOR, TERM, POWER, SLOPE = 1.0, 0.0, 1.0, 1.0
 
 
 def multiplied(x):
     return x * FACTOR
+
+
+def plus(x, sign):
+    return x + sign * TERM
+
+
+@functools.cache
+def power():
+    return POWER
+
+
+class Line:
+    @property
+    def slope(self):
+        return SLOPE
+
+    def __call__(self, x):
+        return x * self.slope
+
+
+subtracted = functools.partial(plus, sign=-1)
 
 
 class Encoder(nn.Module):
@@ -59,13 +82,14 @@ class Encoder(nn.Module):
         torch.manual_seed(seed)
         last = weight_norm(nn.Linear(33, 17))
         self.layers = nn.Sequential(nn.Linear(12, 33), getattr(nn, activation)(), last)
+        self.line = Line()
         self.requires_grad_(False)
 
     def forward(self, x):
         with open(Path(__file__).parent / "encoded", "a") as file:
             print(len(x), file=file)
         rounding = 1e-6 * len(x)  # as if it rounded by the size of its batch
-        return multiplied(self.layers(x)) + self.shift + rounding
+        return self.line(subtracted(multiplied(self.layers(x)))) * power() + self.shift + rounding
 
 
 class Draws(Encoder):
@@ -144,9 +168,11 @@ class Net(nn.Module):
         return self.head(self.encoder(x))
 
 
-def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", factor=1.0, shift=0.0):
-    global FACTOR
-    FACTOR, Encoder.shift = factor, shift
+def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", shift=0.0, **variables):
+    global FACTOR, TERM, POWER, SLOPE
+    FACTOR, TERM, POWER, SLOPE = (variables.get(n, d) for n, d in VARIABLES)
+    power.cache_clear()
+    Encoder.shift = shift
     arguments = {"seed": seed, "activation": activation} if encoder == "Encoder" else {}
     net = Net(encoder, use, **arguments)
     return net, torch.optim.SGD(net.head.parameters(), lr=lr)
@@ -379,13 +405,17 @@ OTHERS: dict[str, tuple[object, object]] = {
     "scale": (1.0, 2.0),
     "factor": (1.0, 2.0),
     "shift": (0.0, 1.0),
+    "term": (0.0, 1.0),
+    "power": (1.0, 2.0),
+    "slope": (1.0, 2.0),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_configs_with_other_features_share_none(name: str, root: Path, tmp_path: Path) -> None:
     """Encoders with other tensors, with the same that do something else or read a variable, or an attribute
-    of their class, that has another value, and rows that are made otherwise."""
+    of their class, that has another value, also behind a cache, a partial call or an object; and rows
+    that are made otherwise."""
     task = torch_task(root, input_fn="prefix_net:scaled")
     points: list[dict[str, object]] = [{name: value} for value in OTHERS[name]]
     kept = [digest(trained(task, made=made(tmp_path), hparams=point)[0], tmp_path) for point in points]

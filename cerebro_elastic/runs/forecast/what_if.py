@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -469,10 +470,12 @@ def _at_most(seconds: Collection[float]) -> float:
 
 def _startup_seconds(view: RunView) -> float:
     """From when a node of the run registered to the begin of its first unit: usually; 0 if that is not
-    known."""
+    known. A unit after a node of that name has registered again is that one's."""
+    stays = sorted(view.state.stays.values(), key=lambda stay: stay.joined)
     waits = []
-    for stay in view.state.stays.values():
-        begun = [v.started for v in view.trained if stay.node in v.nodes and v.started >= stay.joined]
+    for number, stay in enumerate(stays):
+        until = next((later.joined for later in stays[number + 1 :] if later.node == stay.node), math.inf)
+        begun = [v.started for v in view.trained if stay.node in v.nodes and stay.joined <= v.started < until]
         waits += [min(begun) - stay.joined] if begun else []
     return median(waits) if waits else 0.0
 

@@ -26,6 +26,7 @@ from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.owner import claim, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
@@ -200,6 +201,8 @@ def new_spec(
     )
     spec = with_reusable(spec, recipe)
     write_spec(folder, spec)
+    if recipe.checkpoints is not None:
+        claim(spec.storage, folder)
     return spec
 
 
@@ -261,6 +264,7 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
     storage = f"{recipe.rooted(recipe.checkpoints)}/{folder.run}"
     if (place := locate(storage)).local:  # machines that join look for it
         private_folder(Path(place.path))
+    refuse_others(storage, folder)
     return storage
 
 

@@ -12,6 +12,7 @@ another one afterwards.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -43,7 +44,7 @@ from cerebro_elastic.recipes.search import (
     SampledSearch,
     SearchSection,
 )
-from cerebro_elastic.registry import users_file
+from cerebro_elastic.registry import users_file, users_modules
 from cerebro_elastic.runs.catalog import beginnings, folders
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.from_recipe import first_hparams
@@ -403,19 +404,39 @@ def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
     if (recipe.data.dataset or recipe.data.datamodule) and not recipe.data.materialize:
         what = "data.dataset" if recipe.data.dataset else "data.datamodule"
         yield f"rows are read by {what} while it trains, and whether they are the same is not known: {way}"
-    task = str(spec.recipe["task"])
-    sources = [source for source in (recipe.data.source, recipe.data.valid) if isinstance(source, str)]
-    functions = {module: name for module, _, name in (source.partition(":") for source in sources)}
-    for name in spec.code:
-        module = name.removesuffix(".py").replace("/", ".")
-        file = users_file(name, Path(spec.root))
-        if file is None or (module in functions and f"{module}:" not in task):
-            continue  # what a source of data yields is in the digest of the data
-        found = outside(file, without=functions.get(module, ""))
+    files = {name: file for name in spec.code if (file := users_file(name, Path(spec.root))) is not None}
+    sources, trained = _sources(spec, recipe), _trained(spec, files.values())
+    for name, file in files.items():
+        if file in sources and file not in trained:
+            continue
+        found = outside(file, without=sources.get(file, frozenset()))
         for place in found.unknown[:1]:
             yield f"{name} reads or runs what cannot be seen there ({place}): {way}"
         for missing in sorted(each for each in found.files if not spec.code.get(OF_FILE + each)):
             yield f"{name} reads {missing!r}, which is no file here: {way}"
+
+
+def _sources(spec: Spec, recipe: Recipe) -> dict[Path, frozenset[str]]:
+    """By file: its functions and classes of which all that they yield is in the digest of the data."""
+    data, found = recipe.data, dict[Path, frozenset[str]]()
+    for source in (data.source, data.valid, data.test, data.dataset or data.datamodule):
+        if isinstance(source, str) and ":" in source:
+            module, name = source.split(":")[-2:]
+            for file in [*users_modules(module, Path(), Path(spec.root))][-1:]:
+                found[file] = found.get(file, frozenset()) | {name.partition(".")[0]}
+    return found
+
+
+def _trained(spec: Spec, files: Iterable[Path]) -> set[Path]:
+    """The files of the user's that the task names, or another of these ``files`` imports."""
+    imported = [(module, Path()) for module in re.findall(r"([\w.]+):\w", str(spec.recipe["task"]))]
+    imported += [(module, file) for file in files for module in outside(file).modules]
+    return {
+        place
+        for module, importer in imported
+        for place in users_modules(module, importer, Path(spec.root))
+        if place != importer
+    }
 
 
 def _of_this_code(result: RunResult, config: Config) -> list[Visit]:

@@ -152,8 +152,9 @@ def apart(**section: Any) -> str | None:
 def test_what_watches_validation_is_named_before_a_run_that_validates_apart() -> None:
     assert apart() is None
     assert "Watch would not be called" in str(apart(callbacks=[f"{__name__}:Watch"]))
-    stops = {"class": "EarlyStopping", "args": {"monitor": "val_loss"}}
-    assert "EarlyStopping would not be called" in str(apart(callbacks=[stops]))
+    for monitor, refused in (("val_loss", True), ("accuracy", True), ("train_loss", False)):
+        stops = {"class": "EarlyStopping", "args": {"monitor": monitor}}
+        assert ("EarlyStopping would not be called" in str(apart(callbacks=[stops]))) == refused
     assert apart(callbacks=["LearningRateMonitor"]) is None
     task = LightningTask(LightningSection(module=f"{__name__}:Net"), Path(__file__).parent)
     assert "parallelism: single" in str(task.why_not_apart({"lr": 0.1}, [Strategy("ddp", 2)]))

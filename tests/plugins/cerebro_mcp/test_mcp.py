@@ -143,8 +143,11 @@ def test_an_agent_sees_a_config_of_several_trainings_and_all_that_its_proposals_
         assert [statuses[f"c0001.r{repeat}"] for repeat in (0, 1)] == [Status.STOPPED] * 2
 
 
-def test_a_large_space_leaves_room_for_the_configs(etcd: EmbeddedEtcd, tmp_path: Path) -> None:
-    many = {f"a_rather_long_name_{n}": {"uniform": [0.0, 1.0]} for n in range(300)}
+def test_all_of_a_large_space_is_read_in_pages_and_leaves_room_for_the_configs(
+    etcd: EmbeddedEtcd, tmp_path: Path
+) -> None:
+    many = {f"name_{n}": {"uniform": [0.0, 1.0]} for n in range(220)}
+    many["act"] = {"choice": ["relu", *(f"value_{n}" for n in range(200))]}
     space = {"lr": {"loguniform": [0.01, 1.0]}, **many}
     with live_record(etcd, tmp_path, search={"method": "random", "num": 2, "space": space}) as record:
         run, seen, start = Run.open(record.keys.run, store=etcd.settings), "", 1
@@ -153,12 +156,22 @@ def test_a_large_space_leaves_room_for_the_configs(etcd: EmbeddedEtcd, tmp_path:
         assert "1. c0000 live" in board
         assert "2. c0001 live" in board
         assert "lines are left out here: call about" in board
+        begins = []
         while start:
+            begins.append(str(start))
             seen += (part := agent(run, ("about", {"start": start}))[0])
             assert tokens(part) <= MOST_TOKENS
             more = re.search(r"call about with start (\d+)$", part)
             start = int(more[1]) if more else 0
-    assert all(name in seen for name in space)
+        past, none = agent(run, ("about", {"start": 9_999}), ("leaderboard", {"start": 3}))
+        assert past.endswith(f"lines, in pages that begin at {', '.join(begins)}")
+        values = {**dict.fromkeys(many, 0.5), "act": "relu", "lr": 0.1}
+        added, one = agent(
+            run, ("add", {"hparams": values, "reason": "a hunch"}), ("config", {"config": "c0002"})
+        )
+    assert none == "there is no more: the run has 2 configs"
+    assert all(f'"{name}"' in one.replace("\n", "") for name in space), (added, one)
+    assert all(name in seen for name in (*space, "value_199"))
 
 
 def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_or_not_at_all(

@@ -26,6 +26,7 @@ from ray.cluster_utils import Cluster
 from ray.util import get_node_ip_address
 
 import cerebro_elastic
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.runs.results.replay import replay
@@ -33,6 +34,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.etcd_server import end_of, store_for_hosts
 from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.system.run_key import VARIABLE
+from cerebro_ray import driver
 from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import check_version
 from cerebro_ray.driver import run as run_on_ray
@@ -344,6 +346,14 @@ def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) 
 def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"give ray\.data:module:function"):
         prepare(f"ray.data:{name}", str(tmp_path / "data"), partitions=2, root=tmp_path)
+
+
+def test_settings_of_a_run_reach_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEREBRO_REUSE", "off")
+    monkeypatch.setenv("CEREBRO_CACHE_BYTES", "1G")
+    env = driver._env(StoreSettings(endpoints=("127.0.0.1:2379",)))
+    assert env["CEREBRO_REUSE"] == "off"
+    assert "CEREBRO_CACHE_BYTES" not in env, "each machine has its own"
 
 
 def test_a_machine_that_lacks_something_ends_no_other_host() -> None:

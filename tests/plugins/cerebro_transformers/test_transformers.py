@@ -32,13 +32,17 @@ from transformers import (
 
 from cerebro_elastic.checkpoint import bases
 from cerebro_elastic.checkpoint.tree import flatten
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.extending.tasks import Strategy, select_arguments
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
-from cerebro_elastic.training.task import Task, TaskState, UnitResult
+from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
+from cerebro_lightning import LightningTask
+from cerebro_lightning.section import LightningSection
 from cerebro_transformers import functions
 from cerebro_transformers.section import TransformersSection
 from cerebro_transformers.task import TransformersTask
@@ -658,3 +662,48 @@ def test_a_base_of_few_bits_is_in_no_state(quantize: str) -> None:
     given, _ = functions.batch([b"abc"], str(base("llama")), "")
     assert torch.equal(made[0](given).logits, made[1](given).logits)
     assert torch.isfinite(made[0].eval()(given).loss)
+
+
+LIGHTNING = """import lightning.pytorch as pl
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+
+class Module(pl.LightningModule):
+    def __init__(self, base, lr=0.1):
+        super().__init__()
+        lora = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules={"q_proj", "v_proj"})
+        self.net = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
+        self.lr = lr
+
+    def training_step(self, batch, _):
+        return self.net(input_ids=batch, labels=batch).loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=self.lr)
+"""
+
+
+def test_a_lightning_module_with_an_adapter_is_exported_as_one_for_peft_too(tmp_path: Path) -> None:
+    (tmp_path / "peft_net.py").write_text(LIGHTNING)
+    task = LightningTask(
+        LightningSection(module="peft_net:Module", args={"base": str(base("llama"))}), tmp_path
+    )
+    rows = Partition(0, 4, {"x": np.arange(32).reshape(4, 8)})
+    job = UnitJob(
+        Unit("c0", 0, 0), {}, 1, epochs=1, visited=(), rows=(4,), partition=rows, validation=(),
+        loader=LoaderSettings(2), state=None,
+    )  # fmt: skip
+    state = hop(task.train(job).state)
+    given = task.export({}, state, 1, 1, 2)
+    assert set(given.further) == {"adapter_config.json", "adapter_model.safetensors"}
+    for name, content in given.further.items():
+        (tmp_path / name).write_bytes(content)
+    assert json.loads(given.further["adapter_config.json"])["target_modules"] == ["q_proj", "v_proj"]
+    plain = AutoModelForCausalLM.from_pretrained(base("llama"))
+    tokens = torch.arange(10)[None]
+    before = plain(tokens).logits
+    loaded, own = PeftModel.from_pretrained(plain, str(tmp_path)), task.load_module({}, state, 1)
+    assert torch.equal(loaded.eval()(tokens).logits, own.eval().net(tokens).logits)
+    assert not torch.equal(loaded(tokens).logits, before)

@@ -1,0 +1,33 @@
+"""Runs of one id in several homes write to one place for checkpoints, and none takes it from another."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.owner import claim, owns, refuse_others
+
+
+def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_path: Path) -> None:
+    one, other, moved = (RunFolder(tmp_path / home / "job") for home in ("one", "other", "moved"))
+    place = str(tmp_path / "kept" / "job")
+    for folder in (one, other):
+        folder.path.mkdir(parents=True)
+    one.spec.touch()  # a run's folder
+    assert owns(one, place), "nobody has claimed it"
+    claim(place, one)
+    refuse_others(place, one)
+    with pytest.raises(RunError, match=f"another run of this id, in {one.path}: choose another id"):
+        refuse_others(place, other)
+    with one.locked(), one.emptied():  # as --fresh does
+        assert owns(one, place)
+        assert not one.owner.exists()
+    shutil.copytree(one.path, moved.path)
+    assert not owns(moved, place), "a copy"
+    shutil.rmtree(one.path)
+    assert owns(moved, place)
+    assert not owns(other, place)
