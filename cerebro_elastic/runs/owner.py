@@ -40,6 +40,12 @@ def owns(folder: RunFolder, storage: str) -> bool:
     return not token or (token == _token(folder) and (moved or path == str(folder.path)))
 
 
+def left_alone(storage: str) -> str:
+    """What is said of a place that a run of another folder owns."""
+    place, owner = redacted(storage), _noted(storage)[1]
+    return f"note: {place} stays: the run in {owner} owns it, here or on another machine"
+
+
 def _token(folder: RunFolder) -> str | None:
     files = (folder.owner, RunFolder(folder.former).owner)
     return next((file.read_text() for file in files if file.exists()), None)

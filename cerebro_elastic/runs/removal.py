@@ -17,7 +17,7 @@ from cerebro_elastic.reporting.tables import bytes_text, day_text
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.owner import owns
+from cerebro_elastic.runs.owner import left_alone, owns
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
@@ -72,7 +72,7 @@ class Removal:
                 count = sizes(locate(url)) if exists(locate(url)) else {}
             yield f"{redacted(url)} ({counted(len(count), 'file')}, {bytes_text(sum(count.values()))})"
         elif self.spec is not None and not owns(self.folder, self.spec.storage):
-            yield f"note: {redacted(self.spec.storage)} is another run's, and stays"
+            yield left_alone(self.spec.storage)
         if (store := self._etcd()) is not None:
             yield f"the keys of the run in the etcd at {', '.join(store.endpoints)}"
         for name in users_of(self.folder, self.spec):

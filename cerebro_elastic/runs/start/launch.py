@@ -23,7 +23,7 @@ from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCa
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
-from cerebro_elastic.runs.owner import owns
+from cerebro_elastic.runs.owner import left_alone, owns
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, has_ended
 from cerebro_elastic.runs.results.test_set import measure_winner
@@ -179,7 +179,7 @@ class Launch:
         if former.recipe.get("checkpoints") is None or former.plan.run != self.folder.run:
             return  # they were in its folder. (If that is a copy, its spec names the original's.)
         if not owns(self.folder, former.storage):
-            watcher.say(f"note: {redacted(former.storage)} is another run's by now, and stays as it is")
+            watcher.say(left_alone(former.storage))
             return
         try:
             delete_all_but_reused(former.storage, spec)
