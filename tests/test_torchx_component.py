@@ -404,7 +404,7 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert result.spec.plan.max_nodes == 2
     assert verify(result) == []
     assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
-    with started(project, "-j", "1x1") as again:
+    with started(project) as again:
         assert again.torchx.wait(DEADLINE) == 0
     said = again.log.read_text()
     assert "run 'job' has ended; to go on with it: cerebro extend; to run the recipe again: another" in said

@@ -76,7 +76,7 @@ def differ_from_their_replay(stage: Stage) -> list[str]:
             own = [visit for visit in visits if visit.unit.config == name]
             for at, visit in history(name, state.configs, {name: own}, stage.plan):
                 url = f"{stage.folder}/again/{name}-{visit.attempt}"
-                if replayer(at, visit, visit.input, url).output.digest != visit.output.digest:
+                if replayer(at, visit, visit.input, url).visit.output.digest != visit.output.digest:
                     different.append(name)
     return different
 

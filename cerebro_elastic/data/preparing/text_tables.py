@@ -57,7 +57,8 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
                 pass
             break
         except pa.ArrowInvalid as exc:
-            failed = re.search(r"In CSV column #(\d+): CSV conversion error", str(exc))
+            # With one thread (OMP_NUM_THREADS) pyarrow knows the row, too.
+            failed = re.search(r"In CSV column #(\d+): (Row #\d+: )?CSV conversion error", str(exc))
             if failed is None:
                 raise
             field = inferred.field(int(failed[1]))
