@@ -83,6 +83,27 @@ def test_a_takeover_that_never_was_hides_no_line(records: dict[str, list[Line]],
         assert record_chain.assignments(chained(events))[0]
 
 
+def test_a_state_may_be_read_that_the_leader_has_not_heard_of(tmp_path: Path) -> None:
+    """It then decides by an earlier one, as over a bad network, and its assignment bears an earlier head."""
+    one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
+    one.resume(StateRead(1, State(revision=1)))
+    one.append([LeaderChanged(2, "one", record=one.head)])
+    behind = one.head
+    one.append([NodeDraining(3, "n", 30.0)])
+    two.resume(StateRead(3, State(revision=3)))
+    for revision in range(4, 12):
+        head = behind if revision == 4 else one.head
+        assigned = UnitAssigned(revision, Attempt(Unit("c", 0, 0), "n", 1, 1, record=head))
+        for journal in (one, two):
+            journal.append([assigned if revision % 3 == 1 else NodeDraining(revision, "n", 30.0)])
+    lines = {journal: read_lines(journal.path) for journal in (one, two)}
+    assert record_chain.assignments(lines[one]) == ([], [])
+    assert record_chain.assignments(lines[two]) == ([], ["lines 1 to 4"])
+    assert record_chain.heads(lines[two]).last == lines[one][-1].digest
+    forged = forge(lines[two], 6, NodeDraining(9, "another", 30.0))
+    assert record_chain.assignments(forged)[0]
+
+
 @pytest.mark.parametrize("until", [12, TAKES_OVER + 5, COMES_BACK + 5, END])
 def test_all_machines_have_the_head_of_the_leaders_record(records: dict[str, list[Line]], until: int) -> None:
     """Whoever leads, from the first assignment on; and each machine's record is held against it."""

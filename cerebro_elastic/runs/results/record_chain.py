@@ -140,13 +140,15 @@ class _Walk:
         self.uncovered: list[str] = []
         self._steps: list[_Step] = []
         self._covered = 0
+        self._read_at = 0
+        """The revision at which the state was read."""
         self._free = True
         """Whether the next head may be another record's: none came since the state was read or the lead
         changed."""
 
     def take(self, number: int, line: Line) -> None:
         if line.event.afresh:
-            self._steps, self._free = [], True
+            self._steps, self._read_at, self._free = [], line.event.revision, True
         before = self._steps[-1].theirs if self._steps else None
         theirs = chain_digest(before, line.body) if before is not None else None
         self._steps.append(self._noted(_Step(number, line.event.revision, line.body, line.digest, theirs)))
@@ -161,7 +163,10 @@ class _Walk:
         return step
 
     def meet(self, head: RecordHead, *, begins: bool) -> None:
-        """The last line bears this head; if it ``begins`` a lead, the head may be of another record."""
+        """The last line bears this head; if it ``begins`` a lead, the head may be of another record. Whoever
+        led may have heard less than the state that was read here: such a head says nothing of these lines."""
+        if head.revision < self._read_at:
+            return
         behind = [self._steps.pop()]  # the line that bears the head
         while self._steps and self._steps[-1].revision > head.revision:
             behind.append(self._steps.pop())
