@@ -31,10 +31,10 @@ def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSe
 
 
 @contextmanager
-def record_in(settings: StoreSettings, run: str) -> Iterator[Record]:
-    """The record of a run in its store, within the block."""
+def record_in(settings: StoreSettings, run: str, *, unchecked: bool = False) -> Iterator[Record]:
+    """The record of a run in its store, within the block; ``unchecked``, whoever has signed its values."""
     with closing(EtcdStore(settings)) as store:
-        yield Record(store, run, settings.run_key)
+        yield Record(store, run, None if unchecked else settings.run_key)
 
 
 @contextmanager

@@ -164,8 +164,8 @@ def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
         before, after = (_bound(of.search.budget, key) for of in (recipe, longer))
         if after <= before:
             raise RunError(
-                f"{option('budget')} {key}={wish.budget[key]}: the run had {known[key]}, and the bound is "
-                "that of all together: give more"
+                f"{option('budget')} {key}={search['budget'][key]}: the run had {known[key]}, and the bound "
+                "is that of all together: give more"
             )
     return longer
 

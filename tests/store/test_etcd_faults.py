@@ -129,6 +129,26 @@ def test_a_watch_gives_up_where_only_small_answers_come_through(
             watch.next(timeout=SOON)
 
 
+def test_a_watch_outlives_a_silent_etcd_that_was_written_to_meanwhile(
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    """What was written behind the opening of a stream is not what the stream should have begun with."""
+    way, patience = proxy(etcd.settings.endpoints[0]), 2.0
+    start = put(direct, store_prefix + "x", b"0")
+    put(
+        direct, f"{store_prefix.rstrip('/')}-other", b""
+    )  # so etcd is ahead of the watch when it opens a stream
+    with closing(connect(way.settings(patience))) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        way.drop()
+        assert watch.next(timeout=patience / 4) is None  # its stream is a new one, and has nothing to bring
+        way.swallow = True
+        written = put(direct, store_prefix + "x", b"1")
+        assert watch.next(timeout=patience * 3 / 4) is None
+        way.swallow = False
+        assert expect(watch).revision == written
+
+
 def test_a_read_is_repeated(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreError, StoreRefused
+from cerebro_elastic.core.history.keys import Keys
+from cerebro_elastic.errors import CerebroError, StoreError, StoreRefused
+from cerebro_elastic.runs.start.prepare_run import check_store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.endpoint import open_endpoints
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -75,6 +77,14 @@ def test_a_stranger_gets_no_answer(served: StoreSettings, path: str, encrypted: 
     (etcd,) = open_endpoints(served)
     with closing(etcd):
         assert etcd.call("maintenance/alarm", {"action": "GET"}, 10.0, None).get("alarms", []) == []
+
+
+def test_a_run_of_the_same_id_is_looked_for_with_the_key(served: StoreSettings) -> None:
+    check_store(served, "fresh", known=False)
+    with closing(EtcdStore(served)) as store:
+        put(store, Keys("taken").spec, b"signed by whomever")
+    with pytest.raises(CerebroError, match="taken"):
+        check_store(served, "taken", known=False)
 
 
 def test_another_key_and_none_are_refused_at_once(connect: Connect, served: StoreSettings) -> None:

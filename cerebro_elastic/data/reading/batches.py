@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,6 @@ from cerebro_elastic.data.reading.partition import Partition, in_file, sample_or
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.user_state import Watched
 from cerebro_elastic.errors import DamagedData
-
-if TYPE_CHECKING:
-    pass
 
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""

@@ -166,9 +166,9 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
     """
     with live_run(*run.live_place()) as (record, spec):
         names = failed_configs(run.id, record.state(), configs)
-        root = Path(spec.root)
-        changed = [name for name in changed_code(spec, package=False) if users_file(name, root)]
-        if run.store is None and changed:  # the user's files that are here, but not as the run has them
+        other = changed_code(spec, package=False) if run.store is None else ()
+        # The user's files that are here, but not as the run has them.
+        if changed := [name for name in other if users_file(name, Path(spec.root))]:
             raise RunError(
                 f"{', '.join(changed)} has changed since run {run.id!r} was started, and its processes go on "
                 "with what they have imported: stop the run, and then have the configs tried again"

@@ -276,7 +276,7 @@ def write_spec(folder: RunFolder, spec: Spec) -> None:
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
     """Check before anything is prepared that the store answers, accepts the login, and has no run of this id
     other than the one in the folder."""
-    with record_in(replace(settings, run_key=None), run) as record:  # whoever has signed it
+    with record_in(settings, run, unchecked=True) as record:
         if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "

@@ -214,9 +214,10 @@ class EtcdWatch(Watch):
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
+            opened = self._clock.now()
             try:
                 with closing(self._open()) as stream:
-                    self._read(stream)
+                    self._read(stream, opened)
             except (NotSent, NoAnswer) as exc:
                 # Lost, silent, or ended by etcd: the position says what was delivered.
                 if self._clock.now() - self._heard > self._cluster.settings.patience:
@@ -227,10 +228,10 @@ class EtcdWatch(Watch):
         request = {**range_json(self._prefix), "start_revision": str(self._position), "fragment": True}
         return self._cluster.stream("watch", {"create_request": request}, self._cluster.settings.patience / 2)
 
-    def _read(self, stream: Stream) -> None:
-        """Deliver what comes until the stream ends, for whatever reason."""
-        opened, heard, position = self._clock.now(), True, self._position
-        patience = self._cluster.settings.patience
+    def _read(self, stream: Stream, opened: float) -> None:
+        """Deliver what comes until the stream ends, for whatever reason. It was ``opened`` when its request
+        was sent: a driver may count its silence from then on."""
+        heard, position, patience = True, self._position, self._cluster.settings.patience
         with self._stream_lock:
             self._stream = stream
         try:
@@ -279,11 +280,13 @@ class EtcdWatch(Watch):
         self._opened_at = revision
 
     def _misses(self) -> bool:
-        """Whether there are changes that the stream should have begun with."""
+        """Whether there are changes that the stream should have begun with. Later ones do not count: etcd, or
+        the way to it, may just have been away."""
         if self._opened_at < self._position:
             return False
-        changed = {"min_mod_revision": str(self._position), "limit": "1", "keys_only": True}
-        return bool(self._cluster.call("kv/range", {**range_json(self._prefix), **changed}).get("kvs"))
+        between = {"min_mod_revision": str(self._position), "max_mod_revision": str(self._opened_at)}
+        request = {**range_json(self._prefix), **between, "limit": "1", "keys_only": True}
+        return bool(self._cluster.call("kv/range", request).get("kvs"))
 
     def _latest(self) -> int:
         """The revision of the whole cluster."""
