@@ -429,5 +429,6 @@ def _member(state: State, plan: Plan, new: Config, parent: str | None, origin: M
     """A ``new`` config that begins where ``parent`` stands, or its like of the parent's members; without
     one, where all begin."""
     others = named(state.configs, parent) if parent is not None else []
+    assert others or parent is None, f"there is no config {parent!r} for {new.id} to begin at"
     of = next((c for c in others if (c.fold, c.repeat) == (new.fold, new.repeat)), None)
     return born(replace(new, parent=plan.start if of is None else edge_from(of), origin=origin))
