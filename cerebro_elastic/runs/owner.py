@@ -3,8 +3,8 @@ may write to, or delete, those of another."""
 
 from __future__ import annotations
 
+import os
 import uuid
-from pathlib import Path
 
 from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.runs.folder import RunFolder
@@ -36,7 +36,8 @@ def owns(folder: RunFolder, storage: str) -> bool:
     """Whether the run in this folder, or put aside in it, may write to the place and delete it. A folder that
     was moved still owns it, and a copy of one does not."""
     token, path = _noted(storage)
-    moved = path not in ("", str(folder.path)) and not Path(path).exists()
+    # Not ``Path.exists``, which raises where this user may not look.
+    moved = path not in ("", str(folder.path)) and not os.path.exists(path)
     return not token or (token == _token(folder) and (moved or path == str(folder.path)))
 
 
@@ -48,7 +49,7 @@ def left_alone(storage: str) -> str:
 
 def _token(folder: RunFolder) -> str | None:
     files = (folder.owner, RunFolder(folder.former).owner)
-    return next((file.read_text() for file in files if file.exists()), None)
+    return next((file.read_text().partition(" ")[0] for file in files if file.exists()), None)
 
 
 def _noted(storage: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import more_epochs, reuse
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.runs.start.prepare_run import write_spec
 
 
 def content(result: RunResult) -> dict[str, Any]:
@@ -239,6 +240,20 @@ def test_a_copy_of_a_run_that_begins_afresh_deletes_nothing_of_the_original(
     shutil.copytree(first.folder.path, launch.folder.former)
     launch._delete_elsewhere(first.spec, Watcher())
     assert all(Path(row.checkpoint.url).exists() for row in first.leaderboard if row.checkpoint)
+
+
+def test_a_place_of_checkpoints_that_cannot_be_read_is_no_hindrance_to_a_new_run(
+    first: RunResult, tmp_path: Path
+) -> None:
+    launch, said = Launch(first.spec.load_recipe(), RunFolder(tmp_path / first.run), fresh=True), list[str]()
+    (tmp_path / "place" / "owner").mkdir(parents=True)
+    former = replace(
+        first.spec, recipe={**first.spec.recipe, "checkpoints": "x"}, storage=str(tmp_path / "place")
+    )
+    launch.folder.former.mkdir(parents=True)
+    write_spec(RunFolder(launch.folder.former), former)
+    launch._delete_elsewhere(first.spec, Watcher(say=said.append))
+    assert "the earlier run has left files in" in said[0]
 
 
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
