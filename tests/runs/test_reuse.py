@@ -329,18 +329,21 @@ READING = "def {}(name):\n    return open(name)\n"
 
 
 @pytest.mark.parametrize(
-    ("task_file", "doubtful"),
+    ("task_file", "batches", "doubtful"),
     [
-        ("import a_table\n" + READING.format("model"), ["a_net.py"]),
-        ("", []),
-        ("import a_table\n", ["a_table.py"]),
+        ("import a_table\n" + READING.format("model"), {}, ["a_net.py"]),
+        ("", {}, []),
+        ("import a_table\n", {}, ["a_table.py"]),
+        ("", {"transform": "a_table:another"}, ["a_table.py"]),
+        ("", {"augment": {"x": "a_table:another"}}, ["a_table.py"]),
     ],
 )
 def test_what_functions_that_yield_the_data_read_is_in_the_digest_of_the_data(
-    task_file: str, doubtful: list[str], home: Path, first: RunResult
+    task_file: str, batches: dict[str, Any], doubtful: list[str], home: Path, first: RunResult
 ) -> None:
-    """Unless the code that trains imports their file: then what else is in it counts."""
-    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out"}
+    """Unless the code that trains imports their file, or batches are made by it: then what else is in it
+    counts."""
+    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out", **batches}
     (home / "a_net.py").write_text(task_file + READING.format("train") + READING.format("valid"))
     (home / "a_table.py").write_text(READING.format("held_out") + READING.format("another"))
     recipe = load_recipe(
