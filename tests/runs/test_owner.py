@@ -41,6 +41,16 @@ def test_a_place_that_is_the_folder_itself_is_the_folders(tmp_path: Path) -> Non
     assert owns(folder, str(folder.path))
 
 
+def test_a_copy_of_a_run_does_not_own_the_folder_that_it_was_copied_from(tmp_path: Path) -> None:
+    one, other = (RunFolder(tmp_path / home / "job") for home in ("one", "other"))
+    for folder in (one, other):
+        folder.path.mkdir(parents=True)
+        folder.spec.touch()
+    assert (owns(one, str(one.path)), owns(other, str(one.path))) == (True, False)
+    shutil.rmtree(one.path)
+    assert owns(other, str(one.path)), "it was moved"
+
+
 def test_an_owner_whose_folder_cannot_be_looked_at_is_refused_by_name(tmp_path: Path) -> None:
     folder, place = RunFolder(tmp_path / "job"), tmp_path / "kept"
     folder.path.mkdir()
