@@ -1,4 +1,4 @@
-"""Whose the checkpoints at a place are. Runs of one id in several homes may name one place, and none of them
+"""Which run owns a place of checkpoints. Runs of one id in several homes may name one place, and none of them
 may write to, or delete, those of another."""
 
 from __future__ import annotations
