@@ -18,7 +18,6 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import what_differs
-from cerebro_elastic.runs.start import extend_and_retry
 from cerebro_elastic.runs.start.extend_and_retry import planned, planned_retry
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.versions import other_versions
@@ -80,7 +79,7 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
 def test_after_the_deadline_nothing_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = record(tmp_path, search={"space": {"lr": [0.1]}, "budget": {"deadline": "2999-01-01T00:00Z"}})
     assert planned_retry(result, [], "me").extensions
-    monkeypatch.setattr(extend_and_retry.time, "time", lambda: 33e9)
+    monkeypatch.setattr("time.time", lambda: 33e9)
     with pytest.raises(RunError, match=r"deadline of run 'recorded', 2999-.*, is past: extend the run first"):
         planned_retry(result, [], "me")
 
