@@ -1,8 +1,9 @@
-"""Whose the checkpoints at a place are. Runs of one id in several homes may name one place, and none of them
+"""Which run owns a place of checkpoints. Runs of one id in several homes may name one place, and none of them
 may write to, or delete, those of another."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
@@ -34,10 +35,12 @@ def claim(storage: str, folder: RunFolder) -> None:
 
 def owns(folder: RunFolder, storage: str) -> bool:
     """Whether the run in this folder, or put aside in it, may write to the place and delete it. A folder that
-    was moved still owns it, and a copy of one does not."""
+    was moved still owns it. A copy of one does not, nor does it own the folder that it was copied from."""
     token, path = _noted(storage)
-    moved = path not in ("", str(folder.path)) and not Path(path).exists()
-    return not token or (token == _token(folder) and (moved or path == str(folder.path)))
+    if not token:
+        return not path or os.path.samefile(path, folder.path)
+    # Not ``Path.exists``, which raises where this user may not look.
+    return token == _token(folder) and (path == str(folder.path) or not os.path.exists(path))
 
 
 def left_alone(storage: str) -> str:
@@ -48,14 +51,18 @@ def left_alone(storage: str) -> str:
 
 def _token(folder: RunFolder) -> str | None:
     files = (folder.owner, RunFolder(folder.former).owner)
-    return next((file.read_text() for file in files if file.exists()), None)
+    return next((file.read_text().partition(" ")[0] for file in files if file.exists()), None)
 
 
 def _noted(storage: str) -> tuple[str, str]:
-    """The token of the owner that the place names, and the path of its folder; empty if it names none."""
+    """The token of the owner that the place names, and the path of its folder; empty if it names none. A
+    run's folder is its own place, without a token."""
+    place = locate(storage)
     with translated(StorageError, f"cannot read {redacted(storage)}"):
+        if place.local and RunFolder(Path(place.path)).spec.exists():
+            return "", place.path
         try:
-            token, _, path = read(locate(storage) / _FILE).decode(errors="replace").partition(" ")
+            token, _, path = read(place / _FILE).decode(errors="replace").partition(" ")
         except FileNotFoundError:
             return "", ""
     return token, path

@@ -71,8 +71,8 @@ class Removal:
             with translated(RunError, f"cannot read {redacted(url)}"):
                 count = sizes(locate(url)) if exists(locate(url)) else {}
             yield f"{redacted(url)} ({counted(len(count), 'file')}, {bytes_text(sum(count.values()))})"
-        elif self.spec is not None and not owns(self.folder, self.spec.storage):
-            yield left_alone(self.spec.storage)
+        elif (spec := self.spec) and spec.plan.run == self.folder.run and not owns(self.folder, spec.storage):
+            yield left_alone(spec.storage)
         if (store := self._etcd()) is not None:
             yield f"the keys of the run in the etcd at {', '.join(store.endpoints)}"
         for name in users_of(self.folder, self.spec):

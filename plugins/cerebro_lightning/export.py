@@ -108,7 +108,8 @@ def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
                 setattr(config, name, sorted(value))
     with TemporaryDirectory() as folder:
         models[0].save_pretrained(folder)
-        files = [path for path in sorted(Path(folder).iterdir()) if path.name.startswith("adapter_")]
+        # Adapters of other names are in folders of theirs.
+        files = [path for path in sorted(Path(folder).glob("adapter_*")) if path.is_file()]
         return {path.name: path.read_bytes() for path in files}
 
 

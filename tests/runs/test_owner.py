@@ -10,6 +10,7 @@ import pytest
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.owner import claim, owns, refuse_others
+from cerebro_elastic.system.files import write_text
 
 
 def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_path: Path) -> None:
@@ -31,3 +32,29 @@ def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_pat
     shutil.rmtree(one.path)
     assert owns(moved, place)
     assert not owns(other, place)
+
+
+def test_a_place_that_is_the_folder_itself_is_the_folders(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "job")
+    folder.path.mkdir()
+    claim(str(folder.path), folder)
+    assert owns(folder, str(folder.path))
+
+
+def test_a_copy_of_a_run_does_not_own_the_folder_that_it_was_copied_from(tmp_path: Path) -> None:
+    one, other = (RunFolder(tmp_path / home / "job") for home in ("one", "other"))
+    for folder in (one, other):
+        folder.path.mkdir(parents=True)
+        folder.spec.touch()
+    assert (owns(one, str(one.path)), owns(other, str(one.path))) == (True, False)
+    shutil.rmtree(one.path)
+    assert owns(other, str(one.path)), "it was moved"
+
+
+def test_an_owner_whose_folder_cannot_be_looked_at_is_refused_by_name(tmp_path: Path) -> None:
+    folder, place = RunFolder(tmp_path / "job"), tmp_path / "kept"
+    folder.path.mkdir()
+    place.mkdir()
+    write_text(place / "owner", f"a-token /{'x' * 300}")
+    with pytest.raises(RunError, match=r"another run of this id, in /x"):
+        refuse_others(str(place), folder)

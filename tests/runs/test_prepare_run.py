@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cerebro_elastic.errors import StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import run_folder
 from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.start import prepare_run
 from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.runs.start.prepare_run import new_spec
 
@@ -38,3 +40,12 @@ def test_paths_start_in_the_recipes_folder_and_runs_keep_apart(
     assert spec.data == str(project / "digits")
     assert spec.storage == str(project / "kept" / "a-run"), "checkpoints have the same names in every run"
     assert (project / "kept" / "a-run").is_dir()
+
+    def no_answer(*_: object) -> None:
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(prepare_run, "claim", no_answer)
+    other = run_folder("another", elsewhere / "runs")
+    with other.locked(), pytest.raises(StorageError):
+        new_spec(other, load_recipe(project / "recipe.yaml"), Watcher())
+    assert not other.spec.exists(), "it would go on without its checkpoints being its own"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded_run import record
 
 import cerebro_elastic
 from cerebro_elastic import Run, RunError, RunResult
@@ -17,7 +18,7 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import what_differs
-from cerebro_elastic.runs.start.extend_and_retry import planned
+from cerebro_elastic.runs.start.extend_and_retry import planned, planned_retry
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.versions import other_versions
 
@@ -73,6 +74,14 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
         run.retry()
     net.write_text(net.read_text() + "another = 1\n")
     assert what_differs(result)[0].startswith("a_broken_net.py was ")
+
+
+def test_after_the_deadline_nothing_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = record(tmp_path, search={"space": {"lr": [0.1]}, "budget": {"deadline": "2999-01-01T00:00Z"}})
+    assert planned_retry(result, [], "me").extensions
+    monkeypatch.setattr("time.time", lambda: 33e9)
+    with pytest.raises(RunError, match=r"deadline of run 'recorded', 2999-.*, is past: extend the run first"):
+        planned_retry(result, [], "me")
 
 
 CONFIGS = {

@@ -26,6 +26,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import more_epochs, reuse
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.runs.start.prepare_run import write_spec
 
 
 def content(result: RunResult) -> dict[str, Any]:
@@ -241,6 +242,20 @@ def test_a_copy_of_a_run_that_begins_afresh_deletes_nothing_of_the_original(
     assert all(Path(row.checkpoint.url).exists() for row in first.leaderboard if row.checkpoint)
 
 
+def test_a_place_of_checkpoints_that_cannot_be_read_is_no_hindrance_to_a_new_run(
+    first: RunResult, tmp_path: Path
+) -> None:
+    launch, said = Launch(first.spec.load_recipe(), RunFolder(tmp_path / first.run), fresh=True), list[str]()
+    (tmp_path / "place" / "owner").mkdir(parents=True)
+    former = replace(
+        first.spec, recipe={**first.spec.recipe, "checkpoints": "x"}, storage=str(tmp_path / "place")
+    )
+    launch.folder.former.mkdir(parents=True)
+    write_spec(RunFolder(launch.folder.former), former)
+    launch._delete_elsewhere(first.spec, Watcher(say=said.append))
+    assert "the earlier run has left files in" in said[0]
+
+
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
     spec, said = opened(home, "again", reuse=True), list[str]()
     file = home / "runs" / "again" / "reuse.json"
@@ -314,18 +329,21 @@ READING = "def {}(name):\n    return open(name)\n"
 
 
 @pytest.mark.parametrize(
-    ("task_file", "doubtful"),
+    ("task_file", "batches", "doubtful"),
     [
-        ("import a_table\n" + READING.format("model"), ["a_net.py"]),
-        ("", []),
-        ("import a_table\n", ["a_table.py"]),
+        ("import a_table\n" + READING.format("model"), {}, ["a_net.py"]),
+        ("", {}, []),
+        ("import a_table\n", {}, ["a_table.py"]),
+        ("", {"transform": "a_table:another"}, ["a_table.py"]),
+        ("", {"augment": {"x": "a_table:another"}}, ["a_table.py"]),
     ],
 )
 def test_what_functions_that_yield_the_data_read_is_in_the_digest_of_the_data(
-    task_file: str, doubtful: list[str], home: Path, first: RunResult
+    task_file: str, batches: dict[str, Any], doubtful: list[str], home: Path, first: RunResult
 ) -> None:
-    """Unless the code that trains imports their file: then what else is in it counts."""
-    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out"}
+    """Unless the code that trains imports their file, or batches are made by it: then what else is in it
+    counts."""
+    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out", **batches}
     (home / "a_net.py").write_text(task_file + READING.format("train") + READING.format("valid"))
     (home / "a_table.py").write_text(READING.format("held_out") + READING.format("another"))
     recipe = load_recipe(

@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.spot import NodeCount, Played, cheapest, cost_of, least_cost
+from cerebro_elastic.runs.forecast.spot import NodeCount, Played, SpotPlan, cheapest, cost_of, least_cost
 from cerebro_elastic.runs.forecast.what_if import Change, Forecaster, WhatIf, read_deadline
 from cerebro_elastic.simulation import Times
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -234,6 +234,17 @@ def test_a_plan_for_which_the_budget_is_not_enough_says_so(
     bounded = Forecaster(cut(events, answer.now), recipe(budget=budget, **GRID), answer.now)
     _show(replace(answer, exceeds=bounded.exceeded(answer.plan)))
     assert ("The run's budget is not enough: " + why in capsys.readouterr().out) == bool(why)
+
+
+def test_the_present_time_without_nodes_takes_nothing_of_the_budget(half: tuple[Forecaster, float]) -> None:
+    now = half[0].answer(Change(), None).now
+    before, later = cut(played(recipe(**GRID))[0], now), now + 86400
+    state = RunView(before).state
+    gone = [NodeLeft(state.revision + n, name) for n, name in enumerate(state.nodes, start=1)]
+    of = recipe(budget={"timeout": state.usage.elapsed + 100}, **GRID)
+    for takes, enough in ((99, True), (101, False)):
+        plan = SpotPlan([NodeCount(later, 2, 0.5)], later + takes, 1.0)
+        assert (Forecaster([*before, *gone], of, later).exceeded(plan) == ()) == enough
 
 
 def test_nobody_waits_for_a_price_that_stays(priced: tuple[WhatIf, PriceTrace, float]) -> None:

@@ -21,7 +21,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, Event
 from cerebro_elastic.core.model.interfaces import Policy, Search
-from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.nodes import Node, Stay
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
@@ -270,7 +270,8 @@ class Forecaster:
             left = budget.cost - cost(context.stays, budget.price_per_node_hour, self._now)
             if plan.cost > left:
                 found.append(f"it costs {money_text(plan.cost)}, and {money_text(max(0.0, left))} are left")
-        ends = budget_ends(budget, context)
+        # Had a node come just now, the time without nodes would be over, and would not count.
+        ends = budget_ends(budget, replace(context, stays=[*context.stays, Stay("", self._now)]))
         begins = [*(count.begins for count in plan.counts[1:]), plan.ends]
         takes = sum(
             after - each.begins for each, after in zip(plan.counts, begins, strict=True) if each.nodes

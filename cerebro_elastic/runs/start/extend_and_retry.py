@@ -105,16 +105,21 @@ def planned(result: RunResult, wish: Wish) -> Spec:
             "that started it goes on with it"
         )
     after = extended(result, wish)
-    budget = after.load_recipe().search.budget
-    if budget.until is not None and budget.until <= time.time():
-        raise RunError(
-            f"the deadline of run {result.run!r}, {budget.deadline}, is past: give one that is to come as "
-            f"well, {option('budget')} deadline=2026-12-01T08:00"
-        )
+    _refuse_past_deadline(after, "give one that is to come as well")
     configs = result.view.state.configs
     going_on = {name: configs[name] for name in after.extensions[-1].configs}
     check_lengths(result.spec, going_on, after.plan.epochs)
     return after
+
+
+def _refuse_past_deadline(after: Spec, advice: str) -> None:
+    """Raise ``RunError`` if nothing would be trained: the deadline is past."""
+    budget = after.load_recipe().search.budget
+    if budget.until is not None and budget.until <= time.time():
+        raise RunError(
+            f"the deadline of run {after.plan.run!r}, {budget.deadline}, is past: {advice}, "
+            f"{option('budget')} deadline=2026-12-01T08:00"
+        )
 
 
 def _text(extension: Extension) -> str:
@@ -152,6 +157,7 @@ def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:
     ``RunError`` as ``Run.retry``."""
     state = result.view.state
     after = retried(result.spec, state, names, by)
+    _refuse_past_deadline(after, "extend the run first by one that is to come")
     begun = {name: state.configs[name] for name in names if state.configs[name].head is not None}
     check_lengths(result.spec, begun, after.plan.epochs)
     return after

@@ -178,10 +178,10 @@ class Launch:
             return
         if former.recipe.get("checkpoints") is None or former.plan.run != self.folder.run:
             return  # they were in its folder. (If that is a copy, its spec names the original's.)
-        if not owns(self.folder, former.storage):
-            watcher.say(left_alone(former.storage))
-            return
         try:
+            if not owns(self.folder, former.storage):
+                watcher.say(left_alone(former.storage))
+                return
             delete_all_but_reused(former.storage, spec)
         except CerebroError as error:
             watcher.say(f"note: the earlier run has left files in {redacted(former.storage)}: {error}")

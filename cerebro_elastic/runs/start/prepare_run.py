@@ -200,9 +200,9 @@ def new_spec(
         version=__version__,
     )
     spec = with_reusable(spec, recipe)
-    write_spec(folder, spec)
     if recipe.checkpoints is not None:
-        claim(spec.storage, folder)
+        claim(spec.storage, folder)  # before the run is there: one that goes on claims nothing
+    write_spec(folder, spec)
     return spec
 
 

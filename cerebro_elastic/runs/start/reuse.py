@@ -405,7 +405,7 @@ def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
         what = "data.dataset" if recipe.data.dataset else "data.datamodule"
         yield f"rows are read by {what} while it trains, and whether they are the same is not known: {way}"
     files = {name: file for name in spec.code if (file := users_file(name, Path(spec.root))) is not None}
-    sources, trained = _sources(spec, recipe), _trained(spec, files.values())
+    sources, trained = _sources(spec, recipe), _trained(spec, recipe, files.values())
     for name, file in files.items():
         if file in sources and file not in trained:
             continue
@@ -427,9 +427,12 @@ def _sources(spec: Spec, recipe: Recipe) -> dict[Path, frozenset[str]]:
     return found
 
 
-def _trained(spec: Spec, files: Iterable[Path]) -> set[Path]:
-    """The files of the user's that the task names, or another of these ``files`` imports."""
-    imported = [(module, Path()) for module in re.findall(r"([\w.]+):\w", str(spec.recipe["task"]))]
+def _trained(spec: Spec, recipe: Recipe, files: Iterable[Path]) -> set[Path]:
+    """The files of the user's that the task and what makes batches name, or another of these ``files``
+    imports."""
+    data = recipe.data
+    named = str((spec.recipe["task"], data.transform, data.collate, data.decode, data.augment))
+    imported = [(module, Path()) for module in re.findall(r"([\w.]+):\w", named)]
     imported += [(module, file) for file in files for module in outside(file).modules]
     return {
         place

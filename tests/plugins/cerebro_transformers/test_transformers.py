@@ -42,6 +42,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
+from cerebro_lightning.export import adapter_of
 from cerebro_lightning.section import LightningSection
 from cerebro_transformers import functions
 from cerebro_transformers.section import TransformersSection
@@ -707,3 +708,5 @@ def test_a_lightning_module_with_an_adapter_is_exported_as_one_for_peft_too(tmp_
     loaded, own = PeftModel.from_pretrained(plain, str(tmp_path)), task.load_module({}, state, 1)
     assert torch.equal(loaded.eval()(tokens).logits, own.eval().net(tokens).logits)
     assert not torch.equal(loaded(tokens).logits, before)
+    own.net.add_adapter("adapter_of_another_name", LoraConfig(target_modules=["q_proj"]))
+    assert set(adapter_of(own)) == set(given.further), "others are in folders"
