@@ -42,7 +42,7 @@ _READING_OF = {
 _HIDING = {"exec", "eval", "import_module", "__import__", "run_path", "run_module"}
 """Functions that run code which the file may not show."""
 
-_OF_THE_MACHINE = ("/proc/", "/sys/", "/dev/")
+_OF_THE_MACHINE = ("/proc/", "/sys/")
 """Where the kernel describes the machine and its processes: what a file there says changes by itself."""
 
 _LARGE = 1 << 28

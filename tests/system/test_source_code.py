@@ -82,6 +82,7 @@ def test_what_code_names_and_cannot_be_read_stops_no_run(
         ("open('a.txt', 'w')", set(), []),
         ("open(name)", set(), ["open"]),
         ("Path('/proc/meminfo').read_text()", set(), []),
+        ("open('/dev/shm/rows.npy')", {"/dev/shm/rows.npy"}, []),
         ("import numpy as xp\nxp.load('a.npy')", {"a.npy"}, []),
         ("from numpy import load as get\nget('a.npy')", {"a.npy"}, []),
         ("import torch.jit as jit\njit.load('a.pt')", {"a.pt"}, []),
