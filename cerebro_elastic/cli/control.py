@@ -9,8 +9,8 @@ import typer
 from cerebro_elastic.cli.options import By, Config, Json, config_ids, echo, echo_json, on_run
 from cerebro_elastic.config import A_DAY
 from cerebro_elastic.recipes.source import read_value
-from cerebro_elastic.reporting.tables import cloned_text, hparams_text
-from cerebro_elastic.system.words import counted, with_name
+from cerebro_elastic.reporting.tables import cloned_text
+from cerebro_elastic.system.words import counted, hparams_text, with_name
 
 if TYPE_CHECKING:
     from cerebro_elastic.core.model.configs import Config as AddedConfig

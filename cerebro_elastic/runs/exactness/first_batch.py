@@ -16,7 +16,6 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import RaceSearch
-from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
     prepare_for_children,
@@ -28,7 +27,7 @@ from cerebro_elastic.runs.exactness.outcome import unlogged
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
 from cerebro_elastic.system.explanations import explain_error, frames_first, shortened
 from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_in_fork
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, hparams_text
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import Task
 from cerebro_elastic.training.unit_runner import make_task
