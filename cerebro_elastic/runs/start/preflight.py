@@ -26,7 +26,6 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
-from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
@@ -142,13 +141,11 @@ def check(
     from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task
 
     task, allowed = make_task(recipe), strategies(recipe)
-    _check_arrays(recipe)
     if recipe.task.ARRAYS == "torch":
         from cerebro_elastic.training.parallel.base import make_parallelism
 
         for strategy in allowed:  # it may not be usable, or not with these options
             make_parallelism(strategy.parallelism, strategy.options)
-    _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
@@ -268,35 +265,6 @@ def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> No
         why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
     if why is not None:
         raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
-
-
-def _check_arrays(recipe: Recipe) -> None:
-    """Raise ``RecipeError`` if a task of numpy's arrays is to use what needs torch."""
-    if recipe.task.ARRAYS == "torch":
-        return
-    kind, data = recipe.task.kind, recipe.data
-    used = [] if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
-    if others := [name for name in used if name != "single"]:
-        raise RecipeError(
-            f"parallelism is {others[0]!r}, and a unit of a task of kind {kind!r} is trained on one rank: "
-            "leave parallelism out, or use single; configs train side by side on `nodes`"
-        )
-    if (data.dataset or data.datamodule) and not data.materialize:
-        raise RecipeError(
-            f"data.dataset and data.datamodule give rows of torch, and a task of kind {kind!r} takes arrays: "
-            "set data.materialize: true, or name a `source`"
-        )
-    if data.pin_memory:
-        raise RecipeError(f"data.pin_memory is torch's, and a task of kind {kind!r} takes arrays: remove it")
-
-
-def _check_data_module(recipe: Recipe) -> None:
-    """Raise ``RecipeError`` if the recipe names a data module, and not Lightning."""
-    if recipe.data.datamodule is not None and recipe.task.kind == "torch":
-        raise RecipeError(
-            "data.datamodule needs a task of kind lightning: for one of kind torch name its dataset by "
-            "`data: {dataset: ...}`"
-        )
 
 
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
