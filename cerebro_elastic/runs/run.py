@@ -73,7 +73,7 @@ class Run(ControlledRun):
         if store is not None:
             return cls(run_folder(str(run), home), store)
         place = home_of(home)
-        for path in (Path(run), place / run):
+        for path in (Path(run).expanduser(), place / run):
             if (background := cls.in_background.get(path.resolve())) is not None:
                 return background
         return cls(find_run(run, place))
