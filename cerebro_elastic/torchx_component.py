@@ -324,7 +324,7 @@ def _check_numbers(port: int, grace: float) -> None:
 
 
 def _note_accounting() -> None:
-    """Say beforehand that torchx will end with a traceback on this machine, for it asks Slurm's accounting."""
+    """Say beforehand that torchx, which asks Slurm's accounting, will end with a traceback here."""
     if shutil.which("sbatch") is None:
         return
     with suppress(FileNotFoundError):
