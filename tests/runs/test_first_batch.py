@@ -106,7 +106,7 @@ def test_what_only_some_configs_cannot_do_is_a_note(killed: bool, tmp_path: Path
 
 
 def test_a_module_that_trains_nothing_is_noted_and_one_that_trains_is_not(tmp_path: Path) -> None:
-    (note,) = checked(tmp_path, "an_idle_net", task={"args": {"lr": 0.0}})
+    (note,) = checked(tmp_path, "an_idle_net", task={"args": {"lr": 0.0}, "optimizer": "AdamW"})
     assert note.startswith("no weight has changed in the first batches of width=4: ")
     assert checked(tmp_path, "a_busy_net") == ()
     not_finite: dict[str, Any] = {"loss": "return output.mean() * np.nan", "limits": {"not_finite": "go-on"}}
