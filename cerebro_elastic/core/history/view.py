@@ -120,7 +120,8 @@ class NodeSpan:
     """Of a quarantine that has ended by itself: the seconds that it was ordered for."""
 
 
-_ARRIVALS = (LeaderChanged, NodeJoined, NodeReady, NodeLeft)
+_AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
+"""What is out of the ordinary only once a unit was assigned."""
 
 
 class Spans:
@@ -180,7 +181,7 @@ class Spans:
                 self._follow(self.quarantines, state.quarantined)
                 if ends := [visit.ended for visit in visits if not visit.reused]:
                     self._visits_end(max(ends))
-        usual = self._over or (not self._assigned and isinstance(event, _ARRIVALS))
+        usual = self._over or isinstance(event, NodeReady if self._assigned else (NodeReady, *_AT_FIRST))
         if not usual and (mark := mark_of(event, before)) is not None:
             self.marks.append((self.count, mark))
         self.count += 1
