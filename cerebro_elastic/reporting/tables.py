@@ -179,6 +179,11 @@ def day_text(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def time_text(wall: float) -> str:
+    """A moment of wall-clock time in this time zone: ``14:03:59``."""
+    return datetime.fromtimestamp(wall).astimezone().strftime("%H:%M:%S")
+
+
 def bytes_text(count: float) -> str:
     """``81.5 KB``: powers of a thousand, three digits."""
     for unit in ("B", "KB", "MB", "GB", "TB"):

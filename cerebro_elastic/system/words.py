@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
 from typing import Any
 
 # What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
@@ -98,8 +97,3 @@ def number(value: Any) -> str:
 def hparams_text(hparams: Mapping[str, Any]) -> str:
     """``lr=0.01 width=64``."""
     return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))
-
-
-def time_text(wall: float) -> str:
-    """A moment of wall-clock time in this time zone: ``14:03:59``."""
-    return datetime.fromtimestamp(wall).astimezone().strftime("%H:%M:%S")

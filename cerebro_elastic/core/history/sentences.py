@@ -30,7 +30,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.system.words import counted, hparams_text, time_text
+from cerebro_elastic.system.words import counted, hparams_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def mark_of(event: Event, before: State) -> Mark | None:
             return Mark(f"{name} gets no units for {seconds:g} s: {why}", name, fault=True)
         case NodeReleased(node=name):
             return Mark(f"{name} gets units again", name)
-        case NodeStalled(node=name, why=why, began=since):
-            return Mark(f"{name} is stalled since {time_text(since)}: {why}", name, fault=True)
+        case NodeStalled(node=name, why=why):
+            return Mark(f"{name} is stalled: {why}", name, fault=True)
         case NodeRecovered(node=name):
             return Mark(f"{name} goes on", name)
         case UnitCommitted(visit=visit) if not visit.whole:
