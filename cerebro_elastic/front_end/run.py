@@ -190,7 +190,7 @@ def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[
     if isinstance(recipe, Recipe):
         root, cells = recipe.root, recipe.cells
     else:
-        root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).resolve().parent
+        root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).expanduser().resolve().parent
         cells = own.get("cells")
     references = References(root, pickle=overrides.get("cells", cells) is not None)
     values = references.in_recipe(overrides)
