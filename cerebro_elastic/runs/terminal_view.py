@@ -129,7 +129,7 @@ class TerminalView:
         """A line about an unusual event. A failure that several units have is shown in full once. What is
         reused was said when the run began."""
         mark = None if isinstance(event, UnitsReused) else mark_of(event, self._before)
-        line = mark and mark.text
+        line = None if mark is None else mark.text
         for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:
