@@ -35,7 +35,7 @@ from cerebro_elastic.system.explanations import explain_error, frames_first, has
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, outside, read_by
-from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
+from cerebro_elastic.system.subprocess_call import SubprocessCall, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -70,8 +70,9 @@ def preflight(
     """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``;
     train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises what is
     wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
-    request = _request(recipe, hparams, data, prepare) | {"first_batch": check_policy(recipe) != "off"}
-    return PreflightResult(**call(__name__, _WHAT, request, env))
+    result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=None, env=env)
+    process.end()
+    return result
 
 
 def preflight_and_check(
@@ -80,15 +81,25 @@ def preflight_and_check(
     data: str,
     *,
     prepare: bool,
-    extent: Mapping[str, Any],
+    extent: Mapping[str, Any] | None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
     ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run
     is to start ``beside`` it, the first batch comes first."""
-    of_run = {"first_batch": extent.get("beside", False), "extent": extent}
-    request = _request(recipe, hparams, data, prepare) | of_run
-    process = SubprocessCall(__name__, _WHAT, request, env)
+    source = recipe.source
+    request = {
+        "recipe": recipe.resolved(),
+        "root": str(recipe.root),
+        "label": source.label,
+        "places": [[list(path), place] for path, place in source.places.items()],
+        "hparams": list(map(dict, hparams)),
+        "data": data,
+        "prepare": prepare,
+        "first_batch": check_policy(recipe) != "off" if extent is None else extent.get("beside", False),
+        "extent": extent,
+    }
+    process = SubprocessCall(__name__, "the check of recipe and data", request, env)
     try:
         return PreflightResult(**process.answer()), process
     except BaseException:
@@ -98,27 +109,11 @@ def preflight_and_check(
 
 VARIABLE = "CEREBRO_CHECK"
 """The environment variable that overrides the recipe's ``check``."""
-_WHAT = "the check of recipe and data"
 
 
 def check_policy(recipe: Recipe) -> str:
     """The ``check`` of the recipe, or of the environment."""
     return os.environ.get(VARIABLE) or recipe.check
-
-
-def _request(
-    recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, prepare: bool
-) -> dict[str, Any]:
-    source = recipe.source
-    return {
-        "recipe": recipe.resolved(),
-        "root": str(recipe.root),
-        "label": source.label,
-        "places": [[list(path), place] for path, place in source.places.items()],
-        "hparams": list(map(dict, hparams)),
-        "data": data,
-        "prepare": prepare,
-    }
 
 
 def _recipe_of(request: Mapping[str, Any]) -> Recipe:
@@ -374,7 +369,7 @@ def _check_first_batch(request: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if (extent := request.get("extent")) is None:
+    if (extent := request["extent"]) is None:
         return
     from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
 
