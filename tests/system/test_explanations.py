@@ -78,7 +78,7 @@ def test_ours_explain_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [BdbQuit(), EOFError("EOF when reading a line")])
-def test_code_that_waits_for_somebody_who_types_is_explained(error: Exception, tmp_path: Path) -> None:
+def test_code_that_waits_for_the_keyboard_is_explained(error: Exception, tmp_path: Path) -> None:
     assert "remove breakpoint() and input() from the code" in explain_error(error, tmp_path)
 
 
