@@ -66,6 +66,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"widths": [5]}, r"^a_shape\.py:\d+ in forward: return self.layers\(x\)\nRuntimeError: mat1"),
     "loss": ({"loss": "return None"}, "^the loss loss returned a NoneType: it must return a tensor"),
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
+    "stop": ({"bug": "raise KeyboardInterrupt"}, r"^a_stop\.py:\d+ in forward: .*\nKeyboardInterrupt"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
     "evaluation": (

@@ -115,7 +115,7 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
             if races or recipe.validates_apart:
                 apart = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
                 task.evaluate(replace(apart, row_metric=recipe.objective.metric if races else ""))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
         return {"problem": unlogged(recipe, logged), "idle": any(seen) and all(s == seen[0] for s in seen)}
 
