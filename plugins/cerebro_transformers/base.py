@@ -300,6 +300,9 @@ class Base:
     def model(self, objective: str, labels: Labels | None, dtype: str, quantize: str | None = None) -> Any:
         """The model with the base's weights. Layers that these lack are drawn at random."""
         kind, config = _CLASSES[objective], self._config(objective, labels)
+        if torch.get_default_device().type == "meta":  # to see what refuses it
+            hollow = self._hollow(kind, config)
+            return hollow.to((self.config.dtype or torch.float32) if dtype == "auto" else getattr(torch, dtype))
         if not isinstance(self.source, Source):
             return kind.from_config(config, **({} if dtype == "auto" else {"dtype": dtype}))
         model, loaded = self._read(

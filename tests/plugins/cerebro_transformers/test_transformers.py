@@ -667,17 +667,18 @@ def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "quantize", "words"),
+    ("parallelism", "key", "words"),
     [
-        ("fsdp", "8bit", "single or ddp"),
-        ("pipeline", "8bit", "single or ddp"),
-        ("pipeline", None, "fsdp or deepspeed"),
+        ("fsdp", {"quantize": "8bit"}, "single or ddp"),
+        ("pipeline", {"quantize": "8bit"}, "single or ddp"),
+        ("pipeline", {}, "fsdp or deepspeed"),
+        ("deepspeed", {"dtype": "bfloat16"}, "parameters in float32"),
     ],
 )
 def test_what_cannot_be_divided_among_ranks_is_refused(
-    parallelism: str, quantize: str | None, words: str
+    parallelism: str, key: dict[str, Any], words: str
 ) -> None:
-    task = TransformersTask(TransformersSection(model="gpt2", quantize=quantize), base("gpt2").parent)
+    task = TransformersTask(TransformersSection(model="gpt2", **key), base("gpt2").parent)
     assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2)))
 
 
