@@ -301,8 +301,8 @@ class Base:
         """The model with the base's weights. Layers that these lack are drawn at random."""
         kind, config = _CLASSES[objective], self._config(objective, labels)
         if torch.get_default_device().type == "meta":  # to see what refuses it
-            hollow = self._hollow(kind, config)
-            return hollow.to((self.config.dtype or torch.float32) if dtype == "auto" else getattr(torch, dtype))
+            stored = self.config.dtype or torch.float32
+            return self._hollow(kind, config).to(stored if dtype == "auto" else getattr(torch, dtype))
         if not isinstance(self.source, Source):
             return kind.from_config(config, **({} if dtype == "auto" else {"dtype": dtype}))
         model, loaded = self._read(
