@@ -71,7 +71,7 @@ def base_of(
 @functools.lru_cache(maxsize=8)
 def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Base:
     named = json.loads(model)
-    of_tokenizer = tokenizer and _found(tokenizer, "tokenizer", root, download)
+    of_tokenizer = _found(tokenizer, "tokenizer", root, download) if tokenizer else None
     if isinstance(named, str):
         source = _found(named, "model", root, download)
         return Base(source, of_tokenizer or source)
