@@ -108,8 +108,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def untrained(self) -> Mapping[str, Still]:
         """The tensors of the module that get no gradient, as the unit finds them."""
-        assert self.lightning_module is not None
-        averages = any(map(averages_weights, callbacks_of(self.lightning_module.trainer)))
+        averages = any(map(averages_weights, callbacks_of(self.module.trainer)))
         return untrained(self.module, None, self.stays, BESIDE_AVERAGE if averages else MODEL)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
