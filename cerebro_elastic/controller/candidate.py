@@ -37,6 +37,8 @@ PATIENCE = 600.0
 MENDED_SECONDS = 30.0
 """Seconds for which a candidate that does not know what other programs have overwritten waits for a leader
 that does."""
+STEADY_SECONDS = 30.0
+"""Seconds for which a store must have answered until people hear of it: a bad network comes and goes."""
 _STEP, _WAIT = 0.5, 1.0
 
 
@@ -80,6 +82,8 @@ class Candidate:
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
+        self._last_away: float | None = None
+        """When the store was away last, until people have heard that it answers."""
         self._foreign: Mapping[str, int] = {}
         self._known: State | None = None
         self._spec: bytes | None = None
@@ -190,7 +194,9 @@ class Candidate:
 
     def _stand(self, since: int) -> None:
         """Stand for election. If elected, lead to the run's end or until deposed."""
-        with LeaseKeeper(self._record.store, LEASE_SECONDS) as keeper:
+        check = self._record.check_packets
+        check()
+        with LeaseKeeper(self._record.store, LEASE_SECONDS, check=check) as keeper:
             ledger = become_leader(self._record, self.name, keeper.lease, self._versions, self._journal.head)
             if ledger is None:
                 return
@@ -225,9 +231,10 @@ class Candidate:
     def _took(self, state: State) -> None:
         """Called after each step that went well."""
         self.state = state
-        if self._away is not None:
+        self._away = None
+        if self._last_away is not None and self._clock.now() - self._last_away > STEADY_SECONDS:
             self._host.say("the store answers again")
-            self._away = None
+            self._last_away = None
         self._host.pause(state)
 
     def _tell(self, foreign: Mapping[str, int]) -> None:
@@ -240,8 +247,10 @@ class Candidate:
         now = self._clock.now()
         if self._away is None:
             self._away = now
-            self._host.say(f"{error}. Waiting for it; units that have begun go on")
         elif now - self._away > patience:
             raise error
+        if self._last_away is None:
+            self._host.say(f"{error}. Waiting for it; units that have begun go on")
+        self._last_away = now
         self._host.pause(self.state)
         self._clock.sleep(_WAIT)

@@ -248,6 +248,7 @@ class EtcdWatch(Watch):
             silent = self._position == position and self._clock.now() - opened >= patience / 2
             if silent and self._misses():
                 heard = False
+                self._cluster.turn_away()
                 raise NoAnswer(
                     "it sends no changes, and has some: look whether large packets are lost"
                 ) from None

@@ -43,12 +43,22 @@ class LeaseKeeper:
     ``lost`` is set once and for all when the deadline passes without a renewal, or when the store
     says that the lease has ended; a store that cannot be reached is asked again until then. One thread
     renews; another guards the deadline, because a renewal may hang for longer than the lease lasts.
+
+    Before each renewal ``check`` is called, which raises ``StoreUnavailable`` where the lease would be of no
+    use.
     """
 
-    def __init__(self, store: Store, ttl: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ttl: float,
+        clock: Clock | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.lost = threading.Event()
         self._store = store
         self._ttl = ttl
+        self._check = check
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -89,8 +99,9 @@ class LeaseKeeper:
     def _renew(self) -> None:
         wait = self._ttl / 3
         while not self._stopped.wait(wait):
-            sent = self._clock.now()
             try:
+                self._check()
+                sent = self._clock.now()
                 granted = self._store.keep(self.lease)
             except LeaseLost:
                 self._lose()

@@ -29,7 +29,8 @@ class Registration:
     """Registers a node under a lease, and keeps the lease.
 
     When the lease has ended the node is registered anew: an agent that was cut off comes back as a new
-    registration, and the commits of its rank are refused. A store out of reach does not end the lease.
+    registration, and the commits of its rank are refused. A store out of reach does not end the lease. A
+    network that loses the larger packets counts as a cut (``Record.check_packets``).
 
     Before each renewal the heartbeats of the ranks are checked. While one has none the stall is reported to
     the run. If its process cannot be killed, the node leaves the run.
@@ -150,6 +151,7 @@ class Registration:
         return next(known, attempts[0] if attempts else None)
 
     def _register(self, *, starting: bool) -> None:
+        self._record.check_packets()
         lease = self._record.store.grant(self._ttl)
         try:
             joined = round(self._clock.wall(), 3)
@@ -203,6 +205,7 @@ class Registration:
         """Renew the lease or, if it has ended, the registration; returns the seconds until the next time."""
         try:
             # Not under the lock: while the store is away it must still be possible to close.
+            self._record.check_packets()
             self._record.store.keep(lease)
             if not self._record.holds(self.node.name, lease):
                 raise LeaseLost(f"the key of the node {self.node.name} is gone, or another's")
