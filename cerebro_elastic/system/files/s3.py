@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,10 +19,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp.connector
+import botocore.handlers
 import botocore.retries.standard
 import botocore.retryhandler
 import botocore.utils
 import fsspec.config
+from aiohttp import AddrInfoType
 from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
@@ -31,12 +34,26 @@ from cerebro_elastic.system.files.place import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
     vars(_module)["random"] = chance
+# It has uploads wait for a permission to send, and aiohttp waits for that without a limit.
+botocore.handlers.BUILTIN_HANDLERS.remove(("before-call.s3", botocore.handlers.add_expect_header))
 _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
+
+_SENT_MILLISECONDS = 10_000
+"""How long what is sent may stay without the server's receipt; aiohttp limits the wait for an answer only."""
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SENT_MILLISECONDS)
+    return opened
+
 
 _CLIENT = {
     "connect_timeout": 10,
     "read_timeout": 30,
+    "connector_args": {"socket_factory": _socket},
     # Each request, also a part of an upload; s3fs and botocore by default make up to 25 tries of one.
     "retries": {"mode": "standard", "total_max_attempts": 3},
 }

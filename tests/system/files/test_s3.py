@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -363,3 +364,15 @@ def test_no_error_shows_the_signature_of_a_url(s3: BadProxy, bad: Bad) -> None:
         assert "bucket/in" in shown
         for secret in ("f00d", "AKIA", "passw0rd"):
             assert secret not in shown
+
+
+@pytest.mark.usefixtures("s3", "impatient")
+def test_an_upload_that_is_not_received_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the network loses the larger packets. A limit of reading begins once all is sent."""
+    monkeypatch.setattr(s3_module, "_SENT_MILLISECONDS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*deaf.getsockname()))
+        S3FileSystem.clear_instance_cache()
+        place = locate("s3://bucket/file")
+        with pytest.raises(StorageError, match="cannot be reached"):
+            write(place, [bytes(1 << 20)] * 8)
