@@ -90,6 +90,7 @@ class LiveView:
         self._last_nodes: dict[str, str] = {}
         self._missing: list[str] = []
         self._has_begun = False
+        self._leader: str | None = None
         self._known_failures: dict[str, str] = {}
         self._closed = False
         self.watcher = Watcher(say=self._say, show=self._show)
@@ -135,8 +136,11 @@ class LiveView:
             self._live.update(view, refresh=True)
 
     def _unusual(self, event: Event) -> str | None:
-        """A line about an unusual event. A failure that several units have is shown in full once."""
+        """A line about an unusual event. A failure that several units have is shown in full once, and a leader
+        that lost the lead and has it again is the leader."""
         line = _line(event)
+        if isinstance(event, LeaderChanged) and event.leader:
+            line, self._leader = line if event.leader != self._leader else None, event.leader
         for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:

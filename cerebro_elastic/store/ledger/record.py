@@ -97,13 +97,9 @@ class Record:
         item = self.store.get(self.keys.spec)
         return item.value if item is not None and self.value_in(item, Spec) is not None else None
 
-    def check_packets(self) -> None:
+    def exchange_packets(self) -> None:
         """Exchange with the store a request and an answer that take packets of full size. Raises
-        ``StoreUnavailable`` where the network loses those.
-
-        Renewals of leases are small: they would get through, and commits and assignments would not. So this
-        comes before each renewal by which a node or the leader holds something of the run.
-        """
+        ``StoreUnavailable`` where the network loses those."""
         self.store.bare.get(self.keys.prefix + "-" * _SEVERAL_PACKETS)
         self.store.bare.get(self.keys.spec)
 
