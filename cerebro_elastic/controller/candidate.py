@@ -39,7 +39,7 @@ MENDED_SECONDS = 30.0
 """Seconds for which a candidate that does not know what other programs have overwritten waits for a leader
 that does."""
 STEADY_SECONDS = 30.0
-"""For so long all must go well until trouble is over: on a bad network it comes and goes, and is said once."""
+"""For so long all must go well until trouble is over. On a bad network it comes and goes: it is said once."""
 _STEP, _WAIT = 0.5, 1.0
 
 

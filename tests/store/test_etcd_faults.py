@@ -120,7 +120,7 @@ def test_a_watch_gives_up_after_patience(
 
 
 def test_a_way_on_which_answers_are_lost_is_left_for_another(
-    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, store_prefix: str
 ) -> None:
     """Though small ones come: else a rank would send its commit there for ever."""
     way, key = proxy(etcd.settings.endpoints[0]), store_prefix + "x"

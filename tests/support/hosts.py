@@ -180,8 +180,8 @@ class Host:
     def narrowed(
         self, to_bytes: int = 600, *, received: bool = True, sent: bool = True
     ) -> AbstractContextManager[None]:
-        """All larger packets that it would have ``received``, or has ``sent``, are lost meanwhile, as where an
-        MTU is wrong; needs ``why_no_loss() is None``."""
+        """All larger packets that it would have ``received``, or has ``sent``, are lost meanwhile, as where
+        an MTU is wrong; needs ``why_no_loss() is None``."""
         larger = "meta", "length", ">", str(to_bytes)
         return self._dropping(*larger, received=received, sent=sent)
 
