@@ -136,8 +136,8 @@ class LiveView:
             self._live.update(view, refresh=True)
 
     def _unusual(self, event: Event) -> str | None:
-        """A line about an unusual event. A failure that several units have is shown in full once; a leader that
-        lost the lead and has it again is not shown."""
+        """A line about an unusual event. A failure that several units have is shown in full once; a leader
+        that lost the lead and has it again is not shown."""
         line = _line(event)
         if isinstance(event, LeaderChanged) and event.leader:
             line, self._leader = line if event.leader != self._leader else None, event.leader
