@@ -25,7 +25,14 @@ import botocore.retryhandler
 import botocore.utils
 import fsspec.config
 from aiohttp import AddrInfoType
-from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ChecksumError,
+    ConnectionError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+)
 from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.errors import causes
@@ -62,6 +69,15 @@ _FULL = {"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 """Codes of Ceph and MinIO; Amazon knows no full bucket."""
 
 _REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
+_ON_THE_WAY = (
+    ConnectionError,
+    HTTPClientError,
+    ResponseParserError,
+    # Half an answer that comes as if it was all.
+    ChecksumError,
+    FlexibleChecksumError,
+    IncompleteReadError,
+)
 _PASSING = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch", "OperationAborted"}
 
 
@@ -80,7 +96,7 @@ def fault_of(error: Exception) -> StorageFault | None:
                 str(answer.get("Error", {}).get("Code", "")),
                 int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
             )
-        if isinstance(link, ConnectionError | HTTPClientError | ResponseParserError) or _of_aiohttp(link):
+        if isinstance(link, _ON_THE_WAY) or _of_aiohttp(link):
             return StorageFault.PASSING
         if isinstance(link, BotoCoreError):  # no credentials, no region, ...
             return StorageFault.REFUSED
