@@ -83,7 +83,7 @@ def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: st
     with ExitStack() as stack:
         cluster = stack.enter_context(EtcdCluster(tmp_path))
         # On a machine that is busy, a new leader may take many elections.
-        store = stack.enter_context(closing(connect(replace(cluster.settings, patience=SOON))))
+        store = stack.enter_context(closing(connect(replace(cluster.settings, patience=SOON / 2))))
         keeper = stack.enter_context(LeaseKeeper(store, ttl=SOON))
         stack.enter_context(unless_etcd_forgets(cluster))
         start = store.range(store_prefix).revision + 1
