@@ -425,3 +425,24 @@ def test_a_watch_catches_up_with_a_large_history(direct: EtcdStore, store_prefix
         batches = [expect(watch) for _ in revisions]
     assert [batch.revision for batch in batches] == revisions
     assert {len(batch.changes) for batch in batches} == {7}
+
+
+def test_a_watch_over_a_slow_network_catches_up(
+    driver: str,
+    connect: Connect,
+    etcd: EmbeddedEtcd,
+    direct: EtcdStore,
+    proxy: MakeProxy,
+    store_prefix: str,
+) -> None:
+    """gRPC limits the time of a whole message, and the first has all that the watch is behind."""
+    if driver == "gateway":
+        pytest.skip("HTTP limits the silence within a message")
+    revisions = [put(direct, store_prefix + "x", bytes(1000)) for _ in range(200)]
+    way = proxy(etcd.settings.endpoints[0])
+    way.rate = 120_000.0
+    with (
+        closing(connect(way.settings(patience=2.0))) as store,
+        store.watch(store_prefix, revisions[0]) as watch,
+    ):
+        assert [expect(watch).revision for _ in revisions] == revisions

@@ -231,7 +231,8 @@ class EtcdWatch(Watch):
     def _open(self) -> Stream:
         request = {**range_json(self._prefix), "start_revision": str(self._position), "fragment": True}
         # gRPC limits the time of a whole message, and the first may be all that there is to catch up with.
-        behind = min(max(0, self._seen + 1 - self._position), _MOST_CHANGES)
+        latest = max(self._seen, self._cluster.revision)
+        behind = min(max(0, latest + 1 - self._position), _MOST_CHANGES)
         seconds = self._cluster.settings.patience / 2 + behind * _CHANGE_SECONDS
         return self._cluster.stream("watch", {"create_request": request}, seconds)
 
