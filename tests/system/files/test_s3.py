@@ -90,7 +90,7 @@ WITH_ANSWERS = ("read", "chunks", "sizes")
 def test_a_request_that_fails_twice_succeeds_at_the_third(
     s3: BadProxy, place: Place, verb: str, bad: Bad
 ) -> None:
-    s3.first(2, bad)
+    s3.first(2, bad, "GET" if bad is Bad.SHORT else "")  # other answers have no half
     assert VERBS[verb](place)
     assert len(s3.requests) > 2
 
