@@ -237,7 +237,7 @@ class Candidate:
         self.state = state
         self._away = None
         if self._troubled is not None and self._clock.now() - self._troubled > STEADY_SECONDS:
-            self._host.say("the store answers again")
+            self._host.say("all goes well again")
             self._troubled = None
         self._host.pause(state)
 

@@ -215,7 +215,7 @@ def test_a_store_that_is_away_again_and_again_is_waited_for_and_said_once(path: 
     assert pauses == [1.0] * 40 + [31]
     assert stage.said == [
         "nobody answers. Waiting for it; units that have begun go on",
-        "the store answers again",
+        "all goes well again",
     ]
     assert count(stage.verdict(), UnitCommitted) == UNITS
 
