@@ -129,12 +129,14 @@ class StoreSettings:
         return self.cert is not None
 
     @property
+    def servers(self) -> list[tuple[str, int]]:
+        """The endpoints that are not Unix sockets, as host and port."""
+        return [host_port(endpoint) for endpoint in self.endpoints if socket_path(endpoint) is None]
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can be reached by these endpoints."""
-        return all(
-            socket_path(endpoint) is not None or is_loopback(host_port(endpoint)[0])
-            for endpoint in self.endpoints
-        )
+        return all(is_loopback(host) for host, _ in self.servers)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 
@@ -24,7 +25,7 @@ from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, RunError, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.client.lease import LeaseKeeper, PacketCheck
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.leader import become_leader
@@ -37,6 +38,8 @@ PATIENCE = 600.0
 MENDED_SECONDS = 30.0
 """Seconds for which a candidate that does not know what other programs have overwritten waits for a leader
 that does."""
+STEADY_SECONDS = 30.0
+"""For so long all must go well until trouble is over. On a bad network it comes and goes: it is said once."""
 _STEP, _WAIT = 0.5, 1.0
 
 
@@ -80,6 +83,8 @@ class Candidate:
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
+        self._troubled: float | None = None
+        """When the store was away, or the lead was lost, last: until all has gone well for a while."""
         self._foreign: Mapping[str, int] = {}
         self._known: State | None = None
         self._spec: bytes | None = None
@@ -105,7 +110,7 @@ class Candidate:
             except Doubtful as error:
                 self._host.say(str(error))
             except (Deposed, LeaseLost) as error:  # as after a suspension of this process
-                self._host.say(f"{error}: standing for election again")
+                self._say_once(f"{error}: standing for election again")
             except IllegalEvent as error:  # the store is right, and the record goes on from what it says
                 self._host.say(f"{error}; reading the state afresh")
                 self._foreign, self._afresh = {}, bool(self._foreign)
@@ -190,7 +195,12 @@ class Candidate:
 
     def _stand(self, since: int) -> None:
         """Stand for election. If elected, lead to the run's end or until deposed."""
-        with LeaseKeeper(self._record.store, LEASE_SECONDS) as keeper:
+        exchange = self._record.exchange_packets
+        exchange()
+        with (
+            closing(PacketCheck(exchange, LEASE_SECONDS)) as check,
+            LeaseKeeper(self._record.store, LEASE_SECONDS, check=check) as keeper,
+        ):
             ledger = become_leader(self._record, self.name, keeper.lease, self._versions, self._journal.head)
             if ledger is None:
                 return
@@ -225,9 +235,10 @@ class Candidate:
     def _took(self, state: State) -> None:
         """Called after each step that went well."""
         self.state = state
-        if self._away is not None:
-            self._host.say("the store answers again")
-            self._away = None
+        self._away = None
+        if self._troubled is not None and self._clock.now() - self._troubled > STEADY_SECONDS:
+            self._host.say("all goes well again")
+            self._troubled = None
         self._host.pause(state)
 
     def _tell(self, foreign: Mapping[str, int]) -> None:
@@ -240,8 +251,13 @@ class Candidate:
         now = self._clock.now()
         if self._away is None:
             self._away = now
-            self._host.say(f"{error}. Waiting for it; units that have begun go on")
         elif now - self._away > patience:
             raise error
+        self._say_once(f"{error}. Waiting for it; units that have begun go on")
         self._host.pause(self.state)
         self._clock.sleep(_WAIT)
+
+    def _say_once(self, trouble: str) -> None:
+        if self._troubled is None:
+            self._host.say(trouble)
+        self._troubled = self._clock.now()

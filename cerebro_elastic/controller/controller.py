@@ -32,9 +32,6 @@ NICENESS = 10
 """By how much the solver's priority is lowered."""
 _SUSPICIOUS = 10
 """The number of decisions without effect in a row, about half a second each, that are no accident."""
-_UNHEARD = 3
-"""The number of decisions without an answer in a row after which another leads better: a network that loses
-large packets, for one, lets a lease be kept and nothing be written."""
 
 
 class Deposed(RunError):
@@ -85,7 +82,7 @@ class Controller(Follower):
         self._hears = ledger.fence if since <= ledger.fence else 0
         self._mending = Mending(ledger, history, say, spec)
         self._audited = known is None
-        self._refused = self._unheard = 0
+        self._refused = 0
         self._awaited = 0
         self._head = head
         self._solving: Solving | None = None
@@ -101,7 +98,6 @@ class Controller(Follower):
 
         Raises:
             Deposed: This controller does not lead any more.
-            TxnUnknown: The store leaves it without answers: it should resign.
         """
         events = super().step(timeout)
         for event in events:
@@ -150,14 +146,10 @@ class Controller(Follower):
             events = decide(self.state, self._policy, self._search, self._reusable)
             done = [self._write(event) for event in events]
             self._awaited = max([self._awaited, *(revision or 0 for revision in done)])
-            self._unheard = 0 if done else self._unheard
             self._refused = self._refused + 1 if done and not any(done) else 0
             if self._refused == _SUSPICIOUS:
                 self._say(f"the store lets none of this through, again and again: {excerpt(str(events))}")
         except TxnUnknown:
-            self._unheard += 1
-            if self._unheard == _UNHEARD:
-                raise
             # If it happened, the watch will show it; if it happens yet, its guard knows.
             self._awaited = self._ledger.record.revision()
 

@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.reuse import NOTHING, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.system.files import Place, locate, read, translated, write
+from cerebro_elastic.system.files import Place, in_a_hurry, locate, read, translated, write
 
 _FILE = "reuse.json"
 
@@ -85,12 +85,15 @@ class Explanation:
 
 def explain(result: RunResult) -> Explanation:
     spec, view = result.spec, result.view
-    reusable = read_reusable(spec)
+    unreadable: list[str] = []
+    with in_a_hurry():
+        reusable = read_reusable(spec, unreadable.append)
     configs = []
     for config in in_order(view.state.configs.values()):
         visits = view.visits.get(config.id, ())
         reused = [visit for visit in visits if visit.reused]
-        why = "" if reused else why_nothing(bool(spec.reuse), reusable, standing(born(config)))
+        place = standing(born(config))
+        why = "" if reused else "".join(unreadable) or why_nothing(bool(spec.reuse), reusable, place)
         runs = tuple(dict.fromkeys(visit.reused for visit in reused))
         configs.append(ExplainedConfig(config.id, len(reused), len(visits) - len(reused), runs, why))
     return Explanation(result.run, bool(spec.reuse), configs, reusable.why_not)

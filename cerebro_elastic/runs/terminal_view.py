@@ -16,6 +16,7 @@ from cerebro_elastic.core.history.sentences import mark_of
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import (
     Event,
+    LeaderChanged,
     UnitCommitted,
     UnitFailed,
     UnitsReused,
@@ -79,6 +80,7 @@ class TerminalView:
         self._last_nodes: dict[str, str] = {}
         self._missing: list[str] = []
         self._has_begun = False
+        self._leader = ""
         self._known_failures: dict[str, str] = {}
         self._before = State()
         self._closed = False
@@ -127,9 +129,12 @@ class TerminalView:
 
     def _unusual(self, event: Event) -> str | None:
         """A line about an unusual event. A failure that several units have is shown in full once. What is
-        reused was said when the run began."""
+        reused was said when the run began; of leaders, only those that are others."""
         mark = None if isinstance(event, UnitsReused) else mark_of(event, self._before)
         line = None if mark is None else mark.text
+        if isinstance(event, LeaderChanged):
+            line = line if event.leader not in ("", self._leader) else None
+            self._leader = event.leader or self._leader
         for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:

@@ -58,6 +58,24 @@ def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
     raise problem
 
 
+def own_address(known: str, servers: Sequence[tuple[str, int]]) -> str:
+    """The address at which others find this machine: the ``known`` one, unless it has lost that since."""
+    with suppress(OSError, UnicodeError):
+        bound = listening_address(known)
+        if bound is not None:
+            listener_at(bound).close()
+        return known
+    with suppress(OSError, UnicodeError):
+        return node_address(socket.gethostname(), servers)
+    return known
+
+
+def listener_at(address: str) -> socket.socket:
+    """A socket at a free port of an address of this machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, 0), family=family)
+
+
 def _source(server: tuple[str, int]) -> str:
     """The address of this machine from which it reaches the server. Nothing is sent for that."""
     family, kind, protocol, _, target = socket.getaddrinfo(*server, type=socket.SOCK_DGRAM)[0]

@@ -39,11 +39,11 @@ class GroupRendezvous:
     Args:
         ledger: Says where the run's ranks meet.
         node: The name of the rank's node.
-        address: The address of its host, as other nodes reach it.
+        address: Returns the address of its host, as other nodes reach it.
         device: The rank's device.
     """
 
-    def __init__(self, ledger: WorkerLedger, node: str, address: str, device: str) -> None:
+    def __init__(self, ledger: WorkerLedger, node: str, address: Callable[[], str], device: str) -> None:
         self._ledger = ledger
         self._node = node
         self._address = address
@@ -106,7 +106,7 @@ class GroupRendezvous:
 
         if rank_assignment.rank == 0:
             # The ranks of one node are on one machine.
-            store = group.listen(self._address if attempt.gang else LOOPBACK)
+            store = group.listen(self._address() if attempt.gang else LOOPBACK)
             if rank_assignment.size > 1:
                 self._ledger.announce(attempt, store.host, store.port)
             return store

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings, cache_folder, seconds_from
@@ -26,6 +27,7 @@ from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.files import private_folder
+from cerebro_elastic.system.listening import own_address
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
@@ -57,7 +59,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
         try:
             # The times of visits are compared with those of other hosts.
             clock = SystemClock(ahead=lambda: etcd.clock_ahead)
-            grown = _serve(record, settings.trusted, env, leaving, heartbeat, log, clock)
+            grown = _serve(record, settings, env, leaving, heartbeat, log, clock)
         finally:
             store.close()
     except CerebroError as error:
@@ -76,15 +78,14 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
 
 def _serve(
     record: Record,
-    trusted: bool,
+    settings: StoreSettings,
     env: Mapping[str, str],
     leaving: Leaving,
     heartbeat: Heartbeat,
     log: logs.EventLog,
     clock: Clock,
 ) -> bool:
-    """Do unit after unit; whether that ends because the process has grown. Values of the store need not be
-    signed if it is ``trusted``."""
+    """Do unit after unit; whether that ends because the process has grown."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
@@ -92,7 +93,7 @@ def _serve(
         spec = wait_for_spec(record, leaving, log)
         if spec is None or leaving.asked:
             return False
-        record.check_signed(trusted)
+        record.check_signed(settings.trusted)
         check_compatible(spec)
         _check_ranks(record, identity, ranks)
         with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
@@ -108,7 +109,8 @@ def _serve(
                 leaving=leaving,
                 watchdog=watchdog,
                 alarm=assignments.alarm,
-                address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
+                # The node's own: its agent is a group by itself.
+                address=partial(own_address, env.get("MASTER_ADDR", LOOPBACK), settings.servers),
                 memory_limit_bytes=limit_of(env),
                 next_waits=assignments.waits,
             )

@@ -42,8 +42,8 @@ class RankContext:
     watchdog: Watchdog
     alarm: Callable[[BaseException], None]
     """Takes what ends the background saving."""
-    address: str = LOOPBACK
-    """The host's address, as other nodes reach it."""
+    address: Callable[[], str] = lambda: LOOPBACK
+    """Returns the host's address, as other nodes reach it."""
     memory_limit_bytes: int | None = None
     """How many bytes a unit may take on this rank; ``None``: what is free."""
     quick_save_seconds: float = QUICK_SECONDS

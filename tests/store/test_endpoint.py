@@ -6,22 +6,27 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.registry import install_extra
+from cerebro_elastic.store.client import gateway
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import open_endpoints, range_json
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_errors import NoAnswer
+from cerebro_elastic.system import clock as clock_module
 from cerebro_elastic.system.clock import SystemClock
 
+Connect = Callable[[StoreSettings], EtcdStore]
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
 DRIVER = "cerebro_elastic.store.client.channel"
 
@@ -63,12 +68,14 @@ def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> 
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
 def test_wall_clock_times_are_those_of_etcd(
-    etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch, ahead: float
+    connect: Connect, etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
     """Also on a machine whose clock is an hour off: the times of visits of several hosts are compared."""
     now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + ahead)
-    with closing(EtcdStore(etcd.settings)) as store:
+    off = SimpleNamespace(time=lambda: now() + ahead, monotonic=time.monotonic)
+    for module in (gateway, clock_module):  # gRPC's own limits go by the true time
+        monkeypatch.setattr(module, "time", off)
+    with closing(connect(etcd.settings)) as store:
         clock = SystemClock(ahead=lambda: store.clock_ahead)
         store.get("/no-such-key")
         assert abs(clock.wall() - now()) < 3

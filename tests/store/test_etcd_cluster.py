@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import Rewound, TxnUnknown
+from cerebro_elastic.errors import StoreError, TxnUnknown
 from cerebro_elastic.store.client.base import Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import may_diverge
@@ -66,11 +67,12 @@ def count_up(store: Store, key: str, to: int) -> None:
 
 @contextmanager
 def unless_etcd_forgets(cluster: EtcdCluster) -> Iterator[None]:
-    """A member of 3.5.0 to 3.5.5 that was killed may never know again what it knew (etcd issue 13766). The
-    watch finds that out, and rightly says so; no client can recover the lost writes."""
+    """A member of 3.5.0 to 3.5.5 that was killed may never know again what it knew (etcd issue 13766). No
+    client can recover the lost writes. Mostly a watch finds that out, and says so; a member that has fallen
+    behind by few revisions, while others were written, may also give them other numbers."""
     try:
         yield
-    except Rewound:
+    except (AssertionError, StoreError):
         if may_diverge(etcd_version()) and (behind := cluster.left_behind(SOON)):
             pytest.skip(f"etcd {etcd_version()} has lost history: {', '.join(behind)}")
         raise
@@ -80,15 +82,17 @@ def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: st
     key, total = store_prefix + "count", 600
     with ExitStack() as stack:
         cluster = stack.enter_context(EtcdCluster(tmp_path))
-        store = stack.enter_context(closing(connect(cluster.settings)))
-        keeper = stack.enter_context(LeaseKeeper(store, ttl=10.0))
+        # On a machine that is busy, a new leader may take many elections.
+        store = stack.enter_context(closing(connect(replace(cluster.settings, patience=SOON / 2))))
+        keeper = stack.enter_context(LeaseKeeper(store, ttl=SOON))
+        stack.enter_context(unless_etcd_forgets(cluster))
         start = store.range(store_prefix).revision + 1
         watch = stack.enter_context(store.watch(store_prefix, start))
         counting = stack.enter_context(ThreadPoolExecutor(1)).submit(count_up, store, key, total)
         seen: list[bytes] = []
         while len(seen) < total:
-            with unless_etcd_forgets(cluster):
-                (change,) = expect(watch).changes
+            assert not counting.done() or not counting.exception(), counting.exception()
+            (change,) = expect(watch).changes
             assert change.item is not None
             seen.append(change.item.value)
             lock, rest = divmod(len(seen), total // 4)

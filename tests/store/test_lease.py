@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 
@@ -99,6 +100,9 @@ def test_an_unreachable_store_is_retried_until_the_deadline(fault: Exception) ->
     store.fault = fault
     with LeaseKeeper(store, ttl=0.2) as keeper:
         assert keeper.lost.wait(SOON)
+    store.fault = None
+    with LeaseKeeper(store, ttl=0.2, check=Mock(side_effect=fault)) as keeper:
+        assert keeper.lost.wait(SOON), "it would be renewed, and be of no use"
     store.fault = StoreUnavailable("away for a while")
     with LeaseKeeper(store, ttl=5.0) as keeper:
         store.fault = None

@@ -252,7 +252,7 @@ def _kinds_of_hosts(out: Console) -> Mapping[Kind, tuple[float, ...]]:
     kinds = dict(HOST_KINDS)
     for why, ruled_out in (
         (why_no_clock(), (What.AHEAD, What.BEHIND)),
-        (why_no_loss(), (What.LOSSY, What.NARROW)),
+        (why_no_loss(), (What.LOSSY, What.NARROW, What.NARROW_TO, What.NARROW_FROM)),
     ):
         if why is not None:
             out.print(f"note: {why}", style="yellow")

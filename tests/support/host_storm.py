@@ -103,8 +103,9 @@ class HostStorm(Storm[HostCluster]):
                     stack.callback(host.set_rate, "")
                 case What.LOSSY:
                     stack.enter_context(host.losing(LOST))
-                case What.NARROW:
-                    stack.enter_context(host.narrowed())
+                case What.NARROW | What.NARROW_TO | What.NARROW_FROM:
+                    sent, received = fault.what is not What.NARROW_TO, fault.what is not What.NARROW_FROM
+                    stack.enter_context(host.narrowed(received=received, sent=sent))
                 case What.REFUSE | What.HANG:
                     cluster.answer({What.REFUSE: "refuse", What.HANG: "hang"}[fault.what])
                     stack.callback(cluster.answer, "well")

@@ -177,15 +177,19 @@ class Host:
         None``."""
         return self._dropping("numgen", "random", "mod", "1000", "<", f"{1000 * share:.0f}")
 
-    def narrowed(self, to_bytes: int = 600) -> AbstractContextManager[None]:
-        """All larger packets are lost meanwhile, both ways, as where an MTU is wrong; needs ``why_no_loss()
-        is None``."""
-        return self._dropping("meta", "length", ">", str(to_bytes))
+    def narrowed(
+        self, to_bytes: int = 600, *, received: bool = True, sent: bool = True
+    ) -> AbstractContextManager[None]:
+        """All larger packets that it would have ``received``, or has ``sent``, are lost meanwhile, as where
+        an MTU is wrong; needs ``why_no_loss() is None``."""
+        larger = "meta", "length", ">", str(to_bytes)
+        return self._dropping(*larger, received=received, sent=sent)
 
     @contextmanager
-    def _dropping(self, *packets: str) -> Iterator[None]:
+    def _dropping(self, *packets: str, received: bool = True, sent: bool = True) -> Iterator[None]:
         table = ["table", "netdev", f"loss_{self.name}"]
-        ends = ((["ip", "netns", "exec", self.name], "eth0"), ([], self._port))
+        all_ends = ((received, ["ip", "netns", "exec", self.name], "eth0"), (sent, [], self._port))
+        ends = [(where, device) for hit, where, device in all_ends if hit]
         for where, device in ends:
             hook = f"{{ type filter hook ingress device {device} priority 0; }}"
             self._bed.run(*where, "nft", "add", *table)

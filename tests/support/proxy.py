@@ -28,6 +28,7 @@ class Bad(Enum):
     DROP = "the connection ends without an answer"
     LOST = "it is done, and the connection ends without an answer"
     CUT = "the connection ends in the middle of the answer"
+    SHORT = "half of the answer comes as if it was all"
     LATE = "it is done, when those who hang are let go"
 
 
@@ -170,6 +171,8 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             server.close()
             if bad is Bad.LOST:
                 return
+            if bad is Bad.SHORT:
+                data = data[: len(data) // 2]
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in (

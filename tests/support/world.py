@@ -33,7 +33,7 @@ from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, Phase, RecordHead
-from cerebro_elastic.errors import Compacted, LeaseLost, RunError, TxnUnknown
+from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.system.clock import Clock
 from support import hashing
@@ -151,16 +151,16 @@ class World:
 
     def control(self, which: int = -1) -> None:
         """A controller takes in one revision and acts; the deposed notice and go, and one that finds the
-        history compacted, or gets no answers, stands for election again."""
+        history compacted stands for election again."""
         if not self.controllers:
             return
         controller = self.controllers[which % len(self.controllers)]
         try:
             controller.step(self.patience)
-        except (Deposed, Compacted, TxnUnknown) as error:
+        except (Deposed, Compacted) as error:
             controller.__exit__()
             self.controllers.remove(controller)
-            if not isinstance(error, Deposed) and not self.controllers:
+            if isinstance(error, Compacted) and not self.controllers:
                 self.elect()
 
     def order(self, order: Order) -> None:

@@ -8,8 +8,11 @@ fork: open the store in the process that uses it, after any fork.
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from cerebro_elastic.store.client.etcd_errors import (
     key_for_tls,
     tls_refused,
 )
+from cerebro_elastic.store.client.gateway import GatewayEndpoint
 
 _CALLS = {
     "auth/authenticate": ("Auth", "Authenticate"),
@@ -55,12 +59,16 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 ]
+_CLOCK_SECONDS, _PATIENCE_SECONDS = 60.0, 1.0
+"""How often the clocks are compared, and how long that may take."""
 # gRPC's words for a request that no connection could take.
 _NOT_CONNECTED = "failed to connect", "DNS resolution failed", "Name resolution failure"
 
 
 class ChannelEndpoint(Endpoint):
     """Its connection is one channel."""
+
+    _clock_due = -math.inf
 
     def version(self, seconds: float, token: str | None) -> str:
         return str(self.call("maintenance/status", {}, seconds, token)["version"])
@@ -76,7 +84,21 @@ class ChannelEndpoint(Endpoint):
                 explain_silence(self._address, self._settings, seconds)
             raise self.translated(exc) from exc
         self._answered = True
+        if time.monotonic() > self._clock_due:
+            self._clock_due = time.monotonic() + _CLOCK_SECONDS
+            self._compare_clocks()
         return _json(answer)
+
+    def _compare_clocks(self) -> None:
+        """Answers of gRPC have no date. etcd speaks HTTP at the same port, if only to say its version; where
+        something before it does not let that through, the clocks stay unknown."""
+        try:
+            with closing(GatewayEndpoint(self._address, self._settings)) as http:
+                http.version(_PATIENCE_SECONDS, None)
+        except (NotSent, NoAnswer, StoreRefused):
+            self._clock_due = math.inf
+        else:
+            self.clock_ahead = http.clock_ahead
 
     def stream(self, path: str, body: Json, seconds: float, token: str | None) -> ChannelStream:
         # A member that is cut off from its leader then ends the stream instead of falling silent.

@@ -178,6 +178,9 @@ class Cluster:
                 return attempt(endpoint, patience / (len(self._endpoints) + 1))
             except again as exc:
                 problem = exc
+            except NoAnswer:
+                self._fail_over(endpoint)  # the way to this server may lose larger packets
+                raise
             self._fail_over(endpoint)
             tries += 1
             # Wait only after a round over all endpoints.
@@ -186,6 +189,10 @@ class Cluster:
             if self._clock.now() + delay >= begun + self.patience:  # it shrinks once the process is to leave
                 raise self.unavailable(problem) from problem
             self._closing.wait(delay)
+
+    def turn_away(self) -> None:
+        """Go on with the next server, if there are several."""
+        self._fail_over(self._endpoints[self._current])
 
     def _fail_over(self, failed: Endpoint) -> None:
         # Another thread may have gone on to the next endpoint already.

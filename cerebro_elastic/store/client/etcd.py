@@ -38,7 +38,8 @@ from cerebro_elastic.store.client.etcd_errors import NOT_FOUND, OUT_OF_RANGE, No
 from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.departure import within
 
-_PAGE = 1000
+_PAGE = 200
+"""Keys of one answer: gRPC limits the time of the whole, and over 1 Mbit/s these come within it."""
 
 
 class EtcdStore:
@@ -141,6 +142,9 @@ class EtcdStore:
 
 
 _REOPEN_SECONDS = 0.05
+_CHANGE_SECONDS, _MOST_CHANGES = 0.03, 1000
+"""What a change may take to come, some 4 kB over 1 Mbit/s, and how many etcd sends at once to a watch that is
+behind."""
 
 
 class _Cancelled(NoAnswer):
@@ -226,7 +230,11 @@ class EtcdWatch(Watch):
 
     def _open(self) -> Stream:
         request = {**range_json(self._prefix), "start_revision": str(self._position), "fragment": True}
-        return self._cluster.stream("watch", {"create_request": request}, self._cluster.settings.patience / 2)
+        # gRPC limits the time of a whole message, and the first may be all that there is to catch up with.
+        latest = max(self._seen, self._cluster.revision)
+        behind = min(max(0, latest + 1 - self._position), _MOST_CHANGES)
+        seconds = self._cluster.settings.patience / 2 + behind * _CHANGE_SECONDS
+        return self._cluster.stream("watch", {"create_request": request}, seconds)
 
     def _read(self, stream: Stream, opened: float) -> None:
         """Deliver what comes until the stream ends, for whatever reason. It was ``opened`` when its request
@@ -248,6 +256,7 @@ class EtcdWatch(Watch):
             silent = self._position == position and self._clock.now() - opened >= patience / 2
             if silent and self._misses():
                 heard = False
+                self._cluster.turn_away()
                 raise NoAnswer(
                     "it sends no changes, and has some: look whether large packets are lost"
                 ) from None

@@ -4,6 +4,7 @@ lease, which one process holds and the others wait for."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,18 +38,67 @@ class LeaseDeadline:
         return True
 
 
+class PacketCheck:
+    """Looks in a thread of its own whether the network loses larger packets, as where an MTU is wrong.
+
+    Renewals of leases are small. They would get through, and nothing for whose sake a lease is kept: no
+    commit, no assignment. So this is called before each renewal.
+
+    Args:
+        exchange: Exchanges with the store a request and an answer that take packets of full size.
+        ttl: The lease's. For twice that time the exchange may fail: on a bad network it does now and then.
+    """
+
+    def __init__(self, exchange: Callable[[], None], ttl: float) -> None:
+        self._exchange = exchange
+        self._seconds = 2 * ttl
+        self._passed = time.monotonic()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="larger packets", daemon=True)
+        self._thread.start()
+
+    def __call__(self) -> None:
+        """Raise ``StoreUnavailable`` if larger packets are lost."""
+        if time.monotonic() - self._passed > self._seconds:
+            raise StoreUnavailable(
+                f"no packet of full size has come through to etcd and back for {self._seconds:g} s: look for "
+                "a wrong MTU on the way"
+            )
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=within(1.0))  # a request to a store that is away may take longer
+
+    def _look(self) -> None:
+        while not self._closed.wait(self._seconds / 4):
+            began = time.monotonic()
+            with suppress(StoreError):
+                self._exchange()
+                self._passed = began
+
+
 class LeaseKeeper:
     """A lease of ``ttl`` seconds, renewed every third of it until ``revoke`` or the end of the ``with``.
 
     ``lost`` is set once and for all when the deadline passes without a renewal, or when the store
     says that the lease has ended; a store that cannot be reached is asked again until then. One thread
     renews; another guards the deadline, because a renewal may hang for longer than the lease lasts.
+
+    Before each renewal ``check`` is called, which raises ``StoreUnavailable`` where the lease would be of no
+    use.
     """
 
-    def __init__(self, store: Store, ttl: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ttl: float,
+        clock: Clock | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.lost = threading.Event()
         self._store = store
         self._ttl = ttl
+        self._check = check
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -89,8 +139,9 @@ class LeaseKeeper:
     def _renew(self) -> None:
         wait = self._ttl / 3
         while not self._stopped.wait(wait):
-            sent = self._clock.now()
             try:
+                self._check()
+                sent = self._clock.now()
                 granted = self._store.keep(self.lease)
             except LeaseLost:
                 self._lose()

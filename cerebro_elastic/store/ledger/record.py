@@ -25,6 +25,9 @@ from cerebro_elastic.system.run_key import FILE_VARIABLE, VARIABLE, RunKey
 
 T = TypeVar("T")
 
+_SEVERAL_PACKETS = 4096
+"""Bytes that take several packets of a usual network, and one of a network that has packets of 9000 bytes."""
+
 
 def refuse(error: ForeignValue) -> None:
     """Raise ``error``: a foreign value is not tolerated."""
@@ -93,6 +96,12 @@ class Record:
         """The run's spec as it stands in the store."""
         item = self.store.get(self.keys.spec)
         return item.value if item is not None and self.value_in(item, Spec) is not None else None
+
+    def exchange_packets(self) -> None:
+        """Exchange with the store a request and an answer that take packets of full size. Raises
+        ``StoreUnavailable`` where the network loses those."""
+        self.store.bare.get(self.keys.prefix + "-" * _SEVERAL_PACKETS)
+        self.store.bare.get(self.keys.spec)
 
     def state(self) -> State:
         """The run's state now."""

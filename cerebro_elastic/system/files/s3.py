@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,11 +19,20 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp.connector
+import botocore.handlers
 import botocore.retries.standard
 import botocore.retryhandler
 import botocore.utils
 import fsspec.config
-from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
+from aiohttp import AddrInfoType
+from botocore.exceptions import (
+    BotoCoreError,
+    ChecksumError,
+    ConnectionError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+)
 from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.errors import causes
@@ -31,12 +41,26 @@ from cerebro_elastic.system.files.place import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
     vars(_module)["random"] = chance
+# It has uploads wait for a permission to send, and aiohttp waits for that without a limit.
+botocore.handlers.BUILTIN_HANDLERS.remove(("before-call.s3", botocore.handlers.add_expect_header))
 _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
+
+_SENT_MILLISECONDS = 10_000
+"""How long what is sent may stay without the server's receipt; aiohttp limits the wait for an answer only."""
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SENT_MILLISECONDS)
+    return opened
+
 
 _CLIENT = {
     "connect_timeout": 10,
     "read_timeout": 30,
+    "connector_args": {"socket_factory": _socket},
     # Each request, also a part of an upload; s3fs and botocore by default make up to 25 tries of one.
     "retries": {"mode": "standard", "total_max_attempts": 3},
 }
@@ -45,6 +69,15 @@ _FULL = {"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 """Codes of Ceph and MinIO; Amazon knows no full bucket."""
 
 _REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
+_ON_THE_WAY = (
+    ConnectionError,
+    HTTPClientError,
+    ResponseParserError,
+    # Half an answer that comes as if it was all.
+    ChecksumError,
+    FlexibleChecksumError,
+    IncompleteReadError,
+)
 _PASSING = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch", "OperationAborted"}
 
 
@@ -63,7 +96,7 @@ def fault_of(error: Exception) -> StorageFault | None:
                 str(answer.get("Error", {}).get("Code", "")),
                 int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
             )
-        if isinstance(link, ConnectionError | HTTPClientError | ResponseParserError) or _of_aiohttp(link):
+        if isinstance(link, _ON_THE_WAY) or _of_aiohttp(link):
             return StorageFault.PASSING
         if isinstance(link, BotoCoreError):  # no credentials, no region, ...
             return StorageFault.REFUSED

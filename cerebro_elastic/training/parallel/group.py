@@ -30,7 +30,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
-from cerebro_elastic.system.listening import interface_towards, listening_address
+from cerebro_elastic.system.listening import interface_towards, listener_at, listening_address
 from cerebro_elastic.training._torch_internals import (
     forget_failed_groups,
     forget_groups_of,
@@ -96,8 +96,7 @@ def _listening(host: str) -> tuple[str, socket.socket]:
     address = listening_address(host)
     if address is None:
         return host, socket.create_server(("", 0))
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return address, socket.create_server((address, 0), family=family)
+    return address, listener_at(address)
 
 
 def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:

@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from cerebro_elastic.config import StoreSettings, host_port, price_from, seconds_from, socket_path
+from cerebro_elastic.config import StoreSettings, price_from, seconds_from
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.client.base import Store
@@ -224,8 +224,7 @@ def _address(given: str | None, settings: StoreSettings) -> str:
             return given
         if settings.loopback:
             return LOOPBACK
-        servers = [host_port(endpoint) for endpoint in settings.endpoints if socket_path(endpoint) is None]
-        return node_address(socket.gethostname(), servers)
+        return node_address(socket.gethostname(), settings.servers)
     except (OSError, UnicodeError) as exc:
         name = given or socket.gethostname()
         raise RendezvousConnectionError(

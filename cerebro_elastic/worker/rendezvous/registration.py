@@ -10,6 +10,7 @@ from dataclasses import replace
 from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable, TxnUnknown
+from cerebro_elastic.store.client.lease import PacketCheck
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
@@ -29,7 +30,8 @@ class Registration:
     """Registers a node under a lease, and keeps the lease.
 
     When the lease has ended the node is registered anew: an agent that was cut off comes back as a new
-    registration, and the commits of its rank are refused. A store out of reach does not end the lease.
+    registration, and the commits of its rank are refused. A store out of reach does not end the lease. A
+    network that loses the larger packets counts as a cut.
 
     Before each renewal the heartbeats of the ranks are checked. While one has none the stall is reported to
     the run. If its process cannot be killed, the node leaves the run.
@@ -71,6 +73,7 @@ class Registration:
         self._lease = 0
         self.node = node
         self._take_name(patience)
+        self._packets = PacketCheck(record.exchange_packets, ttl)
         self._thread = threading.Thread(target=self._keep_registered, name="registration", daemon=True)
         self._thread.start()
 
@@ -103,6 +106,7 @@ class Registration:
             self._closed.set()
             with suppress(StoreError):  # then it ends by its own time
                 self._record.store.revoke(self._lease)
+        self._packets.close()
         self._thread.join(timeout=within(1.0))  # a request to a store that is away may take longer
 
     def _take_name(self, patience: float) -> None:
@@ -112,6 +116,7 @@ class Registration:
         reported = False
         while True:
             try:
+                self._record.exchange_packets()
                 return self._register(starting=True)
             except NameTaken as error:
                 if self._clock.now() - began > self._ttl + _MARGIN:
@@ -203,6 +208,7 @@ class Registration:
         """Renew the lease or, if it has ended, the registration; returns the seconds until the next time."""
         try:
             # Not under the lock: while the store is away it must still be possible to close.
+            self._packets()
             self._record.store.keep(lease)
             if not self._record.holds(self.node.name, lease):
                 raise LeaseLost(f"the key of the node {self.node.name} is gone, or another's")

@@ -37,6 +37,8 @@ class What(StrEnum):
     SLOW = "slow down the link of"
     LOSSY = "lose packets of"
     NARROW = "lose the larger packets of"
+    NARROW_TO = "lose the larger packets to"
+    NARROW_FROM = "lose the larger packets from"
     AHEAD = "restart an hour ahead"
     BEHIND = "restart an hour behind"
     REFUSE = "answer 503 as"
@@ -129,6 +131,8 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.SLOW, Whom.HOST): (10.0,),
     Kind(What.LOSSY, Whom.HOST): (10.0,),
     Kind(What.NARROW, Whom.HOST): (20.0,),
+    Kind(What.NARROW_TO, Whom.HOST): (20.0,),
+    Kind(What.NARROW_FROM, Whom.HOST): (20.0,),
     Kind(What.KILL, Whom.HOST): (1.0, 10.0),
     Kind(What.AHEAD, Whom.HOST): (1.0,),
     Kind(What.BEHIND, Whom.HOST): (1.0,),
@@ -137,10 +141,12 @@ HOST_KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.SLOW, Whom.STORAGE): (10.0,),
     Kind(What.CUT, Whom.STORAGE): (3.0, 15.0),
     Kind(What.LOSSY, Whom.STORAGE): (10.0,),
+    Kind(What.NARROW, Whom.STORAGE): (20.0,),
     Kind(What.KILL, Whom.ETCD): (3.0, 12.0),
     Kind(What.CUT, Whom.ETCD): (3.0, 12.0),
     Kind(What.FLAP, Whom.ETCD): (10.0,),
     Kind(What.LOSSY, Whom.ETCD): (10.0,),
+    Kind(What.NARROW, Whom.ETCD): (20.0,),
 }
 """The same for a run of several hosts. A request to S3 that hangs is given up after 30 s: one of these lasts
 longer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -83,13 +84,13 @@ WITH_ANSWERS = ("read", "chunks", "sizes")
     ("verb", "bad"),
     [
         *((verb, bad) for verb in VERBS for bad in (Bad.BROKEN, Bad.DROP)),
-        *((verb, bad) for verb in WITH_ANSWERS for bad in (Bad.SLOW_DOWN, Bad.CUT)),
+        *((verb, bad) for verb in WITH_ANSWERS for bad in (Bad.SLOW_DOWN, Bad.CUT, Bad.SHORT)),
     ],
 )
 def test_a_request_that_fails_twice_succeeds_at_the_third(
     s3: BadProxy, place: Place, verb: str, bad: Bad
 ) -> None:
-    s3.first(2, bad)
+    s3.first(2, bad, "GET" if bad is Bad.SHORT else "")  # other answers have no half
     assert VERBS[verb](place)
     assert len(s3.requests) > 2
 
@@ -363,3 +364,15 @@ def test_no_error_shows_the_signature_of_a_url(s3: BadProxy, bad: Bad) -> None:
         assert "bucket/in" in shown
         for secret in ("f00d", "AKIA", "passw0rd"):
             assert secret not in shown
+
+
+@pytest.mark.usefixtures("s3", "impatient")
+def test_an_upload_that_is_not_received_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the network loses the larger packets. A limit of reading begins once all is sent."""
+    monkeypatch.setattr(s3_module, "_SENT_MILLISECONDS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*deaf.getsockname()))
+        S3FileSystem.clear_instance_cache()
+        place = locate("s3://bucket/file")
+        with pytest.raises(StorageError, match="cannot be reached"):
+            write(place, [bytes(1 << 20)] * 8)

@@ -33,8 +33,9 @@ class Away(MemoryStore):
     etcd itself that was away."""
 
     def __init__(self) -> None:
-        super().__init__(HandClock())
-        self.away = False
+        self.clock = HandClock()
+        super().__init__(self.clock)
+        self.away = self.narrow = False
         self.keeps_nothing = False
         self.refusals = threading.Semaphore(0)
 
@@ -46,6 +47,8 @@ class Away(MemoryStore):
 
     def get(self, key):  # type: ignore[no-untyped-def]
         self._reach()
+        if self.narrow and (len(key) > 1500 or key.endswith("/spec")):
+            raise StoreUnavailable("larger packets are lost")
         return super().get(key)
 
     def grant(self, ttl: float) -> int:
@@ -157,6 +160,20 @@ def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) ->
         setattr(store, trouble, False)
         wait_for(lambda: not registration._away)
         assert ledger.node("n") == before == registration.node
+
+
+def test_a_node_whose_larger_packets_are_lost_leaves_until_they_come_through(ledger: Ledger) -> None:
+    """A renewal would come through, but no commit and no assignment."""
+    store = ledger.store.bare
+    assert isinstance(store, Away)
+    with registered(ledger, ttl=0.3) as registration:
+        before = registration.node
+        store.narrow = True
+        wait_for(lambda: registration._away)
+        store.clock.sleep(2.0)
+        assert ledger.node("n") is None
+        store.narrow = False
+        wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
 
 
 def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger) -> None:
