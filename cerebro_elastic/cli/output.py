@@ -29,6 +29,7 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.system.files import here
 
 
 def head_text(run: str, head: RecordHead) -> str:
@@ -93,7 +94,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "best": row.best,
                 "best_epoch": row.best_epoch,
                 "metrics": dict(row.curve[-1]) if row.curve else {},
-                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+                "checkpoint": here(row.best_checkpoint.url) if row.best_checkpoint else None,
                 "std": row.std,
                 "interval": row.interval,
                 "scores": {each.config: each.best for each in row.members},
@@ -160,7 +161,7 @@ def show_outcome(result: RunResult) -> None:
             console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
         for row in best.trainings:
             if row.best_checkpoint is not None:
-                console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
+                console.print(f"best checkpoint: {here(row.best_checkpoint.url)}", soft_wrap=True)
     if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)

@@ -62,7 +62,7 @@ class RunSummary:
     tags: tuple[str, ...]
     """Its tags, sorted."""
     problem: str | None = None
-    """Why it is ``damaged``."""
+    """Why it is ``damaged``, or which of its files cannot be read."""
 
 
 def folders(home: str | Path | None = None) -> list[RunFolder]:
@@ -104,7 +104,11 @@ def summary(folder: RunFolder) -> RunSummary:
         spec = folder.read_spec()
         known = _values(folder, spec)
         state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
-        local = locate(spec.storage).local
+        local, places, problem = locate(spec.storage).local, [folder.path], None
+        try:
+            places = places_of(folder, spec)
+        except CerebroError as error:
+            problem = f"its checkpoints are not counted: {error}"
         return RunSummary(
             run=folder.run,
             folder=str(folder.path),
@@ -114,10 +118,11 @@ def summary(folder: RunFolder) -> RunSummary:
             metric=known["metric"],
             best=known["best"],
             best_config=known["best_config"],
-            bytes=sum(map(disk_bytes, places_of(folder, spec))),
+            bytes=sum(map(disk_bytes, places)),
             storage=None if local else spec.storage,
             changed=changed(folder),
             tags=tags_of(folder),
+            problem=problem,
         )
     except (CerebroError, OSError) as error:
         return RunSummary(
