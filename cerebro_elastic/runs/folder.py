@@ -122,7 +122,9 @@ class RunFolder:
         copy cannot be read."""
         try:
             spec = decode(self.spec.read_bytes(), Spec)
-            if (named := _named_in(spec)) is not None:
+            named, own = _named_in(spec), (self.path / "checkpoints", self.data, self.etcd)
+            # What a machine keeps that has joined the run has none of these.
+            if named is not None and any(place.is_dir() for place in own):
                 note_place(named, self.path.resolve())
             return spec
         except (UnreadableValue, OSError) as exc:
