@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.budget import BudgetOutlook
+from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import not_compared, results
@@ -144,6 +144,8 @@ def show_outcome(result: RunResult) -> None:
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
         console.print(measured_note(tested), soft_wrap=True)
+    if early := ended_early(result.view.state, result.recipe.search.budget):
+        console.print(f"budget: {early}", style="yellow", soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))

@@ -20,8 +20,8 @@ from cerebro_elastic.system.files import here, redacted
 
 _EXPECTED = {
     "bool_type": "true or false, without quotes",
-    "float_type": "a number, without quotes",
-    "int_type": "a whole number, without quotes",
+    "float_type": "a number without a unit or quotes, such as 0.5",
+    "int_type": "a whole number without a unit or quotes, such as 8",
     "int_from_float": "a whole number",
     "model_type": "a mapping, `key: value`",
     "dict_type": "a mapping, `key: value`",

@@ -223,5 +223,7 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     }
     early = budget_outlook(replace(RunView(events).state, configs=trainings), Budget(hours=1))
     assert early is not None
-    assert early.text == "budget: it has ended 1 config early", "a config with three trainings is one"
+    assert early.text == f"budget: it has ended 1 config early; {advice}", (
+        "a config with three trainings is one"
+    )
     assert budget_outlook(State(), Budget(hours=1)) is None
