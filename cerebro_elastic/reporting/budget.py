@@ -97,14 +97,10 @@ def ended_early(state: State, budget: Budget) -> str | None:
     stopped = {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
     if not stopped or state.plan is None:
         return None
-    bounds = " ".join(
-        f"--budget {key}=MORE" for key in budget.model_dump(exclude_none=True) if key in EXTENDED
-    )
-    run = state.plan.run
-    return (
-        f"it has ended {counted(len(stopped), 'config')} early; "
-        f"`cerebro extend {run} {bounds}` lets {'it' if len(stopped) == 1 else 'them'} go on"
-    )
+    known = [key for key in budget.model_dump(exclude_none=True) if key in EXTENDED]
+    extend = " ".join(["cerebro extend", state.plan.run, *(f"--budget {key}=MORE" for key in known)])
+    goes_on = "it goes on" if len(stopped) == 1 else "they go on"
+    return f"it has ended {counted(len(stopped), 'config')} early; {goes_on} by `{extend}`"
 
 
 def _paid(state: State, budget: Budget) -> str:
