@@ -421,13 +421,25 @@ def _name_in(places: Sequence[UsersPlace], paths: Sequence[Path]) -> str | None:
 
 
 def users_file(name: str, folder: Path) -> Path | None:
-    """The file whose ``users_name`` is ``name`` on this machine, if it is here."""
-    files = (
+    """The file whose ``users_name`` is ``name`` on this machine, or that is named so below a
+    ``folder_named``, if it is here."""
+    files = [
         place.folders[0] / name.removeprefix(place.prefix)
         for place in users_places(folder)
         if name.startswith(place.prefix)
-    )
-    return next((file for file in files if file.is_file()), None)
+    ]
+    return next((file for file in (*files, folder_named(name, folder)) if file and file.is_file()), None)
+
+
+def folder_named(name: str, root: Path) -> Path | None:
+    """The folder that a recipe in ``root`` names: by its path, or as ``package:folder``, one of an installed
+    package of Python. ``None`` if there is no such package."""
+    of_package = re.fullmatch(r"(\w+):([^:/][^:]*)", name)
+    if of_package is None:
+        return root / Path(name).expanduser()
+    spec = importlib.util.find_spec(of_package[1])
+    places = None if spec is None else spec.submodule_search_locations
+    return Path(places[0], of_package[2]) if places else None
 
 
 def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:

@@ -288,7 +288,7 @@ def small_hosts(folder: Path, systems: Collection[str]) -> dict[str, Any]:
 
     rows = folder / "small"
     extent = workloads.Extent(SMALL_ROWS, SMALL_ROWS // 50, SMALL_EPOCHS)
-    workloads.write(rows, "drawn", extent, SMALL_SPACE, SMALL_PARTITIONS)
+    workloads.write(rows, "drawn", extent, SMALL_SPACE, {"partitions": SMALL_PARTITIONS})
     job, found = stored_job(rows), {}
     with Bed(RATES["1 Gbit/s"], bed.Small(DISK_BYTES, MEMORY_BYTES, folder)) as hosts:
         hosts.put(rows / "partitions")

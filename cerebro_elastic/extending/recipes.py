@@ -12,6 +12,7 @@ from cerebro_elastic.recipes.search import Objective as Objective
 from cerebro_elastic.recipes.search import SearchSection as SearchSection
 from cerebro_elastic.recipes.tasks import TaskSection as TaskSection
 from cerebro_elastic.recipes.tasks import TorchSection as TorchSection
+from cerebro_elastic.registry import folder_named as folder_named
 from cerebro_elastic.registry import import_object as import_object
 from cerebro_elastic.registry import is_reference as is_reference
 from cerebro_elastic.registry import named_class as named_class

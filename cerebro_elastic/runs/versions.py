@@ -54,7 +54,8 @@ def other_code(spec: Spec) -> list[str]:
     for name in changed_code(spec):
         here = _digest_here(spec, name)
         what = "the code of cerebro-elastic" if name == PACKAGE else name
-        texts.append(f"{what} was {spec.code[name][:12]} when the run was made, and is {here} here")
+        then = spec.code[name][:12] if name in spec.code else "missing"
+        texts.append(f"{what} was {then} when the run was made, and is {here} here")
     return texts
 
 

@@ -9,10 +9,12 @@ import ast
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from cerebro_elastic.registry import folder_named
 
 OF_VARIABLE, OF_FILE = "$", "<"
 """How the names of environment variables and of files that code reads begin, among the names of code."""
@@ -245,6 +247,25 @@ def read_by(files: Iterable[Path], root: Path) -> Iterator[tuple[str, str]]:
             yield OF_VARIABLE + name, hashlib.sha256(os.fsencode(os.environ.get(name, ""))).hexdigest()
         for name in filter(_can_be_named, found.files):
             yield OF_FILE + name, _digest_there(name, root)
+
+
+def digests_in(folders: Mapping[str, Sequence[str]], root: Path) -> dict[str, str]:
+    """The digests of the files in ``folders``, as a recipe in ``root`` names them, whose names have these
+    patterns. A folder's own name, which ends with a slash, has the patterns instead."""
+    found: dict[str, str] = {}
+    for folder, patterns in folders.items():
+        name = f"{folder.rstrip('/')}/"
+        found[name] = " ".join(patterns)
+        found |= {each: code_digest(file) for each, file in files_in(name, found[name], root)}
+    return found
+
+
+def files_in(name: str, patterns: str, root: Path) -> Iterator[tuple[str, Path]]:
+    """The files that count of the folder of this ``name``, as ``digests_in`` names it."""
+    folder = folder_named(name.rstrip("/"), root)
+    for file in sorted(file for each in patterns.split() for file in (folder.glob(each) if folder else ())):
+        if folder and file.is_file():
+            yield f"{name}{file.relative_to(folder)}", file
 
 
 def _can_be_named(name: str) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.checkpoint import Still
@@ -244,8 +243,9 @@ class ReadsFiles(Protocol):
     """A task whose results depend on files besides code, such as those of a model that it begins with. A run
     records their digests, and machines with other files are refused."""
 
-    def files(self, hparams: HParams) -> Sequence[Path]:
-        """The files of a config on this machine."""
+    def files(self, hparams: HParams) -> Mapping[str, Sequence[str]]:
+        """The files of a config: by folder, as the recipe names it (``folder_named``), the patterns of their
+        names. Other files in it do not matter."""
 
 
 @runtime_checkable

@@ -28,6 +28,7 @@ from cerebro_deepspeed._deepspeed_internals import (
 )
 from cerebro_elastic.extending.errors import MissingExtra, install_extra
 from cerebro_elastic.extending.parallelism import group
+from cerebro_elastic.extending.state import rng
 
 MISSING = f"deepspeed is not installed: {install_extra('deepspeed')}"
 
@@ -49,7 +50,7 @@ def deepspeed(device: torch.device) -> ModuleType:
     """The package, set to work on the kind of ``device``."""
     if not installed():
         raise MissingExtra(MISSING)
-    with _without_traces():
+    with _without_traces(), rng.borrowed():  # of what it imports, rich draws a number
         package = importlib.import_module("deepspeed")
     package.utils.logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning, "torch.distributed.c10d_logger")

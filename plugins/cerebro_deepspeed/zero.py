@@ -68,7 +68,10 @@ class Zero(DataParallel):
                 "give them to the optimizer"
             )
         if odd := [name for name, value in named.items() if value.dtype != torch.float32 or not value.dim()]:
-            return f"deepspeed takes parameters in float32 with a dimension, not {', '.join(odd)}"
+            return (
+                f"deepspeed takes parameters in float32 with a dimension, not {_some(odd)}: make them so, or "
+                "take fsdp, which takes others"
+            )
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
             return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"
         # Only settings written by the user need a check: the import of DeepSpeed takes seconds.

@@ -24,10 +24,12 @@ from cerebro_elastic.extending.state import (
     without_uninitialized,
 )
 from cerebro_elastic.extending.tasks import Still, TaskState
-from cerebro_lightning._lightning_internals import MockOptimizer
+from cerebro_lightning._lightning_internals import MockOptimizer, averages_weights, callbacks_of
 
 MODEL = "state_dict"
 """In a checkpoint laid out as Lightning's: the key of the module's tensors."""
+BESIDE_AVERAGE = "current_model_state"
+"""The same where a ``WeightAveraging`` has its average under that key."""
 OURS = "cerebro"
 """In a checkpoint laid out as Lightning's: the key of the state that a stock checkpoint does not keep."""
 
@@ -106,7 +108,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def untrained(self) -> Mapping[str, Still]:
         """The tensors of the module that get no gradient, as the unit finds them."""
-        return untrained(self.module, None, self.stays, MODEL)
+        averages = any(map(averages_weights, callbacks_of(self.module.trainer)))
+        return untrained(self.module, None, self.stays, BESIDE_AVERAGE if averages else MODEL)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.module)

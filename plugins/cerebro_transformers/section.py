@@ -48,8 +48,8 @@ class TransformersSection(TaskSection):
     be searched instead, by its name, but for `clip`."""
     model: Url | Mapping[str, JsonValue] | None = None
     """The folder that has the base model and its tokenizer, as `save_pretrained` writes them;
-    `package:folder`, one of an installed Python package; with `download`, a name of the Hugging Face hub; or
-    the config of a model that begins at random, `{model_type: gpt2, n_layer: 4}`."""
+    `package:folder`, one of an installed Python package; with `download`, a commit of the Hugging Face hub,
+    `org/name@1a2b...`; or the config of a model that begins at random, `{model_type: gpt2, n_layer: 4}`."""
     tokenizer: Url | None = None
     """The folder of a tokenizer, if it is not the model's. A model that begins at random has one of bytes
     (384 tokens) by default."""

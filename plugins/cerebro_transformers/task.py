@@ -7,7 +7,7 @@ adapter, batches of texts, loss and metrics. So all that holds for the task ``to
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class TransformersTask(FunctionTask):
             )
         return super().refusal(hparams, strategy)
 
-    def files(self, hparams: HParams) -> Sequence[Path]:
+    def files(self, hparams: HParams) -> Mapping[str, Sequence[str]]:
         return base_of(**self._arguments(base_of, hparams)).files
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:

@@ -85,7 +85,7 @@ def test_a_lease_that_the_store_has_ended_is_lost_at_once() -> None:
 def test_a_hanging_renewal_does_not_hide_the_deadline() -> None:
     store = FaultyStore()
     store.way.clear()
-    with LeaseKeeper(store, ttl=0.2) as keeper:
+    with LeaseKeeper(store, ttl=0.9) as keeper:  # it has 0.6 s to send the renewal
         assert keeper.lost.wait(SOON)
         # The renewal comes through in the end, but what is lost stays lost.
         store.way.set()

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
+expect.set_options(timeout=60_000)  # by itself 5 s, too little for a busy machine
 _BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 

@@ -50,6 +50,16 @@ def dense_lightning_task() -> Task:
     return LightningTask(section, FOLDER)
 
 
+def averaging_task() -> Task:
+    section = LightningSection(
+        kind="lightning",
+        module="frozen_net:Module",
+        args={"strided": False},
+        callbacks=["EMAWeightAveraging"],
+    )
+    return LightningTask(section, FOLDER)
+
+
 def partition(index: int) -> Partition:
     x = np.random.default_rng(index).standard_normal((ROWS[index], 6)).astype(np.float32)
     return Partition(index, ROWS[index], {"x": x, "y": (x.sum(1) > 0).astype(np.int64)})

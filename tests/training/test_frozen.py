@@ -11,6 +11,7 @@ from frozen_net import WIDTH
 from frozen_on_ranks import (
     EPOCHS,
     ROWS,
+    averaging_task,
     dense_lightning_task,
     dense_torch_task,
     lightning_task,
@@ -18,6 +19,7 @@ from frozen_on_ranks import (
     unfreezing_torch_task,
     units,
 )
+from lightning.pytorch import callbacks as stock
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
@@ -51,6 +53,14 @@ def test_a_hop_without_its_base_is_the_hop_of_all(task: Callable[[], Task], root
     assert frozen >= FROZEN
     assert [ref.base_bytes for ref in refs] == [frozen] * 4 + [unfrozen] * 2
     assert unfrozen == frozen - MATRIX
+
+
+@pytest.mark.skipif(not hasattr(stock, "EMAWeightAveraging"), reason="this Lightning averages no weights")
+def test_frozen_layers_beside_an_average_of_the_weights_do_not_hop(root: str) -> None:
+    """The average itself does: Lightning computes it with rounding, so that it changes."""
+    refs, whole = (units(averaging_task, root, [SINGLE] * 3, None, each) for each in (False, True))
+    assert [ref.digest for ref in refs] == [ref.digest for ref in whole]
+    assert [ref.base_bytes for ref in refs] == [FROZEN] * 3
 
 
 @pytest.mark.cluster

@@ -35,6 +35,16 @@ class Net:
 
     def count(self):
         return self.width
+
+def made(width, *names):
+    class Made:
+        pass
+
+    for name in ("width", *names):
+        setattr(Made, name, width)
+    return Made
+
+First, Second, Again = made(1, "more"), made(2), Net
 """
 
 CHANGES = {
@@ -46,6 +56,7 @@ CHANGES = {
     "a class attribute": ("Net.width = 5", "Net.width", 5),
     "a class attribute of nothing": ("Net.best = 0.5", "Net.best", 0.5),
     "a class attribute more": ("Net.more = 1", "Net.more", 1),
+    "a class attribute of the second class of a name": ("Second.width = 5", "Second.width", 5),
     "a function's attribute": ("step.calls = 3", "step.calls", 3),
     "a method's attribute": ("Net.count.calls = [1]", "Net.count.calls", [1]),
     "a name more": ("MORE = 7", "MORE", 7),

@@ -1,11 +1,13 @@
 """Ours: `cerebro run` with two nodes, or `cerebro ray` with two hosts, and half of the rows on each.
 
     python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER [--nodes 2] [--home HOME] [--ray]
+    python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER --whole
     python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER --etcd HOST:PORT
 
 ``torch`` trains by the built-in step of plain PyTorch, ``lightning`` the LightningModule of
 ``lightning_tasks.py``. With ``--home`` the run stays there, under the name of the last one. With ``--ray``
-the head must be running. With ``--etcd`` the process is one host of ``--nodes`` (`cerebro host`).
+the head must be running. With ``--etcd`` the process is one host of ``--nodes`` (`cerebro host`). With
+``--whole`` all rows are one partition, which each node has.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ HERE = Path(__file__).parent
 NODES = 2
 
 
-def recipe(job: dict[str, Any], way: str, folder: Path, nodes: int = NODES) -> dict[str, Any]:
-    """The job as a recipe."""
+def recipe(
+    job: dict[str, Any], way: str, folder: Path, nodes: int = NODES, whole: bool = False
+) -> dict[str, Any]:
+    """The job as a recipe; if ``whole``, with all rows on each node."""
     name = job["workload"]
     common = {"args": {"workload": name}}
     tasks = {
@@ -41,8 +45,9 @@ def recipe(job: dict[str, Any], way: str, folder: Path, nodes: int = NODES) -> d
     written = {
         "epochs": job["epochs"],
         "nodes": nodes,
+        "replicas": nodes if whole else 1,
         "task": tasks[way] | common,
-        "data": {"url": job.get("url", str(folder / "partitions"))},
+        "data": {"url": job.get("url", str(folder / ("whole" if whole else "partitions")))},
         "search": {"space": job["space"]},
         "objective": {"metric": "val_acc", "mode": "max"},
     }
@@ -57,13 +62,15 @@ def main() -> None:
     parser.add_argument("--home", type=Path)
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--etcd", metavar="HOST:PORT")
+    parser.add_argument("--whole", action="store_true")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     job = json.loads((folder / "job.json").read_text())
     with tempfile.TemporaryDirectory(prefix="hopping-") as name:
         home = asked.home or Path(name)
         file = home / "recipe.yaml"
-        file.write_text(json.dumps(recipe(job, asked.way, folder, asked.nodes)))  # JSON is YAML, too
+        written = recipe(job, asked.way, folder, asked.nodes, asked.whole)
+        file.write_text(json.dumps(written))  # JSON is YAML, too
         verb = ["run", "--fresh"]
         if asked.ray:
             verb = ["ray", "--hosts", str(asked.nodes), "--cpus", "1"]

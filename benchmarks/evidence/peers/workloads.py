@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 PARTITIONS = 2
+DATASETS = {"partitions": PARTITIONS}
 Columns = Mapping[str, Any]
 
 
@@ -197,9 +198,10 @@ def write(
     name: str,
     extent: Extent,
     space: Mapping[str, Sequence[Any]] | None = None,
-    partitions: int = PARTITIONS,
+    datasets: Mapping[str, int] = DATASETS,
 ) -> None:
-    """Write a workload into a folder: ``job.json``, the columns of both splits, and the partitions."""
+    """Write a workload into a folder: ``job.json``, the columns of both splits, and datasets of ours by the
+    number of their partitions."""
     from cerebro_elastic import prepare
 
     workload = WORKLOADS[name]
@@ -214,7 +216,8 @@ def write(
         padded = _padded(taken)
         for key, column in padded.items():
             np.save(folder / split / f"{key}.npy", column)
-    prepare(lambda: chosen, str(folder / "partitions"), partitions=partitions)
+    for dataset, partitions in datasets.items():
+        prepare(lambda: chosen, str(folder / dataset), partitions=partitions)
     job = {
         "workload": name,
         "epochs": extent.epochs,

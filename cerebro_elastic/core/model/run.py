@@ -140,8 +140,9 @@ class Spec:
     root: str
     """The folder from which users' modules are imported."""
     code: Mapping[str, str]
-    """The digest of each imported file below ``root``. It is all that may differ when the run is started
-    again."""
+    """The digest of each imported file below ``root``, and of files that the task reads; of a folder of such
+    files, whose name ends with a slash, the patterns of their names. It is all that may differ when the run
+    is started again."""
     storage: str
     """The URL of checkpoints and logs."""
     version: str

@@ -27,7 +27,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
 from cerebro_elastic.recipes.parallelism import AUTO
-from cerebro_elastic.recipes.search import RaceSearch
+from cerebro_elastic.recipes.search import RaceSearch, flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
@@ -35,7 +35,7 @@ from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
-from cerebro_elastic.system.source_code import code_digest, outside, read_by
+from cerebro_elastic.system.source_code import code_digest, digests_in, outside, read_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
@@ -154,8 +154,11 @@ def check(
     for point in hparams:
         check_hparams(task, loader.dataset, point)
     of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
-    reads = task.files if isinstance(task, ReadsFiles) else lambda _point: ()
-    files = {file for point in of_task for file in reads(point)}
+    folders: dict[str, Sequence[str]] = {}
+    if isinstance(task, ReadsFiles) and of_task:
+        domains = flattened(recipe.search.space).items()
+        later = [{**of_task[0], name: value} for name, domain in domains for value in domain.choice or ()]
+        folders = {name: files for point in [*of_task, *later] for name, files in task.files(point).items()}
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
         from cerebro_elastic.data.reading.datasets import check_divisible
@@ -199,8 +202,7 @@ def check(
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
-        code=code_of(recipe.root)
-        | {users_name(file, recipe.root) or str(file.absolute()): code_digest(file) for file in files},
+        code=code_of(recipe.root) | digests_in(folders, recipe.root),
         notes=_moved_by_folds(recipe, manifest),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -81,15 +82,26 @@ class Owner:
         return str(self.thing.__module__ if isinstance(self.thing, type) else self.thing.__name__)
 
 
-def classes_in(outer: Any, module: str) -> Iterator[Owner]:
+def _owners(module: ModuleType) -> list[Owner]:
+    """A file and its classes, each once. A function that is called twice makes two classes of one name: the
+    second has its number behind it."""
+    owners, known = [Owner(f"file {module.__name__}", module)], Counter[str]()
+    for kind in dict.fromkeys(_classes_in(module, module.__name__)):
+        name = f"class {name_of(kind)}"
+        known[name] += 1
+        owners.append(Owner(name if known[name] == 1 else f"{name} ({known[name]})", kind))
+    return owners
+
+
+def _classes_in(outer: Any, module: str) -> Iterator[type]:
     """The classes that are defined in a file, or in a class of it."""
     inside = f"{outer.__qualname__}." if isinstance(outer, type) else ""
     for value in list(vars(outer).values()):
         if not isinstance(value, type) or value.__module__ != module:
             continue
         if value.__qualname__.startswith(inside) and value is not outer:
-            yield Owner(f"class {name_of(value)}", value)
-            yield from classes_in(value, module)
+            yield value
+            yield from _classes_in(value, module)
 
 
 class Snapshot:
@@ -180,7 +192,7 @@ class Pristine:
 
 
 def pristine(module: ModuleType, encoder: Encoder) -> Pristine:
-    owners = [Owner(f"file {module.__name__}", module), *classes_in(module, module.__name__)]
+    owners = _owners(module)
     variables = {
         owner.name: {
             **{name: _variable(encoder, owner, name, value) for name, value in owner.own().items()},

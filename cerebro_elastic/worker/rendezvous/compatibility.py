@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.system.files import here
-from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest
+from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest, files_in
 from cerebro_elastic.system.version import __version__
 
 _HOME = Path(__file__).parents[2]
@@ -48,20 +48,26 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
             f"{_HOME} here: install the same commit on all machines of a run"
         )
     for name in changed:
-        raise RunError(
-            f"run {run!r} is trained with another {name} than the one in {users_file(name, root) or root} on "
-            "this machine: put the project there as it is on the machine that started the run"
-        )
+        file = users_file(name, root)
+        if name not in spec.code:
+            what = f"without {name}, and {file} is on this machine: remove it"
+        elif file is None:
+            what = f"with {name}, which is not on this machine, seen from {root}: copy that"
+        else:
+            what = f"with another {name} than {file} on this machine: copy that"
+        where = "" if name not in spec.code else " of the machine that started the run"
+        raise RunError(f"run {run!r} is trained {what}{where}")
 
 
 def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
-    """The names in ``Spec.code`` of what is another here, or missing; ``PACKAGE`` is looked at on request.
-    What the code reads is not looked at: a variable may be another in each process. Nor is a module that is
-    installed elsewhere, outside the project: it may have another path here."""
+    """The names in ``Spec.code`` of what is another here, or missing, and of files that its folders have here
+    besides; ``PACKAGE`` is looked at on request. What the code reads is not looked at: a variable may be
+    another in each process. Nor is a module that is installed elsewhere, outside the project: it may have
+    another path here."""
     root = Path(here(spec.root))
 
     def differs(name: str, digest: str) -> bool:
-        if name.startswith((OF_VARIABLE, OF_FILE)):
+        if name.startswith((OF_VARIABLE, OF_FILE)) or name.endswith("/"):
             return False
         if name == PACKAGE:
             return package and package_digest() != digest
@@ -70,7 +76,10 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
             return not (name.endswith(".py") and os.path.isabs(name))
         return code_digest(file) != digest
 
-    return [name for name, digest in spec.code.items() if differs(name, digest)]
+    folders = [row for row in spec.code.items() if row[0].endswith("/")]
+    here = {name for folder, patterns in folders for name, _ in files_in(folder, patterns, root)}
+    changed = [name for name, digest in spec.code.items() if differs(name, digest)]
+    return [*changed, *sorted(here - spec.code.keys())]
 
 
 @functools.cache

@@ -153,7 +153,7 @@ def test_the_page_comes_back_with_its_server(run: LiveRun, places: Places, brows
         expect(tab.locator("#connection")).to_have_text("the server is out of reach; trying again")
         run.visit("c0001", 0.9)
         with served(places, port=page.port):
-            expect(tab.locator("#tiles")).to_contain_text("c0001", timeout=10_000)
+            expect(tab.locator("#tiles")).to_contain_text("c0001")
             expect(tab.locator("#connection")).to_be_hidden()
             run.ledger.store.revoke(run.leader_lease)
             expect(tab.locator("#notice")).to_contain_text("No controller leads the run at this moment.")

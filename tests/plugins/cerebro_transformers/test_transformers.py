@@ -39,6 +39,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.extending.tasks import Strategy, select_arguments
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.system.source_code import digests_in
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
@@ -407,6 +408,7 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
     ("section", "hparams", "words"),
     [
         ({"model": "openai/gpt2"}, {"lr": 0.1}, r"'openai/gpt2'.*no folder.*download: true"),
+        ({"model": "s3://bucket/gpt2"}, {"lr": 0.1}, r"is 's3://bucket/gpt2', a URL.*copy it to all of them"),
         ({}, {"lr": 0.1}, r"needs model: give it in the task, or search over it"),
         ({"model": "gpt2"}, {}, r"needs lr"),
         ({"model": "gpt2", "lr": 0.1}, {"lr": 0.1}, r"lr: both in the task and searched"),
@@ -432,7 +434,11 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
             {"r": 2, "target_modules": ".*attn"},
             r"Target module GPT2Attention is not supported.*; its layers",
         ),
-        ({"model": "adapter", "lr": 0.1}, {}, r"is the folder of an adapter: give that of its base"),
+        (
+            {"model": "adapter", "lr": 0.1},
+            {},
+            r"has the adapter_config.json of an adapter.*give the folder of the base",
+        ),
         (TEXT, {"r": 2, "target_modules": "*c("}, r"no adapter.*nothing to repeat"),
         (TEXT, {"objective": "dpo"}, r"dpo compares the model with its base.*task.lora.r"),
         (TEXT, {"objective": "dpo", "r": 2, "pack": True}, r"pack does not belong to the objective dpo"),
@@ -567,9 +573,37 @@ def test_a_base_without_a_head_is_refused_where_it_would_be_random() -> None:
 
 
 def test_the_files_of_a_base_are_those_that_a_run_records() -> None:
-    task = TransformersTask(TransformersSection(model=str(base("gpt2"))), base("gpt2"))
-    names = {file.name for file in task.files({"lr": 0.1})}
-    assert names >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    task = TransformersTask(TransformersSection(model="gpt2"), base("gpt2").parent)
+    names = digests_in(task.files({"lr": 0.1}), base("gpt2").parent).keys()
+    assert names >= {"gpt2/", "gpt2/config.json", "gpt2/model.safetensors", "gpt2/tokenizer.json"}
+
+
+def test_a_base_of_the_hub_is_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in this machine's cache, without a network."""
+    commit = "0123456789" * 4
+    home = tmp_path / "models--org--tiny"
+    shutil.copytree(base("gpt2"), home / "snapshots" / commit)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def task(model: str) -> TransformersTask:
+        return TransformersTask(TransformersSection(model=model, lr=0.1, download=True), tmp_path)
+
+    for name, words in {
+        "org/tiny": rf"name the commit, org/tiny@{commit}",
+        f"org/tiny@{commit[::-1]}": "cannot be taken from the Hugging Face hub: .*hf download org/tiny`",
+    }.items():
+        with pytest.raises(TaskError, match=words):
+            task(name).check({})
+    named = f"org/tiny@{commit}"
+    task(named).check({})
+    assert not task(named).files({})
+    model, *_ = functions.make(named, "", 0.1, 1, download=True, r=2)
+    exported = task(named).export({"r": 2}, {"model": model.state_dict(), "scheduler": None}, 1, 1, 1)
+    assert json.loads(exported.further["adapter_config.json"])["revision"] == commit
+    assert f"from_pretrained('org/tiny', revision='{commit}')" in exported.load
 
 
 def test_a_model_may_begin_at_random_with_a_tokenizer_of_bytes() -> None:
@@ -633,18 +667,20 @@ def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "quantize", "words"),
+    ("parallelism", "key", "words"),
     [
-        ("fsdp", "8bit", "single or ddp"),
-        ("pipeline", "8bit", "single or ddp"),
-        ("pipeline", None, "fsdp or deepspeed"),
+        ("fsdp", {"quantize": "8bit"}, "single or ddp"),
+        ("pipeline", {"quantize": "8bit"}, "single or ddp"),
+        ("pipeline", {}, "fsdp or deepspeed"),
+        ("deepspeed", {"dtype": "bfloat16"}, "parameters in float32"),
     ],
 )
 def test_what_cannot_be_divided_among_ranks_is_refused(
-    parallelism: str, quantize: str | None, words: str
+    parallelism: str, key: dict[str, Any], words: str
 ) -> None:
-    task = TransformersTask(TransformersSection(model="gpt2", quantize=quantize), base("gpt2").parent)
-    assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2)))
+    task = TransformersTask(TransformersSection(model="gpt2", **key), base("gpt2").parent)
+    options = {"stage": 2} if parallelism == "deepspeed" else {}
+    assert words in str(task.refusal({"lr": 0.1, "r": 2}, Strategy(parallelism, 2, options=options)))
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import random
+from types import ModuleType
 
 import deepspeed
 import pytest
+import torch
 import torch.distributed.distributed_c10d as c10d
 from deepspeed.runtime.zero import partition_parameters, stage3, stage_1_and_2
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
+from cerebro_deepspeed import library
 from cerebro_deepspeed._deepspeed_internals import without_a_default_group
 
 
@@ -53,3 +58,17 @@ def test_the_default_group_is_hidden_and_put_back(monkeypatch: pytest.MonkeyPatc
     with without_a_default_group():
         assert c10d._world.default_pg is None
     assert c10d._world.default_pg is default
+
+
+def test_the_import_draws_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come within a process's first unit, whose result would be another than that of a later one."""
+    before, imported = random.getstate(), importlib.import_module
+
+    def drawing(name: str) -> ModuleType:
+        if name == "deepspeed":
+            random.random()
+        return imported(name)
+
+    monkeypatch.setattr(importlib, "import_module", drawing)
+    library.deepspeed(torch.device("cpu"))
+    assert random.getstate() == before
