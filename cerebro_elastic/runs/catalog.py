@@ -20,7 +20,7 @@ from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.runs.owner import owns
-from cerebro_elastic.system.files import locate, write_text
+from cerebro_elastic.system.files import here, locate, write_text
 from cerebro_elastic.system.version import __version__
 
 Standing: TypeAlias = Literal["running", "ended", "stopped", "damaged"]
@@ -112,7 +112,7 @@ def summary(folder: RunFolder) -> RunSummary:
         return RunSummary(
             run=folder.run,
             folder=str(folder.path),
-            project=spec.root,
+            project=here(spec.root),
             state=state,
             configs=known["configs"],
             metric=known["metric"],

@@ -77,9 +77,9 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
         return code_digest(file) != digest
 
     folders = [row for row in spec.code.items() if row[0].endswith("/")]
-    here = {name for folder, patterns in folders for name, _ in files_in(folder, patterns, root)}
+    found = {name for folder, patterns in folders for name, _ in files_in(folder, patterns, root)}
     changed = [name for name, digest in spec.code.items() if differs(name, digest)]
-    return [*changed, *sorted(here - spec.code.keys())]
+    return [*changed, *sorted(found - spec.code.keys())]
 
 
 @functools.cache
